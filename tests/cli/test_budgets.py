@@ -22,7 +22,7 @@ def test_a_daily_budget_stops_a_run_and_a_raise_lets_it_go_on(
     answer = outlast("budgets", "set", "--tokens", "1.5k", "--money", "9", "--reason", "the plan")
     assert answer.code == 0 and "used today: 0 of 1,500 tokens, 0 of 9 money" in answer.out
     outlast.serve("r1", waits_for("approval"))
-    assert "used         1,500 tokens, 0.25 money, 1 calls" in outlast("runs", "show", "r1").out
+    assert "used         1,500 tokens, 0.25 money, 1 reported calls" in outlast("runs", "show", "r1").out
     outlast.start(order_id="B-2", run="r2")
     outlast.serve("r2", lacks_budget)
     page = outlast("explain", "r2").out

@@ -450,7 +450,9 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         seen = await client.run(run.id)
         assert (seen.used.tokens, seen.used.money, seen.used.calls) == (60, "0.5", 1)
         assert (seen.budget.tokens, seen.budget.money, seen.budget.calls) == (50, None, 9)
-        assert (await client.explain(run.id)).facts["used"].startswith("60 of 50 tokens, 0.5 money, 1 of 9 calls")
+        assert (
+            (await client.explain(run.id)).facts["used"].startswith("60 of 50 tokens, 0.5 money, 1 of 9 reported calls")
+        )
         (item,) = [each for each in (await client.attention()).attention if each.run == run.id]
         assert [each.choice for each in item.choices] == ["raise", "cancel"]
         with pytest.raises(InvalidInput):

@@ -23,18 +23,18 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
     assert await b.query(TenantDayUsage(TENANT, DAY)) == DayUsage(Amounts(), reports=False)
     rows = [
         _used(),
-        _used(n=2, tokens=5),
+        _used(n=2, tokens=5, unpriced=1),
         _used(epoch=2, tokens=1),
         _used(epoch=3, n=1, day=DAY + 1, at=T0 + 86_400_000),
     ]
     for row in rows:
         await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
     await a.commit(Commit((Put(CALL_USAGE, _used("run-2", activity="print"), 0),), fence(second)))
-    assert await b.query(RunUsage(TENANT, "run-1")) == Amounts(26, 12, 4)
+    assert await b.query(RunUsage(TENANT, "run-1")) == Amounts(26, 12, 4, unpriced=1)
     assert await b.query(RunUsage(TENANT, "run-1", 1, 1)) == Amounts(10, 3, 1)
-    assert await b.query(RunUsage(TENANT, "run-1", 2, 0)) == Amounts(15, 6, 2)
-    assert await b.query(RunUsage(TENANT, "run-1", 2, 1)) == Amounts(16, 9, 3)
-    assert await b.query(TenantDayUsage(TENANT, DAY, "ask")) == DayUsage(Amounts(26, 12, 4), reports=True)
+    assert await b.query(RunUsage(TENANT, "run-1", 2, 0)) == Amounts(15, 6, 2, unpriced=1)
+    assert await b.query(RunUsage(TENANT, "run-1", 2, 1)) == Amounts(16, 9, 3, unpriced=1)
+    assert await b.query(TenantDayUsage(TENANT, DAY, "ask")) == DayUsage(Amounts(26, 12, 4, unpriced=1), reports=True)
     assert await b.query(TenantDayUsage(TENANT, DAY + 1, "print")) == DayUsage(Amounts(10, 3, 1), reports=False)
     assert (await b.query(TenantDayUsage("globex", DAY))).amounts == Amounts()
     await refused_for("version", b.commit(Commit((Put(CALL_USAGE, rows[0], 0),), fence(first))))

@@ -17,6 +17,8 @@ from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, d
 from outlast.errors import InvalidInput
 
 NAMES: Final = ("tokens", "money", "calls", "minutes")
+SHOWN: Final = {**{name: name for name in NAMES}, "calls": "reported calls"}
+"""Names of amounts for people. `calls` counts the calls that report usage, not all calls."""
 RAISED: Final = Choice.RAISE.value
 """Kind of the message with which a person raises the budget of a run."""
 
@@ -52,6 +54,7 @@ def usage_rows(
             money=used.money,
             calls=used.calls,
             at=now.business,
+            unpriced=used.unpriced,
         )
         for n, used in enumerate(sums.values(), after + 1)
     )
@@ -75,7 +78,7 @@ class Spent(NamedTuple):
     @property
     def text(self) -> str:
         """Return used and allowed amounts for people."""
-        return f"{amount_text(self.name, self.used)} of {amount_text(self.name, self.limit)} {self.name}"
+        return f"{amount_text(self.name, self.used)} of {amount_text(self.name, self.limit)} {SHOWN[self.name]}"
 
 
 class Spending(NamedTuple):
@@ -118,13 +121,13 @@ def exhausted(
 
 def spent(used: Amounts, limits: Limits, more: Amounts) -> tuple[Spent, ...]:
     """Return the limits that leave nothing. `more`: sum of raises."""
-    found = zip(NAMES, used, raised(limits, more), strict=True)
+    found = zip(NAMES, used[:-1], raised(limits, more), strict=True)
     return tuple(Spent(name, u, limit) for name, u, limit in found if limit is not None and u >= limit)
 
 
 def raised(limits: Limits, more: Amounts) -> Limits:
     """Return the limits after raises."""
-    return Limits(*(None if limit is None else limit + m for limit, m in zip(limits, more, strict=True)))
+    return Limits(*(None if limit is None else limit + m for limit, m in zip(limits, more[:-1], strict=True)))
 
 
 class Raise(NamedTuple):
@@ -187,13 +190,18 @@ def amount_text(name: str, amount: int) -> str:
 
 
 def budget_text(used: Amounts, allowed: Limits) -> str:
-    """Return usage and limits for people: «50,120 of 60,000 tokens, 3 calls»; '' if nothing was used or limited."""
+    """Return usage and limits for people: «50,120 of 60,000 tokens, 3 reported calls»; '' without usage and limits."""
     shown = [
-        f"{amount_text(name, u)}{'' if limit is None else f' of {amount_text(name, limit)}'} {name}"
-        for name, u, limit in zip(NAMES, used, allowed, strict=True)
+        f"{amount_text(name, u)}{'' if limit is None else f' of {amount_text(name, limit)}'} {SHOWN[name]}"
+        for name, u, limit in zip(NAMES, used[:-1], allowed, strict=True)
         if limit is not None or (u and name != "minutes")
     ]
-    return ", ".join(shown)
+    return ", ".join([*shown, *unpriced_text(used.unpriced)])
+
+
+def unpriced_text(requests: int) -> list[str]:
+    """Return «3 requests without a price»; no text if each request has one."""
+    return [f"{requests:,} request{'' if requests == 1 else 's'} without a price"] if requests else []
 
 
 def date_text(day: int) -> str:

@@ -160,7 +160,7 @@ class RaiseRequest(NamedTuple):
 
 
 def _dump_raise(asked: RaiseRequest) -> str:
-    return dumps({"reason": asked.reason, "amounts": asked.amounts})
+    return dumps({"reason": asked.reason, "amounts": asked.amounts[:4]})  # no raise adds calls without a price
 
 
 def _load_raise(text: str) -> RaiseRequest:

@@ -17,12 +17,16 @@ MODEL_CHARS_MAX: Final = 200
 
 
 class Amounts(NamedTuple):
-    """Amounts that calls used, or that a raise adds. `ms` is business time."""
+    """Amounts that calls used, or that a raise adds. `ms` is business time.
+
+    `unpriced` counts the calls that reported tokens without a price. It has no limit, so it follows the others.
+    """
 
     tokens: int = 0
     money: int = 0  # micros
     calls: int = 0
     ms: int = 0
+    unpriced: int = 0
 
     def plus(self, other: "Amounts") -> "Amounts":
         """Return the sums of both."""
@@ -54,6 +58,7 @@ class Used(NamedTuple):
     output_tokens: int
     money: int  # micros
     calls: int
+    unpriced: int = 0  # calls that reported tokens without a price
 
 
 class CallUsage(NamedTuple):
@@ -75,11 +80,12 @@ class CallUsage(NamedTuple):
     money: int  # micros
     calls: int
     at: int  # business
+    unpriced: int = 0  # calls that reported tokens without a price; `money` has nothing of them
 
     @property
     def amounts(self) -> Amounts:
-        """Return the amounts that count towards a budget."""
-        return Amounts(self.tokens, self.money, self.calls)
+        """Return the amounts that count towards a budget, and the calls without a price."""
+        return Amounts(self.tokens, self.money, self.calls, unpriced=self.unpriced)
 
 
 class TenantBudget(NamedTuple):
@@ -113,8 +119,10 @@ def day_of(business: int) -> int:
 class Budget:
     """Limits of the usage that the calls of a run report. None: no limit.
 
-    - `tokens`, `money`, `calls`: sums of what calls report with `this_call().used(…)`. `money` may be a Decimal, text,
-      int or float; it is kept in millionths of the currency, and a smaller part is rounded up.
+    - `tokens`, `money`: sums of what calls report with `this_call().used(…)`. `money` may be a Decimal, text, int or
+      float; it is kept in millionths of the currency, and a smaller part is rounded up. A request without a price adds
+      no money.
+    - `calls`: calls that report usage. In an agent these are the requests to the model, not the calls of its tools.
     - `minutes`: business time since the start of the run, waits included.
 
     A run that has used up one of them parks, and a person raises it. Raises InvalidInput.

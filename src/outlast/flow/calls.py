@@ -91,7 +91,7 @@ class Call:
     def used(
         self,
         tokens: int = 0,
-        money: Money = 0,
+        money: Money | None = None,
         calls: int = 1,
         model: str = "",
         input_tokens: int = 0,
@@ -100,14 +100,16 @@ class Call:
         """Report what this attempt used. It counts towards budgets, also if the attempt fails afterwards.
 
         Each report of an attempt is added: `tokens` (default: `input_tokens` plus `output_tokens`), `money` in the
-        currency of the budgets, exact to a millionth and rounded up, and `calls`. `model`: for statistics. The usage is
-        stored together with the answer of the call. Raises InvalidInput for a negative or unreadable amount.
+        currency of the budgets, exact to a millionth and rounded up, and `calls`. `model`: for statistics. Tokens
+        without `money` count as a request without a price; say `money=0` if it costs nothing. The usage is stored
+        together with the answer of the call. Raises InvalidInput for a negative or unreadable amount.
         """
         of_input, of_output = count("input_tokens", input_tokens), count("output_tokens", output_tokens)
         spent = count("tokens", tokens) or of_input + of_output
         name = str(model)[:MODEL_CHARS_MAX]
-        report = Used(self.attempt, name, spent, of_input, of_output, micros(money), count("calls", calls))
-        self._used.append(report)
+        n = count("calls", calls)
+        unpriced = n if money is None and spent else 0
+        self._used.append(Used(self.attempt, name, spent, of_input, of_output, micros(money or 0), n, unpriced))
 
     def set_model(self, name: str) -> None:
         """Record the `name` of the model that this call asks, as `provider:model`, in the span of the call.

@@ -126,8 +126,9 @@ class UsedAmounts(Model):
 
     tokens: Count
     money: str = Field(examples=["1.25"], description="Decimal number, exact to a millionth.")
-    calls: Count
+    calls: Count = Field(description="Calls that have reported usage.")
     minutes: float = Field(0.0, ge=0)
+    unpriced: Count = Field(0, description="Calls that have reported tokens without a price.")
 
 
 class AllowedAmounts(Model):

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, S
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
@@ -429,9 +428,9 @@ def check_whole(response: ModelResponse) -> None:
 def _report_usage(response: ModelResponse) -> None:
     """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known."""
     try:
-        price = response.cost().total_price if response.model_name else Decimal()
+        price = response.cost().total_price if response.model_name else None
     except (LookupError, ValueError):  # the price of the model, or what was used, is not known
-        price = Decimal()
+        price = None
     this_call().used(
         money=price,
         model=response.model_name or "",

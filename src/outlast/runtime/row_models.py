@@ -136,7 +136,11 @@ def run_detail(
 def used_amounts(used: Amounts) -> UsedAmounts:
     """Return usage in the units of people."""
     return UsedAmounts(
-        tokens=used.tokens, money=money_text(used.money), calls=used.calls, minutes=round(used.ms / MINUTE, 1)
+        tokens=used.tokens,
+        money=money_text(used.money),
+        calls=used.calls,
+        minutes=round(used.ms / MINUTE, 1),
+        unpriced=used.unpriced,
     )
 
 

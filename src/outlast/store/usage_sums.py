@@ -12,7 +12,7 @@ from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, Values
 
-_SUMS: Final = "coalesce(sum(tokens), 0), coalesce(sum(money), 0), coalesce(sum(calls), 0)"
+_SUMS: Final = "coalesce(sum(tokens), 0), coalesce(sum(money), 0), coalesce(sum(calls), 0), coalesce(sum(unpriced), 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,5 +89,5 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
 
 
 def _amounts(sums: Values) -> Amounts:
-    tokens, money, calls = map(int, sums)
-    return Amounts(tokens, money, calls)
+    tokens, money, calls, unpriced = map(int, sums)
+    return Amounts(tokens, money, calls, unpriced=unpriced)

@@ -3,9 +3,13 @@
 from typing import Final
 
 from outlast.errors import StoreUnusable
-from outlast.store.migrations import m0001_rows, m0002_first_visits
+from outlast.store.migrations import m0001_rows, m0002_first_visits, m0003_unpriced_calls
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (m0001_rows.STATEMENTS, m0002_first_visits.STATEMENTS)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    m0001_rows.STATEMENTS,
+    m0002_first_visits.STATEMENTS,
+    m0003_unpriced_calls.STATEMENTS,
+)
 SCHEMA: Final = len(MIGRATIONS)  # the schema that this version reads and writes
 NEWEST: Final = ("wait", "schema")
 """A table and its column that stores of versions before the first release lack. They are refused."""
