@@ -212,6 +212,8 @@ async def recorded_calls(
     found: list[RecordedCall[Any]] = []
     for visit, row in sorted(rows.items()):
         if row.activity != activity.name:
+            if visit not in (0, session.run.visit):
+                continue
             found.append(RecordedCall(visit, same=False, done=False, response=None))
             continue
         done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE

@@ -2,8 +2,22 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from copy import copy
 from datetime import timedelta
-from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from typing_extensions import override
 
@@ -69,7 +83,8 @@ class Activity(Generic[P, R_co]):
         self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
         self.is_async: Final = inspect.iscoroutinefunction(fn)
         self.key: Final = options.key
-        self.once_per: Final[OncePer] = options.once_per
+        self.once_per: OncePer = options.once_per or "visit"
+        self.once_per_declared: Final = options.once_per is not None
         self.if_uncertain: Final[IfUncertain] = options.if_uncertain
         self.no_undo: Final = options.no_undo
         self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
@@ -129,6 +144,14 @@ class Activity(Generic[P, R_co]):
         return f"<{self.title}>"
 
     # --- for the engine --------------------------------------------------------------------
+    def for_agent(self) -> Self:
+        """Return the activity as an agent uses it: without a declared `once_per`, a write counts once per run."""
+        if self.kind == "lookup" or self.once_per_declared:
+            return self
+        own = copy(self)
+        own.once_per = "run"
+        return own
+
     def check(self) -> None:
         """Raise DefinitionError for mistakes that the decorator could not see: late annotations, a missing undo."""
         self._signature.prepare(self._names, final=True)
@@ -367,7 +390,7 @@ class _Options(NamedTuple):
     decorator: str
     name: str
     key: str | None
-    once_per: OncePer
+    once_per: OncePer | None
     if_uncertain: IfUncertain = "ask_person"
     no_undo: str | None = None
     timeout: Duration | None = None
@@ -382,7 +405,7 @@ class _Options(NamedTuple):
 def activity(
     *,
     key: str,
-    once_per: OncePer = "visit",
+    once_per: OncePer | None = None,
     if_uncertain: IfUncertain = "ask_person",
     no_undo: str | None = None,
     timeout: Duration | None = None,
@@ -397,7 +420,7 @@ def activity(
 
     - `key`: template over the function's parameters, for example `"order/{supplier}"`.
     - `once_per`: how far a key counts: "visit" (a new visit of the node makes a new call), "run", or "tenant" (one call
-      for all runs of a tenant, which share the response).
+      for all runs of a tenant, which share the response). Default: "visit"; for a tool of `agent_workflow`, "run".
     - `if_uncertain`: what to do if the call may have happened: "ask_person", "reconcile" (a function declared with
       `.reconcile` asks the receiver) or `resend(remembered_for=…)`. A declared reconcile function always comes first.
     - `no_undo`: the reason why the call cannot be undone; otherwise declare `.undo`.
@@ -496,7 +519,7 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
         )
-    if options.once_per not in ("visit", "run", "tenant"):
+    if options.once_per not in (None, "visit", "run", "tenant"):
         raise wrong(
             f"has once_per={options.once_per!r}",
             "the values are visit, run and tenant",

@@ -140,7 +140,7 @@ class _Steps:
                 make = partial(self._denial, memo)
                 yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
-            visit = 0 if effect.undoes else effect.visit
+            visit = 0 if effect.undoes else effect.visit or effect.first_visit
             make = partial(self._effect, effect)
             yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", self._began(effect), visit, make)
         for a in self._rows.approvals:
