@@ -22,8 +22,8 @@ RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
 }
 MODULES = {
     "(top)": 4, "cli": 35, "client": 6, "core": 50, "engine": 35, "flow": 20, "models": 10, "outbox": 10, "runtime": 36,
-    "service": 34, "store": 53, "telemetry": 7, "testing": 19, "ui": 24,
-    "agent": 9, "langgraph": 3, "pydantic_ai": 8, "temporal": 5,
+    "service": 34, "store": 54, "telemetry": 7, "testing": 19, "ui": 24,
+    "agent": 10, "langgraph": 3, "pydantic_ai": 8, "temporal": 5,
 }  # fmt: skip
 
 

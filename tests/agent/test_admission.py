@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outlast import Allow, Context, Deny, Workflow, activity
+from outlast import Allow, Context, Deny, DidNotHappen, Workflow, activity
 from outlast.agent import (
     Admission,
     Admitted,
@@ -153,7 +153,13 @@ def test_a_call_that_was_done_is_answered_from_the_ledger() -> None:
     with running(agent_workflow("agent", model=ScriptedModel([again, again, "done"]), tools=TOOLS)) as (app, run):
         assert run.outcome == "done"
         assert sorted(DONE) == [("log", 1), ("log", 1), ("refund", "1", 5), ("ticket", "a", False)]  # a lookup twice
-        assert results(run) == ['{"id":"T-a"}', "R-1", "0000000 "] * 2
+        assert results(run)[:3] == ['{"id":"T-a"}', "R-1", "0000000 "] and results(run)[5] == "0000000 "
+        ticket, refunded = map(json.loads, results(run)[3:5])
+        assert ticket == {
+            "note": "ticket/a was already done in step 1; it was not done again",
+            "result": {"id": "T-a"},
+        }
+        assert refunded == {"note": "refund/1 was already done in step 1; it was not done again", "result": "R-1"}
         outcomes = [row["outcome"] for row in admissions(app, run)]
         assert outcomes == ["admitted"] * 3 + ["already_done"] * 2 + ["admitted"]
 
@@ -189,3 +195,77 @@ def test_a_node_is_tested_alone_with_the_answer_of_a_model() -> None:
     done = node(decide, Empty(), answers=answers, workflow=flow)
     assert done.status == "completed" and told == ["Admitted", "Rejected"]
     assert [call.activity for call in done.called] == ["outlast.model"]
+
+
+# --- once per run ------------------------------------------------------------------------------------
+@activity(key="restart/{service}", once_per="visit", no_undo="a restart is over")
+async def restart(service: str) -> str:
+    """Restart a service, each time that a step asks for it."""
+    DONE.append(("restart", service))
+    return "restarted"
+
+
+@pytest.mark.req("GATE-7", "EFF-1")
+@pytest.mark.parametrize("second", [{"title": "a", "urgent": True}, {"title": "a", "urgent": False}])
+def test_a_write_of_an_agent_is_once_per_run_by_default(second: dict[str, Any]) -> None:
+    """In other words under the same key it is a conflict, in the same words it is already done: never twice."""
+    script = [asks(("open_ticket", {"title": "a"})), asks(("open_ticket", second)), "done"]
+    with running(agent_workflow("agent", model=ScriptedModel(script), tools=TOOLS)) as (app, run):
+        assert run.outcome == "done" and DONE == [("ticket", "a", False)]
+        (effect,) = app.rows(run.id).effects
+        assert (effect.visit, effect.first_visit) == (0, 1)
+        last = json.loads(results(run)[1])
+        if second["urgent"]:
+            assert last["error"]["code"] == "conflict"
+            assert "with other arguments in step 1" in last["error"]["reason"]
+            assert "nothing was done now" in last["error"]["reason"]
+        else:
+            assert "already done in step 1; it was not done again" in last["note"]
+
+
+@pytest.mark.req("GATE-7")
+def test_a_declared_visit_stays_a_visit() -> None:
+    """Other arguments under the key are new in the next step, and the same ones are still not repeated."""
+    script = [asks(("restart", {"service": "db"})), asks(("restart", {"service": "db"})), "done"]
+    with running(agent_workflow("agent", model=ScriptedModel(script), tools=[restart])) as (app, run):
+        assert run.outcome == "done" and DONE == [("restart", "db")]
+        assert [effect.visit for effect in app.rows(run.id).effects] == [1]
+
+
+def test_the_default_of_a_tool_is_its_own_outside_of_an_agent() -> None:
+    """The agent uses a copy: a graph in the same module keeps the visit, also for what is declared later."""
+
+    @activity(key="late/{n}", if_uncertain="reconcile")
+    async def late(n: int) -> int:
+        """Do something."""
+        return n
+
+    flow = agent_workflow("agent", model=ScriptedModel(["done"]), tools=[late])
+
+    @late.reconcile
+    async def find(n: int) -> DidNotHappen:
+        return DidNotHappen()
+
+    @late.undo
+    async def take_back(done: int, n: int) -> None: ...
+
+    own = flow.activities["late"]
+    assert (late.once_per, own.once_per) == ("visit", "run")
+    assert own.reconcile_fn is find and own.undo_fn is take_back
+
+
+@pytest.mark.req("GATE-7")
+def test_the_model_is_told_that_a_call_without_a_stored_answer_was_done() -> None:
+    @activity(key="dump/{of}", no_undo="a file stays")
+    async def dump(of: str) -> str:
+        """Write a file and return it."""
+        DONE.append(("dump", of))
+        return "head of it " + "x" * 300_000
+
+    again = asks(("dump", {"of": "db"}))
+    with running(agent_workflow("agent", model=ScriptedModel([again, again, "done"]), tools=[dump])) as (_, run):
+        assert run.outcome == "done" and DONE == [("dump", "db")]
+        first, second = (json.loads(text)["error"] for text in results(run))
+        assert first["code"] == "answer_not_stored" and "dump/db was done" in first["reason"]
+        assert "head of it" in first["reason"]
+        assert second["code"] == "already_done" and "it was not done again" in second["reason"]

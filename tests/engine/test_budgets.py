@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from outlast.core.budget import budget_text
 from outlast.core.rows import CALL_USAGE, TENANT_BUDGET
 from outlast.core.usage import Amounts, Budget, CallUsage, Limits, micros
 from outlast.engine import commands
@@ -82,47 +81,6 @@ async def test_usage_is_a_row_of_the_attempt(world: World) -> None:
         assert (second.n, second.day) == (2, second.at // DAY)
 
     await world.live(story)
-
-
-@pytest.mark.parametrize(
-    ("reported", "unpriced"),
-    [({"tokens": 9}, 1), ({"tokens": 9, "calls": 2}, 2), ({"tokens": 9, "money": 0}, 0), ({"calls": 1}, 0)],
-    ids=["no_price", "of_two", "free", "no_tokens"],
-)
-async def test_tokens_without_money_are_requests_without_a_price(
-    world: World, reported: dict[str, Any], unpriced: int
-) -> None:
-    """Their money is not 0: it is not known, and each sum says of how many requests."""
-
-    @lookup(name="model", durable=True)
-    async def ask(what: str) -> str:
-        this_call().used(**reported)
-        return what
-
-    async def body(ctx: Context[State]) -> None:
-        await ctx.do(ask, "a")
-
-    flow = one_node(body)
-
-    async def story() -> None:
-        world.worker(flow)
-        await world.start(flow)
-        (row,) = usage(world)
-        assert (row.money, row.unpriced, row.amounts.unpriced) == (0, unpriced, unpriced)
-
-    await world.live(story)
-
-
-@pytest.mark.parametrize(
-    ("used", "allowed", "shown"),
-    [
-        (Amounts(10, 0, 1, unpriced=1), Limits(), "10 tokens, 1 reported calls, 1 request without a price"),
-        (Amounts(10, 5, 3, unpriced=2), Limits(money=9), "2 requests without a price"),
-        (Amounts(), Limits(calls=9), "0 of 9 reported calls"),
-    ],
-)
-def test_a_sum_says_what_it_does_not_know(used: Amounts, allowed: Limits, shown: str) -> None:
-    assert budget_text(used, allowed).endswith(shown)
 
 
 async def test_a_failed_attempt_is_paid_too(world: World) -> None:

@@ -11,6 +11,7 @@ from outlast.agent.model import (
     ScriptedModel,
     ToolCall,
 )
+from outlast.agent.prices import Price
 from outlast.agent.proposal import Admission, Admitted, AlreadyDone, Proposal, Rejected, admit, propose
 from outlast.agent.provided import provided
 from outlast.agent.requests import ask
@@ -29,6 +30,7 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "OfferedTool",
+    "Price",
     "Proposal",
     "RecordingModel",
     "Rejected",

@@ -1,12 +1,23 @@
 """A model behind an OpenAI-compatible address (`/chat/completions`), without an SDK."""
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from httpx2 import USE_CLIENT_DEFAULT, Timeout
 
-from outlast.agent.model import Message, ModelAnswer, ModelRequest, OfferedTool, ToolCall, is_json, storable
+from outlast.agent.model import (
+    Finish,
+    Message,
+    ModelAnswer,
+    ModelRequest,
+    OfferedTool,
+    ToolCall,
+    is_json,
+    storable,
+    usage_of,
+)
+from outlast.agent.prices import Price, has_price
 from outlast.flow.outcomes import Perhaps
 from outlast.http import AsyncClient, checked
 
@@ -21,24 +32,34 @@ class ChatCompletions:
     - `url`: the address of the API, without `/chat/completions`.
     - `key`: the credential, sent as bearer token.
     - `timeout_s`: seconds without a byte of the answer. After it, the request may have been paid.
+    - `price`: the price of its tokens (default: the list price of a model of this name).
     """
 
-    def __init__(self, name: str, *, url: str, key: str = "", timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, name: str, *, url: str, key: str = "", timeout_s: float = TIMEOUT_S, price: Price | None = None
+    ) -> None:
         self.name: Final = name
+        self.price: Final = price
         self._url: Final = f"{url.rstrip('/')}/chat/completions"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = AsyncClient(headers=headers, timeout=Timeout(timeout_s, connect=CONNECT_S))
+
+    @property
+    def has_price(self) -> bool:
+        """True if the price of a request is known."""
+        return has_price(self)
 
     async def request(self, request: ModelRequest) -> ModelAnswer:
         """Return the answer to a `request`. Raises httpx2.HTTPError, Perhaps if the answer cannot be read."""
         response = checked(await self._http.post(self._url, json=self._body(request)))
         try:
             body = json.loads(response.content)
-            message, usage = body["choices"][0]["message"], body.get("usage") or {}
-            calls = [
-                (c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or ()
-            ]
-            return _answer(message.get("content") or "", calls, str(body.get("model") or ""), usage)
+            choice = body["choices"][0]
+            message, usage = choice["message"], body.get("usage") or {}
+            calls: dict[int, list[str]] = {}
+            _add_calls(calls, [{"index": n, **each} for n, each in enumerate(message.get("tool_calls") or ())])
+            end = _End(str(choice.get("finish_reason") or ""), _text(message.get("refusal")))
+            return _answer(_text(message.get("content")), calls, str(body.get("model") or ""), usage, end)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}") from error
 
@@ -48,7 +69,7 @@ class ChatCompletions:
         text: list[str] = []
         calls: dict[int, list[str]] = {}
         usage: dict[str, Any] = {}
-        model, ended = "", False
+        model, ended, end = "", False, _End()
         sent = self._http.build_request("POST", self._url, json=body)
         response = await self._http.send(sent, stream=True, auth=USE_CLIENT_DEFAULT)
         try:
@@ -66,9 +87,11 @@ class ChatCompletions:
                 model, usage = chunk.get("model") or model, chunk.get("usage") or usage
                 for choice in chunk.get("choices") or ():
                     delta = choice.get("delta") or {}
-                    if words := delta.get("content"):
+                    if words := _text(delta.get("content")):
                         text.append(words)
                         yield storable(words)
+                    reason = choice.get("finish_reason") or end.reason
+                    end = _End(str(reason), end.refusal + _text(delta.get("refusal")))
                     _add_calls(calls, delta.get("tool_calls") or ())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}") from error
@@ -76,7 +99,7 @@ class ChatCompletions:
             await response.aclose()
         if not ended:
             raise Perhaps(f"the answer of {self.name} was cut off after {len(''.join(text))} characters")
-        yield _answer("".join(text), [(i, tool, said) for i, tool, said in calls.values()], model, usage)
+        yield _answer("".join(text), calls, model, usage, end)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages = [{"role": "system", "content": request.instructions}] if request.instructions else []
@@ -111,23 +134,48 @@ def _tool(tool: OfferedTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def _text(content: Any) -> str:
+    """Return the text of a message: text, or a list of parts with texts."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
 def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
-    """Add the parts of calls that one chunk of a stream holds."""
+    """Add the parts of calls that one chunk of a stream, or one answer, holds. What cannot be read is left out."""
     for part in parts:
         known = calls.setdefault(int(part.get("index") or 0), ["", "", ""])
         function = part.get("function") or {}
-        known[0] = part.get("id") or known[0]
-        known[1] = function.get("name") or known[1]
-        known[2] += function.get("arguments") or ""
+        known[0] = str(part.get("id") or known[0])
+        known[1] = str(function.get("name") or known[1])
+        said = function.get("arguments") or ""
+        known[2] += said if isinstance(said, str) else json.dumps(said)
 
 
-def _answer(text: str, calls: list[tuple[str, str, str]], model: str, usage: dict[str, Any]) -> ModelAnswer:
+class _End(NamedTuple):
+    """Why a provider ended an answer, in its own words."""
+
+    reason: str = ""
+    refusal: str = ""
+
+
+FINISHES: Final[Mapping[str, Finish]] = {"length": "cut", "content_filter": "filtered", "refusal": "refusal"}
+"""Reasons of providers that need an answer of the workflow. Others are the ordinary end."""
+
+
+def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: dict[str, Any], end: _End) -> ModelAnswer:
+    given, made, note = usage_of(usage)
     return ModelAnswer(
         text=text,
-        calls=tuple(ToolCall(id=i, tool=tool, arguments=parsed(said)) for i, tool, said in calls),
+        calls=tuple(
+            ToolCall(id=i or f"call-{n}", tool=tool, arguments=parsed(said)) for n, (i, tool, said) in calls.items()
+        ),
         model=model,
-        input_tokens=int(usage.get("prompt_tokens") or 0),
-        output_tokens=int(usage.get("completion_tokens") or 0),
+        input_tokens=given,
+        output_tokens=made,
+        finish="refusal" if end.refusal else FINISHES.get(end.reason, "stop"),
+        finish_detail=end.refusal or (end.reason if end.reason in FINISHES else ""),
+        note=note,
     )
 
 

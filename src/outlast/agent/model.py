@@ -11,7 +11,10 @@ from typing import Annotated, Any, Final, Literal, Protocol, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 from typing_extensions import override
 
+from outlast.agent.prices import FREE, REPORTED, ModelPrice, declared_price
 from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
+from outlast.core.limits import KIB
+from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import InvalidInput
 
 LEVELS_MAX: Final = 100
@@ -127,10 +130,22 @@ class ModelRequest(Part):
         return sum(message.role == "assistant" for message in self.messages)
 
 
-class ModelAnswer(Part):
-    """The answer of a model: words, calls, or both, and what it used.
+Finish = Literal["stop", "cut", "filtered", "refusal", "too_large"]
+End = Literal["stop", "tool_calls", "cut", "filtered", "refusal", "too_large", "empty"]
+ANSWER_BYTES_MAX: Final = 200 * KIB
+"""A larger answer does not fit its row together with what the ledger adds, so only its head is kept."""
+ANSWER_HEAD_CHARS: Final = 4_000
+WORDS_CHARS: Final = 1_000
 
-    `model` is the name and version that the provider reports. `money` is the price, if it is known.
+
+class ModelAnswer(Part):
+    """The answer of a model: words, calls, or both, why it ends, and what it used.
+
+    - `model`: the name and version that the provider reports.
+    - `money`: the price, if it is known.
+    - `finish`: why the provider ended the answer: "cut" at a limit of tokens, "filtered" by the provider, "refusal" by
+      the model, "too_large" for the ledger, else "stop". `finish_detail`: the words of the provider for it.
+    - `note`: what was wrong with the reported usage, which was dropped.
     """
 
     text: str = ""
@@ -138,12 +153,39 @@ class ModelAnswer(Part):
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
-    money: float = 0.0
+    money: float | None = None
+    finish: Finish = "stop"
+    finish_detail: str = ""
+    note: str = ""
 
     @field_validator("text", "model", mode="before")
     @classmethod
     def _storable_text(cls, given: object) -> str:
         return storable(given)
+
+    @field_validator("finish_detail", "note", mode="before")
+    @classmethod
+    def _short_text(cls, given: object) -> str:
+        return storable(given)[:WORDS_CHARS]
+
+    @property
+    def end(self) -> End:
+        """Why the answer ends, as the caller must treat it. Calls count only in an answer that ends "tool_calls"."""
+        if self.finish != "stop":
+            return self.finish
+        if self.calls:
+            return "tool_calls"
+        return "stop" if self.text.strip() else "empty"
+
+    def fitted(self) -> "ModelAnswer":
+        """Return the answer if the ledger can hold it; else its head, without calls, with the finish "too_large"."""
+        size = len(self.model_dump_json().encode())
+        if size <= ANSWER_BYTES_MAX:
+            return self
+        detail = f"it takes {size:,} bytes, and at most {ANSWER_BYTES_MAX:,} are kept"
+        head = self.text or "; ".join(f"{call.tool}({_text_of(call.arguments)})" for call in self.calls[:10])
+        kept = {"text": head[:ANSWER_HEAD_CHARS], "calls": (), "model": self.model[:WORDS_CHARS]}
+        return self.model_copy(update={**kept, "finish": "too_large", "finish_detail": detail})
 
     @property
     def message(self) -> Message:
@@ -151,8 +193,28 @@ class ModelAnswer(Part):
         return Message(role="assistant", text=self.text, calls=self.calls)
 
 
+def _text_of(arguments: Mapping[str, JsonValue] | str) -> str:
+    text = arguments if isinstance(arguments, str) else compact(arguments)
+    return text[:ANSWER_HEAD_CHARS]
+
+
+def usage_of(given: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Return the input and output tokens that a provider reports by the names of its API, and what is wrong with them.
+
+    Usage that cannot be (negative, no whole number, more than a budget can count) is dropped as a whole.
+    """
+    read, made = given.get("prompt_tokens") or 0, given.get("completion_tokens") or 0
+    if type(read) is int and type(made) is int and min(read, made) >= 0 and read + made <= AMOUNT_MAX:
+        return read, made, ""
+    return 0, 0, f"the provider reported impossible usage, which is not counted: {read!r}, {made!r}"
+
+
 class Model(Protocol):
-    """Port of a model. `name` contains the version: "openai:gpt-5"."""
+    """Port of a model. `name` contains the version: "openai:gpt-5".
+
+    A model may have a `price`: a `Price`, or "reported" if its answers carry `money`. Without it, its name must be in
+    the price list of pydantic-ai, or a workflow with a money budget starts no run.
+    """
 
     @property
     def name(self) -> str:
@@ -175,11 +237,13 @@ class ScriptedModel:
     """A model for tests, called `name`. Its `answers` are a list, or a function of the request.
 
     The n-th answer of a list belongs to the transcript with n-1 answers, so a re-run or another process gets the same
-    one. `requests` holds the requests that this object answered. Raises IndexError after the last answer.
+    one. `requests` holds the requests that this object answered. It costs nothing, unless it gets a `price`. Raises
+    IndexError after the last answer.
     """
 
-    def __init__(self, answers: Answers, *, name: str = "scripted") -> None:
+    def __init__(self, answers: Answers, *, name: str = "scripted", price: ModelPrice = FREE) -> None:
         self.name: Final = name
+        self.price: Final = price
         self.requests: Final[list[ModelRequest]] = []
         self._answers = answers
 
@@ -211,6 +275,7 @@ class RecordingModel:
 
     def __init__(self, inner: Model | None, path: Path | str, *, name: str = "recorded") -> None:
         self.name: Final = inner.name if inner is not None else name
+        self.price: Final = REPORTED if inner is None else declared_price(inner)
         self._inner = inner
         self._path = Path(path)
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []

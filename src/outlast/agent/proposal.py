@@ -13,7 +13,7 @@ from outlast.agent.provided import model_of
 from outlast.agent.requests import ask
 from outlast.core.codec import canonical, canonical_plain, digest
 from outlast.core.keys import ADMISSION
-from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
+from outlast.errors import AnswerNotStored, DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, KeyedLookup
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.context import Context
@@ -30,7 +30,14 @@ REFUSALS_LOGGED_MAX: Final = 10
 """Refusals of one visit with an entry in the history; all of them have a memo."""
 
 Code = Literal[
-    "unknown_tool", "not_offered", "invalid_arguments", "too_many_calls", "other_visit", "conflict", "denied"
+    "unknown_tool",
+    "not_offered",
+    "invalid_arguments",
+    "too_many_calls",
+    "other_visit",
+    "unfinished_answer",
+    "conflict",
+    "denied",
 ]
 
 
@@ -84,12 +91,25 @@ class Rejected:
 
 @dataclass(frozen=True)
 class AlreadyDone:
-    """A `call` that this run has made before, in `visit`, as exactly this `plan`, and its recorded `response`."""
+    """A `call` that this run has made before as exactly this `plan`, and its recorded `response`. It is not made again.
+
+    - `visit`: the visit of its row; 0 for a call once per run.
+    - `made_in`: the visit in which it was made; 0 if that is not known.
+    - `unstored`: why it has no response, if its answer could not be stored.
+    """
 
     call: ToolCall
     plan: Plan[Any]
     visit: int
     response: Any
+    made_in: int = 0
+    unstored: AnswerNotStored | None = None
+
+    @property
+    def told(self) -> str:
+        """The sentence that tells a model that nothing happened now."""
+        step = f" in step {self.made_in}" if self.made_in else " in an earlier step"
+        return f"{self.plan.key} was already done{step}; it was not done again"
 
 
 Admission: TypeAlias = Admitted | Rejected | AlreadyDone
@@ -159,8 +179,9 @@ async def admit(ctx: Context[Any], proposal: Proposal) -> list[Admission]:
     """Return for each call of a `proposal`, in order, whether the node of `ctx` may make it.
 
     The questions, in this order: does the tool exist and was it offered, do the arguments fit and are they complete, is
-    the proposal of this visit, has this run made exactly this call, does it contradict another call, does policy
-    allow it. Each outcome is recorded, so every re-run gets the same one. A refusal is also an entry in the history.
+    the proposal of this visit, did the answer end as the model meant, has this run made exactly this call, does it
+    contradict another call, does policy allow it. Each outcome is recorded, so every re-run gets the same one. A
+    refusal is also an entry in the history.
     """
     gate = _Gate(ctx, proposal)
     return [await gate.admit(n, call) for n, call in enumerate(proposal.answer.calls)]
@@ -172,7 +193,7 @@ class _Gate:
     def __init__(self, ctx: Context[Any], proposal: Proposal) -> None:
         self._ctx = ctx
         self._proposal = proposal
-        self._answer = digest(canonical_plain(proposal.answer.model_dump(mode="json")))[:32]
+        self._answer = _digest(proposal.answer)
         self._admitted: dict[tuple[str, str], str] = {}  # tool and key → digest of the call of this proposal
         self._refusals = 0
 
@@ -217,17 +238,21 @@ class _Gate:
         if (self._proposal.run_id, self._proposal.visit) != (self._ctx.run_id, self._ctx.visit):
             made = f"visit {self._proposal.visit} of run {self._proposal.run_id}"
             return Rejected(call, "other_visit", f"it was proposed for {made}, and facts may have changed"), None
+        if (end := self._proposal.answer.end) != "tool_calls":
+            return Rejected(call, "unfinished_answer", f"the answer is {end}, so none of its calls is made"), None
         return await self._decide_plan(call, tool, plan), plan
 
     async def _decide_plan(self, call: ToolCall, tool: Tool, plan: Plan[Any]) -> Admission:
         before = await self._ctx.recorded(plan)
-        if tool.kind == "write" and (done := _done(before, self._ctx.visit)) is not None:
-            return AlreadyDone(call, plan, done.visit, done.response)
-        other = self._admitted.get((tool.name, plan.key), plan.digest) != plan.digest
-        scope = self._ctx.visit if tool.once_per == "visit" else 0
-        if other or any(each.visit == scope and not each.same for each in before):
-            reason = f"{tool.name} was called as {plan.key} with other arguments; a key is used once"
-            return Rejected(call, "conflict", reason)
+        per_visit = tool.once_per == "visit"
+        if tool.kind == "write" and (done := _done(before, self._ctx.visit if per_visit else -1)) is not None:
+            return AlreadyDone(call, plan, done.visit, done.response, done.made_in, done.unstored)
+        admitted = self._admitted.get((tool.name, plan.key), plan.digest) != plan.digest
+        others = [each for each in before if not each.same and (each.visit == self._ctx.visit or not per_visit)]
+        if admitted or others:
+            step = f" in step {others[-1].made_in}" if others and others[-1].made_in else ""
+            reason = f"{tool.name} was called as {plan.key} with other arguments{step}; a key is used once"
+            return Rejected(call, "conflict", f"{reason}, so nothing was done now")
         verdict = await self._ctx.check(plan, proposed_by=self._proposal.proposed_by)
         if isinstance(verdict, Deny):
             return Rejected(call, "denied", f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule)
@@ -244,8 +269,14 @@ class _Gate:
 
 
 def _done(before: list[RecordedCall[Any]], visit: int) -> RecordedCall[Any] | None:
-    """Return the latest call of an earlier visit, or once per run, that was exactly this one and is done."""
+    """Return the latest call of another visit than `visit` that was exactly this one and is done."""
     return next((each for each in reversed(before) if each.same and each.done and each.visit != visit), None)
+
+
+def _digest(answer: ModelAnswer) -> str:
+    """Return the digest under which the admissions of an answer are recorded. Later fields of answers are left out."""
+    fields = answer.model_dump(mode="json", include={"text", "calls", "model", "input_tokens", "output_tokens"})
+    return digest(canonical_plain({**fields, "money": answer.money or 0.0}))[:32]
 
 
 _WORDS: Final[Mapping[type, str]] = {Admitted: "admitted", Rejected: "not_admitted", AlreadyDone: "already_done"}

@@ -6,6 +6,7 @@ from typing import Final
 
 from outlast.agent.chat_completions import ChatCompletions
 from outlast.agent.model import Model
+from outlast.agent.prices import Price, price_from_environment
 from outlast.errors import InvalidInput
 
 NAME: Final = "OUTLAST_MODEL"
@@ -18,21 +19,22 @@ def provided(name: str = "") -> Model:
 
     If `OUTLAST_MODEL_URL` is set, every request goes to this OpenAI-compatible address, with `OUTLAST_MODEL_KEY` as
     credential. Otherwise the model is one of pydantic-ai (`pip install 'outlast[pydantic-ai]'`), whose providers read
-    their own variables, such as `OPENAI_API_KEY`. Raises InvalidInput.
+    their own variables, such as `OPENAI_API_KEY`. `OUTLAST_MODEL_PRICE`, for instance `1.25/10`, is its price for a
+    million tokens of input and of output (default: the price list of pydantic-ai). Raises InvalidInput.
     """
     name = name or os.environ.get(NAME, "")
     if not name:
         raise InvalidInput("no model is named", f"{NAME} is not set", f'provided("openai:gpt-5"), or set {NAME}')
-    return _provided(name, os.environ.get(URL, ""), os.environ.get(KEY, ""))
+    return _provided(name, os.environ.get(URL, ""), os.environ.get(KEY, ""), price_from_environment())
 
 
 @lru_cache(maxsize=64)  # a client for each model, so that its connections are used again
-def _provided(name: str, url: str, key: str) -> Model:
+def _provided(name: str, url: str, key: str, price: Price | None) -> Model:
     if url:
-        return ChatCompletions(name, url=url, key=key)
+        return ChatCompletions(name, url=url, key=key, price=price)
     from outlast.agent.pydantic_models import PydanticModel
 
-    return PydanticModel(name)
+    return PydanticModel(name, price=price)
 
 
 def model_of(model: Model | str) -> Model:

@@ -1,11 +1,12 @@
 """The models of pydantic-ai behind the port of models."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, cast
 
 from outlast.agent.chat_completions import parsed
-from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall
+from outlast.agent.model import Finish, Message, ModelAnswer, ModelRequest, ToolCall, usage_of
+from outlast.agent.prices import Price, has_price
 from outlast.errors import InvalidInput, to_install
 from outlast.flow.calls import call_under_way
 
@@ -25,26 +26,36 @@ except ModuleNotFoundError as error:
 
 
 class PydanticModel:
-    """A model of pydantic-ai, by its name there: "openai:gpt-5", "anthropic:claude-sonnet-4-5"."""
+    """A model of pydantic-ai, by its `name` there: "openai:gpt-5", "anthropic:claude-sonnet-4-5".
 
-    def __init__(self, name: str) -> None:
+    `price`: the price of its tokens (default: the list price of pydantic-ai).
+    """
+
+    price: Price | None = None
+
+    def __init__(self, name: str, *, price: Price | None = None) -> None:
         """Raises InvalidInput if pydantic-ai has no such model, or its provider misses a package or a credential."""
         self.name: Final = name
+        self.price = price
         try:
             self._model: Final = infer_model(name)
         except (UserError, ValueError, ImportError) as error:
             raise InvalidInput(f"the model {name} cannot be used", str(error)) from error
 
+    @property
+    def has_price(self) -> bool:
+        """True if the price of a request is known."""
+        return has_price(self)
+
     async def request(self, request: ModelRequest) -> ModelAnswer:
         """Return the answer to a `request`. Raises the errors of the provider's client."""
-        return _answer(
-            await model_request(
-                self._model,
-                _history(request),
-                model_settings=self._settings(request),
-                model_request_parameters=_parameters(request),
-            )
+        response = await model_request(
+            self._model,
+            _history(request),
+            model_settings=self._settings(request),
+            model_request_parameters=_parameters(request),
         )
+        return _answer(response, lists_price=self.price is None)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
         """Yield the words of the answer as they come, then the answer. Raises as `request`."""
@@ -60,7 +71,7 @@ class PydanticModel:
                     yield event.part.content
                 elif isinstance(event, parts.PartDeltaEvent) and isinstance(event.delta, parts.TextPartDelta):
                     yield event.delta.content_delta
-            yield _answer(events.get())
+            yield _answer(events.get(), lists_price=self.price is None)
 
     def _settings(self, request: ModelRequest) -> ModelSettings:
         """Return the settings of a request. The client of the provider does not retry, because the engine does."""
@@ -98,15 +109,36 @@ def _message(message: Message) -> parts.ModelMessage:
     return parts.ModelResponse(parts=[*said, *calls])
 
 
-def _answer(response: parts.ModelResponse) -> ModelAnswer:
+FINISHES: Final[Mapping[str, Finish]] = {"length": "cut", "content_filter": "filtered"}
+
+
+def _answer(response: parts.ModelResponse, *, lists_price: bool) -> ModelAnswer:
+    details = response.provider_details or {}
+    refusal = str(details.get("refusal") or "")
+    reason = response.finish_reason or ""
+    said = refusal or str(details.get("finish_reason") or details.get("block_reason") or reason)
+    tokens = {"prompt_tokens": response.usage.input_tokens, "completion_tokens": response.usage.output_tokens}
+    given, made, note = usage_of(tokens)
     calls = [part for part in response.parts if isinstance(part, parts.ToolCallPart)]
     return ModelAnswer(
         text="".join(part.content for part in response.parts if isinstance(part, parts.TextPart)),
         calls=tuple(ToolCall(id=c.tool_call_id, tool=c.tool_name, arguments=_arguments(c)) for c in calls),
         model=response.model_name or "",
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
+        input_tokens=given,
+        output_tokens=made,
+        money=_cost(response) if lists_price and not note else None,
+        finish="refusal" if refusal else FINISHES.get(reason, "stop"),
+        finish_detail=said if refusal or reason in FINISHES else "",
+        note=note,
     )
+
+
+def _cost(response: parts.ModelResponse) -> float | None:
+    """Return the list price of an answer, cached tokens included; None if it is not known."""
+    try:
+        return float(response.cost().total_price) if response.model_name else None
+    except (LookupError, ValueError):  # the price of the model, or what was used, is not known
+        return None
 
 
 def _arguments(call: parts.ToolCallPart) -> dict[str, Any] | str:

@@ -2,8 +2,10 @@
 
 from typing import Any, Final, cast
 
-from outlast.agent.model import Model, ModelAnswer, ModelRequest
+from outlast.agent.model import Model, ModelAnswer, ModelRequest, usage_of
+from outlast.agent.prices import price_of
 from outlast.core.keys import MODEL
+from outlast.core.usage import AMOUNT_MAX, MICROS
 from outlast.flow.activity import KeyedLookup
 from outlast.flow.calls import Call, this_call
 from outlast.flow.context import Context
@@ -20,8 +22,7 @@ async def _ask(key: str, model: Any, request: Any, stream: bool) -> ModelAnswer:
     call, asked = this_call(), cast(Model, model)
     call.set_model(asked.name)
     answer = await _streamed(asked, request, call) if stream else await asked.request(request)
-    if not answer.model:
-        answer = answer.model_copy(update={"model": asked.name})
+    answer = _checked(asked, answer)
     call.used(
         model=answer.model,
         input_tokens=answer.input_tokens,
@@ -29,6 +30,20 @@ async def _ask(key: str, model: Any, request: Any, stream: bool) -> ModelAnswer:
         money=answer.money,
     )
     return answer
+
+
+def _checked(model: Model, answer: ModelAnswer) -> ModelAnswer:
+    """Return an answer that the ledger can hold, with the model that gave it, plausible usage and the price."""
+    changes: dict[str, Any] = {} if answer.model else {"model": model.name}
+    tokens = {"prompt_tokens": answer.input_tokens, "completion_tokens": answer.output_tokens}
+    given, made, note = usage_of(tokens)
+    if note:
+        changes |= {"input_tokens": given, "output_tokens": made, "note": note}
+    if answer.money is not None and not 0 <= answer.money <= AMOUNT_MAX / MICROS:
+        changes |= {"money": None, "note": f"the model reported an impossible price: {answer.money}"}
+    elif answer.money is None and (price := price_of(model, given, made)) is not None:
+        changes["money"] = float(price)
+    return (answer.model_copy(update=changes) if changes else answer).fitted()
 
 
 async def _streamed(model: Model, request: ModelRequest, call: Call) -> ModelAnswer:
@@ -47,5 +62,8 @@ async def ask(ctx: Context[Any], model: Model, request: ModelRequest, *, stream:
 
     With `stream`, its words go to the listeners of the run as they come. Raises the errors of the model.
     """
-    answer: ModelAnswer = await ctx.do(ask_model, request.digest(model.name)[:32], model, request, stream)
+    key = request.digest(model.name)[:32]
+    answer: ModelAnswer = await ctx.do(ask_model, key, model, request, stream)
+    if answer.note:
+        ctx.log(f"model/{key}", f"{answer.model}: {answer.note}")
     return answer

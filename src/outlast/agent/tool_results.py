@@ -62,6 +62,12 @@ def error_message(call: ToolCall, code: str, reason: str) -> Message:
     return result_message(call, compact({"error": {"code": code, "reason": reason}}))
 
 
+def already_done(told: str, response: Any, text: str) -> str:
+    """Return the recorded result of a call with the sentence that it was not done again. `text`: the result as text."""
+    result = text if isinstance(response, str) else json.loads(text)
+    return json.dumps({"note": told, "result": result}, ensure_ascii=False)
+
+
 def page(handle: str, text: str, offset: int) -> str:
     """Return one page of a large result as JSON: the text, and the offset at which it continues."""
     end = min(len(text), offset + PAGE_CHARS)
@@ -81,9 +87,10 @@ async def read_result(ctx: Context[Any], known: list[LargeResult], tools: dict[s
     if large is None or asked.offset < 0 or large.activity not in tools:
         return error_message(call, "invalid_arguments", f"no result has the handle {asked.handle[:100]!r} and offset")
     plan: Plan[Any] = Plan(large.activity, large.key, b"{}", large.digest)
-    rows = [row for row in await ctx.recorded(plan) if row.visit == large.visit and row.done]
+    rows = [row for row in await ctx.recorded(plan) if row.same and row.done and row.unstored is None]
+    rows.sort(key=lambda row: row.visit == large.visit)
     if not rows:
         return error_message(call, "gone", "the result is no longer kept, for instance because its call was undone")
     return result_message(
-        call, page(large.handle, text_of_result(tools[large.activity], rows[0].response), asked.offset)
+        call, page(large.handle, text_of_result(tools[large.activity], rows[-1].response), asked.offset)
     )

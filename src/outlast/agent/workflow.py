@@ -1,14 +1,17 @@
 """Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, Unpack
 
 import httpx2
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from typing_extensions import TypeVar, override
 
-from outlast.agent.model import Message, Model, OfferedTool, ToolCall
+from outlast.agent.model import Message, Model, ModelAnswer, OfferedTool, ToolCall, storable
+from outlast.agent.prices import has_price
 from outlast.agent.proposal import (
     Admission,
     Admitted,
@@ -20,12 +23,14 @@ from outlast.agent.proposal import (
     by_name,
     propose,
 )
+from outlast.agent.provided import NAME
 from outlast.agent.requests import ask_model
 from outlast.agent.tool_results import (
     OFFER,
     READ_RESULT,
     RESULT_CHARS_MAX,
     LargeResult,
+    already_done,
     error_message,
     page,
     read_result,
@@ -34,16 +39,18 @@ from outlast.agent.tool_results import (
 )
 from outlast.core.codec import compact, plain_json, problems_of
 from outlast.core.durations import Duration
+from outlast.core.effect_columns import HEAD_CHARS
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.run_columns import StatusLabels
-from outlast.errors import DefinitionError
+from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
 from outlast.flow.approval_rule import Approvers
 from outlast.flow.calls import Plan, tool_call
 from outlast.flow.context import Context
-from outlast.flow.outcomes import Declared, Refusal
+from outlast.flow.outcomes import Declared, Fail, Refusal
 from outlast.flow.registry import where_called
 from outlast.flow.workflow import Workflow
 from outlast.flow.workflow_options import WorkflowOptions
+from outlast.telemetry.redact import redact
 
 Out = TypeVar("Out", default=Any)
 Result = TypeVar("Result", bound=BaseModel | str, default=str)
@@ -91,6 +98,17 @@ class Agent(NamedTuple):
     settings: Mapping[str, JsonValue]
     stream: bool
 
+    def as_used(self) -> "Agent":
+        """Return the agent with its tools as it uses them: a write without a declared `once_per` is once per run."""
+        return self._replace(tools=tuple(tool.for_agent() for tool in self.tools))
+
+    def models_without_price(self) -> list[str]:
+        """Return the name of its model if the price of that is not known."""
+        model = (self.model or os.environ.get(NAME, "")) if isinstance(self.model, str) else self.model
+        if not model or has_price(model):  # without a name here, the worker that asks it judges
+            return []
+        return [model if isinstance(model, str) else model.name]
+
     def built_in(self, state: AgentState) -> list[OfferedTool]:
         """Return the tools of the agent itself that the model may use now."""
         found = [OFFER] if state.large else []
@@ -111,7 +129,7 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
         options = {"objective": "{objective}", "when_empty": "complete", **options}
         super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
         self._outcome_type = agent.result or str  # as clients read it; the state holds it as JSON
-        self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(agent))
+        self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(self))
 
     @override
     def outcome_of(self, state: AgentState) -> bytes:
@@ -121,9 +139,18 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     def _declared_at(self) -> str:
         return self._place
 
+    @cached_property
+    def as_used(self) -> Agent:
+        """The agent as its node uses it. The tools are declared completely when it is first used."""
+        return self.agent.as_used()
+
     @override
     def _further_activities(self) -> Sequence[Tool]:
-        return (*self.agent.tools, ask_model)
+        return (*self.as_used.tools, ask_model)
+
+    @override
+    def models_without_price(self) -> Sequence[str]:
+        return self.agent.models_without_price()
 
 
 def agent_workflow(
@@ -196,30 +223,29 @@ def _result_of(state: AgentState) -> Any:
     return state.result
 
 
-def _node_of(agent: Agent) -> Any:
+def _node_of(workflow: AgentWorkflow[Any]) -> Any:
     async def step(ctx: Context[AgentState]) -> Literal["step"] | None:
-        return await take_step(ctx, agent)
+        return await take_step(ctx, workflow.as_used)
 
     return step
 
 
 # --- one step ---------------------------------------------------------------------------------------
 async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] | None:
-    """Take one step of an agent: decide, admit, act, observe. Returns None if the model has given its result."""
+    """Take one step of an agent: decide, admit, act, observe. Returns None if the model has given its result.
+
+    Raises Fail for an answer that the provider filtered, the model refused, or that is empty twice;
+    AnswerCut for one that is cut twice.
+    """
     state = ctx.state
     if not state.messages:
         state.messages.append(Message(role="user", text=_opening(state)))
     built_in = agent.built_in(state)
-    proposal = await propose(
-        ctx,
-        agent.model,
-        state.messages,
-        tools=agent.tools,
-        about=agent.instructions,
-        settings=agent.settings,
-        built_in=built_in,
-        stream=agent.stream,
-    )
+    proposal = await _ask(ctx, agent, built_in)
+    if proposal.answer.end in ASK_AGAIN:
+        state.messages += _asked_again(proposal.answer)
+        proposal = await _ask(ctx, agent, built_in)
+    _check_end(proposal)
     calls = proposal.answer.calls
     state.messages.append(proposal.message)
     if not calls:
@@ -228,6 +254,58 @@ async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] |
         return _conclude(state, agent, compact(calls[0].arguments), calls[0])
     state.messages += await _act(ctx, agent, proposal, {tool.name for tool in built_in})
     return "step"
+
+
+async def _ask(ctx: Context[AgentState], agent: Agent, built_in: Sequence[OfferedTool]) -> Proposal:
+    return await propose(
+        ctx,
+        agent.model,
+        ctx.state.messages,
+        tools=agent.tools,
+        about=agent.instructions,
+        settings=agent.settings,
+        built_in=built_in,
+        stream=agent.stream,
+    )
+
+
+ASK_AGAIN: Final[Mapping[str, str]] = {
+    "cut": "your answer was cut; none of its calls was made. Answer again, in fewer words",
+    "too_large": "your answer was cut: it is too large; none of its calls was made. Answer again, in fewer words",
+    "empty": "your answer was empty. Answer again, with words or with a call",
+}
+"""What a model is told about an answer that cannot be used, once in each step."""
+
+
+def _asked_again(answer: ModelAnswer) -> list[Message]:
+    """Return the messages that tell a model why its answer cannot be used. Its calls are left out."""
+    said = answer.text if answer.text.strip() else "(no words)"  # because a provider may refuse an empty message
+    detail = f" ({answer.finish_detail})" if answer.end == "too_large" else ""
+    return [Message(role="assistant", text=said), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
+
+
+class AnswerCut(OutlastError):
+    """The model was asked again, and its answer was cut again. `head` is its beginning."""
+
+    def __init__(self, name: str, answer: ModelAnswer) -> None:
+        self.head = answer.text[:HEAD_CHARS]
+        why = f"{answer.finish_detail}; it begins with: {self.head}" if self.head else answer.finish_detail
+        fix = 'raise the limit of tokens, e.g. settings={"max_tokens": 8000}, and continue'
+        super().__init__(f"the answer of {name} was cut, and cut again when it was asked once more", why, fix)
+
+
+def _check_end(proposal: Proposal) -> None:
+    """Raise Fail or AnswerCut for an answer that the agent cannot use."""
+    answer, name = proposal.answer, proposal.proposed_by
+    if answer.end == "refusal":
+        raise Fail(f"{name} refused: {answer.finish_detail or answer.text[:HEAD_CHARS]}")
+    if answer.end == "filtered":
+        words = f"{answer.finish_detail} {answer.text[:HEAD_CHARS]}".strip()
+        raise Fail(f"the provider of {name} filtered the answer: {words}")
+    if answer.end == "empty":
+        raise Fail(f"the answer of {name} was empty, and empty again when it was asked once more")
+    if answer.end in ASK_AGAIN:
+        raise AnswerCut(name, answer)
 
 
 def _opening(state: AgentState) -> str:
@@ -253,13 +331,14 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
 
 
 class _Made(NamedTuple):
-    """The end of one admitted call: its response, or why there is none."""
+    """The end of one admitted call: its response, or why there is none. `told`: that it was done before."""
 
     plan: Plan[Any]
     visit: int
     response: Any = None
     code: str = ""
     reason: str = ""
+    told: str = ""
 
 
 async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built_in: set[str]) -> list[Message]:
@@ -300,13 +379,38 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
         plan = decision.chosen
     try:
         [answer] = await ctx.do_all([plan], refused="return", proposed=True)
-    except (OSError, httpx2.HTTPError, httpx2.InvalidURL, Declared) as error:
-        if tool.kind == "write":  # it is the error of a policy: calls of activities raise nothing
+    except AnswerNotStored as error:
+        return _unstored(plan, visit, error)
+    except Exception as error:  # of the author's lookup, whatever it is: a lookup changes nothing
+        if tool.kind == "write":  # it is the error of a policy: calls of activities raise nothing else
             raise
-        return _Made(plan, visit, code="no_answer", reason=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
+        return _Made(plan, visit, code=_code_of(error), reason=_reason_of(error))
     if isinstance(answer, Refusal):
         return _Made(plan, visit, code=answer.code, reason=answer.detail)
     return _Made(plan, visit, response=answer)
+
+
+def _unstored(plan: Plan[Any], visit: int, error: AnswerNotStored) -> _Made:
+    """Return the end of a call that was done, and whose answer cannot be stored."""
+    reason = f"{plan.key} was done, and its answer is missing: {error.why}; it begins with: {error.head}"
+    return _Made(plan, visit, code="answer_not_stored", reason=reason[:TEXT_CHARS_MAX])
+
+
+def _code_of(error: Exception) -> str:
+    """Return the code that tells a model why a lookup has no answer."""
+    if isinstance(error, LimitExceeded):
+        return "too_large"
+    if isinstance(error, NotStorable):
+        return "not_storable"
+    answered = isinstance(error, OSError | httpx2.HTTPError | httpx2.InvalidURL | Declared)
+    return "no_answer" if answered else "raised"
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the reason for a model: it may contain no secret, and has a limit."""
+    if isinstance(error, LimitExceeded | NotStorable):
+        return redact(f"{error.what}: {error.why}")[:TEXT_CHARS_MAX]
+    return redact(storable(f"{type(error).__name__}: {error}"))[:TEXT_CHARS_MAX]
 
 
 def _observed(
@@ -317,11 +421,16 @@ def _observed(
         return error_message(decided.call, decided.code, decided.reason)
     end = made[decided.plan.digest] if isinstance(decided, Admitted) else None
     if isinstance(decided, AlreadyDone):
-        end = _Made(decided.plan, decided.visit, response=decided.response)
+        if decided.unstored is not None:
+            reason = f"{decided.told}. Its answer is missing: {decided.unstored.why}"
+            return error_message(decided.call, "already_done", reason[:TEXT_CHARS_MAX])
+        end = _Made(decided.plan, decided.visit, response=decided.response, told=decided.told)
     assert end is not None
     if end.code:
         return error_message(decided.call, end.code, end.reason)
     text = text_of_result(tools[end.plan.activity], end.response)
+    if end.told:
+        text = already_done(end.told, end.response, text)
     if len(text) > RESULT_CHARS_MAX:
         large = LargeResult(
             handle=handle, activity=end.plan.activity, key=end.plan.key, digest=end.plan.digest, visit=end.visit

@@ -73,7 +73,7 @@ async def start(
     trace_id: str = "",
     scheduler: str = "",
 ) -> StartedRun:
-    """Start a run durably. Raises InvalidInput with all problems at once, Conflict (RUN-4).
+    """Start a run durably. Raises InvalidInput with all problems at once, Conflict, DefinitionError (RUN-4).
 
     Without `key`, the workflow's own start key applies; without that, the run id. `scheduler`: '' is this package's.
     """
@@ -84,6 +84,8 @@ async def start(
     check_text("the start key", key)
     check_text("the correlation id", correlation_id)
     workflow.activities  # noqa: B018 - checks the definition, once
+    if (blind := workflow.blind_budget) is not None:
+        raise blind
     beginning = workflow.begin(given)
     state, derived = workflow.state_codec.canonical(beginning.state), beginning.key
     now = await store.now()

@@ -206,6 +206,18 @@ class Executors:
 log = logging.getLogger("outlast.engine")
 
 
+def _checked(store: Store, workflows: Sequence[Workflow[Any]]) -> Sequence[Workflow[Any]]:
+    """Return the workflows that the store can serve, with a warning of each money budget whose model has no price.
+
+    Runs in flight of such a workflow go on, and none is started. Raises DefinitionError.
+    """
+    check_served(store, workflows)
+    for workflow in workflows:
+        if (blind := workflow.blind_budget) is not None:
+            log.warning("%s; its runs go on and count no money for them: %s", blind.what, blind.fix)
+    return workflows
+
+
 def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
     """Return the execution budget of a worker that serves these workflows (REC-2)."""
     calls = [
@@ -250,11 +262,10 @@ class WorkerProcess:
         if guest is not None:
             workflows = [workflow.scheduled_by(guest.name) for workflow in workflows]
         self.budget = budget_of([workflow.validate() for workflow in workflows], live)
-        check_served(store, workflows)
         self.counters = watch.counters if watch is not None else Counters()
         self.generation: Row | None = None  # generation of the store when this worker began
         self._store = store
-        self._workflows = {workflow.lane: workflow for workflow in workflows}
+        self._workflows = {workflow.lane: workflow for workflow in _checked(store, workflows)}
         self._outage, self._pool = Outage(f"worker {worker}", clock), DaemonPool(concurrency)
         self._alerts = Alerts(notifier, self.counters)
         self._capacity = capacity = Capacity(concurrency, clock)

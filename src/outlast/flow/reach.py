@@ -81,6 +81,23 @@ def writes_of_decisions(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
                 )
 
 
+def models_without_price(functions: Iterable[Callable[..., Any]]) -> list[str]:
+    """Return the names of models that the functions mention and whose price is not known, each once.
+
+    A model has an attribute `has_price`. A source of activities may have a method `models_without_price`.
+    """
+    sources = {id(source.owner): source for source in SOURCES.all()}
+    found: dict[str, None] = {}
+    for fn in functions:
+        for each in _functions(inspect.unwrap(fn), {}):
+            for value in _named(each):
+                source = sources.get(id(value))
+                found.update(dict.fromkeys(getattr(source, "models_without_price", list)()))
+                if not isinstance(value, type) and getattr(value, "has_price", None) is False:
+                    found[str(getattr(value, "name", type(value).__name__))] = None
+    return list(found)
+
+
 def _functions(fn: Any, activities: Mentions) -> Iterator[Any]:
     """Yield the function and every helper function, breadth first; add activities to the given dict."""
     seen: dict[int, Any] = {id(fn): fn}

@@ -94,6 +94,8 @@ def _completion(body: Mapping[str, Any], answer: ModelAnswer) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
     if calls:
         message["tool_calls"] = calls
+    if answer.finish == "refusal":
+        message["refusal"] = answer.finish_detail
     given = answer.input_tokens or len(json.dumps(body)) // 4
     made = answer.output_tokens or max(1, len(json.dumps(message)) // 4)
     return {
@@ -101,9 +103,15 @@ def _completion(body: Mapping[str, Any], answer: ModelAnswer) -> dict[str, Any]:
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": answer.model or str(body.get("model") or "scripted"),
-        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}],
+        "choices": [{"index": 0, "message": message, "finish_reason": _finish(answer)}],
         "usage": {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made},
     }
+
+
+def _finish(answer: ModelAnswer) -> str:
+    """Return the reason of the provider for the end of an answer."""
+    reasons = {"cut": "length", "filtered": "content_filter"}
+    return reasons.get(answer.finish, "tool_calls" if answer.calls else "stop")
 
 
 def _encoded(request: HttpRequest, completion: Any) -> bytes:
@@ -116,6 +124,7 @@ def _encoded(request: HttpRequest, completion: Any) -> bytes:
     for at in range(0, len(words), WORDS_IN_CHUNK):
         text = " ".join(words[at : at + WORDS_IN_CHUNK])
         deltas.append({"content": text if at == 0 else f" {text}"})
+    deltas += [{"refusal": message["refusal"]}] if "refusal" in message else []
     deltas += [{"tool_calls": [{"index": n, **call}]} for n, call in enumerate(message.get("tool_calls", ()))]
     head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]

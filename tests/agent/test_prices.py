@@ -1,0 +1,139 @@
+"""Money of an agent: from the price of its model, or no run starts (RUN-10)."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from outlast import Budget, Context, workflow
+from outlast.agent import (
+    ChatCompletions,
+    Message,
+    ModelAnswer,
+    ModelRequest,
+    Price,
+    RecordingModel,
+    ScriptedModel,
+    agent_workflow,
+    ask,
+)
+from outlast.agent.prices import list_price
+from outlast.errors import DefinitionError, InvalidInput
+from outlast.testing import App, ModelServer
+from tests.agent.agents import TOOLS, asks, running
+from tests.agent.test_models import by_pydantic_ai
+
+pytestmark = pytest.mark.req("RUN-10")
+MONEY = Budget(money="0.000001")
+STEP = asks(("read_log", {"lines": 1}))
+
+
+def spent(app: App, run: Any) -> tuple[str, int]:
+    used = run.now.used
+    return used.money, used.unpriced
+
+
+@pytest.mark.parametrize("priced", ["list", "declared", "environment"])
+def test_a_money_budget_parks_an_agent(priced: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the list of pydantic-ai, by the price of the model, or by OUTLAST_MODEL_PRICE."""
+    with ModelServer([STEP, "done"]) as server:
+        model: Any = "openai:gpt-4o"
+        monkeypatch.setenv("OUTLAST_MODEL_URL", server.url)
+        if priced == "declared":
+            model = ChatCompletions("local:m", url=server.url, price=Price("1.25", "10"))
+        if priced == "environment":
+            model = "local:m"
+            monkeypatch.setenv("OUTLAST_MODEL_PRICE", "1.25 / 10")
+        with running(agent_workflow("agent", model=model, tools=TOOLS, budget=MONEY)) as (app, run):
+            assert run.attention == ["budget_exhausted"] and server.paid == 1
+            money, unpriced = spent(app, run)
+            assert Decimal(money) > 0 and unpriced == 0
+
+
+def test_an_answer_through_pydantic_ai_has_its_list_price() -> None:
+    priced = ModelAnswer(text="ok", model="gpt-4o", input_tokens=1_000, output_tokens=100)
+    with ModelServer([priced]) as server:
+        model = by_pydantic_ai(server.url)
+        model.__dict__["name"] = "openai:gpt-4o"
+        with running(agent_workflow("agent", model=model, budget=Budget(money="5"))) as (app, run):
+            assert run.outcome == "ok" and spent(app, run) == ("0.0035", 0)
+
+
+def test_the_price_is_that_of_the_answer_not_of_a_later_table() -> None:
+    """It is stored with the usage and with the answer, so another price changes no sum of the past."""
+    with ModelServer([ModelAnswer(text="ok", input_tokens=1_000, output_tokens=100)]) as server:
+        model = ChatCompletions("local:m", url=server.url, price=Price(1, 10))
+        with running(agent_workflow("agent", model=model)) as (app, run):
+            model.__dict__["price"] = Price(100, 1_000)
+            assert run.outcome == "ok" and spent(app, run) == ("0.002", 0)
+
+
+def test_without_a_price_no_run_with_a_money_budget_starts() -> None:
+    """Neither its number nor its limit would say anything. The error names the model and the ways out."""
+    with ModelServer(["done"]) as server:
+        model = ChatCompletions("local:m", url=server.url)
+        flow = agent_workflow("agent", model=model, budget=MONEY)
+        with pytest.raises(DefinitionError, match=r"budget of money and asks local:m") as raised, running(flow):
+            pass
+        assert "price=" in raised.value.fix and "OUTLAST_MODEL_PRICE" in raised.value.fix and server.paid == 0
+        with running(agent_workflow("agent", model=model, budget=Budget(tokens=10**6))) as (app, run):
+            assert run.outcome == "done" and spent(app, run) == ("0", 1)
+            assert "1 request without a price" in app.do(app.runtime.operations.explain(run.id)).facts["used"]
+
+
+local = ChatCompletions("local:m", url="http://127.0.0.1:9")
+cheap = ChatCompletions("local:m", url="http://127.0.0.1:9", price=Price(1, 1))
+
+
+async def helper(ctx: Context, model: Any) -> str:
+    return (await ask(ctx, model, ModelRequest(messages=(Message(role="user", text="x"),)))).text
+
+
+@workflow(budget=Budget(money="5"))
+async def blind(ctx: Context) -> str:
+    return await helper(ctx, local)
+
+
+@workflow(budget=Budget(money="5"))
+async def seeing(ctx: Context) -> str:
+    return await helper(ctx, cheap)
+
+
+@workflow(budget=Budget(tokens=5))
+async def counting(ctx: Context) -> str:
+    return await helper(ctx, local)
+
+
+def test_the_rule_holds_for_a_model_that_a_node_names() -> None:
+    """It is read from the code of the node, as activities are: another model in the module does not matter."""
+    assert blind.blind_budget is not None and "local:m" in blind.blind_budget.what
+    assert seeing.blind_budget is None and counting.blind_budget is None
+
+
+def test_the_price_of_a_model_is_two_amounts() -> None:
+    assert Price("1.25", 10).of(1_000_000, 100_000) == Decimal("2.25")
+    assert Price(0.1, 0).of(1, 0) == Decimal("1E-7")
+    for wrong in ("x", -1, None):
+        with pytest.raises(InvalidInput, match="money is"):
+            Price(wrong, 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["1", "1/2/3", "a/b"])
+def test_a_wrong_price_in_the_environment_is_an_error(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTLAST_MODEL_PRICE", text)
+    with pytest.raises(InvalidInput):
+        agent_workflow("agent", model="local:m", budget=MONEY).models_without_price()
+
+
+def test_the_list_knows_models_by_provider_and_name() -> None:
+    assert list_price("openai:gpt-4o", 1_000, 100) == Decimal("0.0035") == list_price("gpt-4o", 1_000, 100)
+    assert list_price("local:gpt-4o", 1, 1) is None and list_price("test", 1, 1) is None
+
+
+def test_models_for_tests_cost_nothing_and_recorded_ones_what_they_reported(tmp_path: Any) -> None:
+    scripted = ModelAnswer(text="ok", input_tokens=9, money=0.25)
+    recorder = RecordingModel(ScriptedModel([scripted]), tmp_path / "answers")
+    with running(agent_workflow("agent", model=recorder, budget=Budget(money=9))) as (app, run):
+        assert run.outcome == "ok" and spent(app, run) == ("0.25", 0)
+    with running(agent_workflow("agent", model=ScriptedModel(["ok"]), budget=MONEY)) as (app, run):
+        assert run.outcome == "ok" and spent(app, run)[1] == 0
