@@ -18,6 +18,7 @@ from outlast.agent import (
     ask,
 )
 from outlast.agent.prices import list_price
+from outlast.engine.budgets import blind_budget
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.testing import App, ModelServer
 from tests.agent.agents import TOOLS, asks, running
@@ -106,8 +107,9 @@ async def counting(ctx: Context) -> str:
 
 def test_the_rule_holds_for_a_model_that_a_node_names() -> None:
     """It is read from the code of the node, as activities are: another model in the module does not matter."""
-    assert blind.blind_budget is not None and "local:m" in blind.blind_budget.what
-    assert seeing.blind_budget is None and counting.blind_budget is None
+    error = blind_budget(blind)
+    assert error is not None and "local:m" in error.what
+    assert blind_budget(seeing) is None and blind_budget(counting) is None
 
 
 def test_the_price_of_a_model_is_two_amounts() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core import commit
 from outlast.core.machine import EffectStatus
+from outlast.core.row_checks import check_effect
 from outlast.errors import AnswerNotStored, Corrupt
 from outlast.flow import Context, Failures, Happened, Perhaps, activity
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -62,7 +62,7 @@ async def test_it_is_done_and_the_node_gets_the_error_in_each_execution(world: W
     ids=["surrogate", "nan", "object", "odd", "secret"],
 )
 async def test_any_answer_that_cannot_be_stored_is_done(world: World, returned: Any, returns: Any, head: str) -> None:
-    """The rule names no kind of value. What the store keeps of the answer can be shown, and shows no secret."""
+    """The rule names no kind of value. The head that is stored can be shown, and shows no secret."""
     calls: list[str] = []
 
     @activity(name="act", key="act/{what}", no_undo="a test")
@@ -199,6 +199,6 @@ async def test_no_other_row_is_done_without_a_response(world: World) -> None:
     world.worker(flow)
     await world.start(flow)
     effect = world.effect("order/a")
-    commit.check_effect(effect)
+    check_effect(effect)
     with pytest.raises(Corrupt, match="done without a response"):
-        commit.check_effect(effect._replace(error_text=""))
+        check_effect(effect._replace(error_text=""))

@@ -1,8 +1,27 @@
 """Daily budgets of tenants, as a worker knows them."""
 
+from typing import Any
+
 from outlast.core.rows import TENANT_BUDGET
 from outlast.core.usage import EACH_DAY, NO_LIMITS, TenantBudget
+from outlast.errors import DefinitionError
+from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
+
+
+def blind_budget(workflow: Workflow[Any]) -> DefinitionError | None:
+    """Return the error of a money budget that cannot count, because a model has no price; None without one."""
+    if workflow.budget is None or workflow.budget.money is None:
+        return None
+    unpriced = workflow.models_without_price()
+    if not unpriced:
+        return None
+    return DefinitionError(
+        f"{workflow.title} has a budget of money and asks {', '.join(unpriced)}",
+        "the price of this model is not known, so its requests would cost nothing",
+        'give the model a price, e.g. price=Price("1.25", "10") or OUTLAST_MODEL_PRICE=1.25/10; or limit tokens',
+        where=workflow.where,
+    )
 
 
 class BudgetCache:

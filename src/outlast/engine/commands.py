@@ -40,6 +40,7 @@ from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.approvals import remake_with
+from outlast.engine.budgets import blind_budget
 from outlast.engine.run_session import notify_waiting
 from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
@@ -84,7 +85,7 @@ async def start(
     check_text("the start key", key)
     check_text("the correlation id", correlation_id)
     workflow.activities  # noqa: B018 - checks the definition, once
-    if (blind := workflow.blind_budget) is not None:
+    if (blind := blind_budget(workflow)) is not None:
         raise blind
     beginning = workflow.begin(given)
     state, derived = workflow.state_codec.canonical(beginning.state), beginning.key

@@ -32,7 +32,7 @@ from outlast.engine.activity_calls import check_served
 from outlast.engine.admission import Capacity, Look
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
-from outlast.engine.budgets import BudgetCache
+from outlast.engine.budgets import BudgetCache, blind_budget
 from outlast.engine.claims import Claims
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
@@ -213,7 +213,7 @@ def _checked(store: Store, workflows: Sequence[Workflow[Any]]) -> Sequence[Workf
     """
     check_served(store, workflows)
     for workflow in workflows:
-        if (blind := workflow.blind_budget) is not None:
+        if (blind := blind_budget(workflow)) is not None:
             log.warning("%s; its runs go on and count no money for them: %s", blind.what, blind.fix)
     return workflows
 

@@ -484,21 +484,6 @@ class Workflow(Generic[S, In, Out]):
         """Return the models that its nodes are known to ask and whose price is not known."""
         return models_without_price(node.fn for node in self.nodes.values())
 
-    @property
-    def blind_budget(self) -> DefinitionError | None:
-        """The error of a money budget that cannot count, because a model has no price; None without one."""
-        if self.budget is None or self.budget.money is None:
-            return None
-        unpriced = self.models_without_price()
-        if not unpriced:
-            return None
-        return DefinitionError(
-            f"{self.title} has a budget of money and asks {', '.join(unpriced)}",
-            "the price of this model is not known, so its requests would cost nothing",
-            'give the model a price, e.g. price=Price("1.25", "10") or OUTLAST_MODEL_PRICE=1.25/10; or limit tokens',
-            where=self.where,
-        )
-
     def _further_activities(self) -> Sequence[Activity[..., Any]]:
         """Return activities that its nodes use and that their modules do not name."""
         return ()
