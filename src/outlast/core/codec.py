@@ -74,13 +74,17 @@ def is_json(value: object) -> bool:
     return type(value) in (str, int, float, bool, type(None))
 
 
-def plain_json(value: object, *, by_alias: bool = False) -> Any:
+def plain_json(value: object, *, by_alias: bool = False, exclude_computed: bool = False) -> Any:
     """Return any value as JSON data, with the members of sets in the order of their canonical text.
 
-    Raises NotStorable.
+    `exclude_computed`: leave out the computed fields of a model. Raises NotStorable.
     """
     try:
-        return in_order(value, to_jsonable_python(value, by_alias=by_alias), _text_of)
+        if exclude_computed and isinstance(value, BaseModel):
+            plain: Any = value.model_dump(mode="json", by_alias=by_alias, exclude_computed_fields=True)
+        else:
+            plain = to_jsonable_python(value, by_alias=by_alias)
+        return in_order(value, plain, _text_of)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise NotStorable("a value cannot be stored", " ".join(str(error).split()), _ONLY_DATA) from error
 

@@ -30,8 +30,12 @@ def plain_payload(payload: object) -> Mapping[str, Any]:
     """Return a payload as plain JSON members: of a model, a mapping, a dataclass. Raises NotStorable, InvalidInput."""
     try:
         if isinstance(payload, BaseModel):
-            codec_of(type(payload)).dump(payload)  # names a part of another class, which would be sent without fields
-        plain = plain_json(payload, by_alias=True)
+            codec = codec_of(type(payload))
+            codec.dump(payload)  # names a part of another class, which would be sent without fields
+            # a model that refuses its computed fields would never take the signal, and its run would wait on
+            plain = plain_json(payload, by_alias=True, exclude_computed=codec.leaves_out)
+        else:
+            plain = plain_json(payload, by_alias=True)
     except NotStorable as error:
         raise NotStorable("the payload of a signal cannot be stored", error.why, "send a model or a dict") from error
     if not isinstance(plain, dict):
