@@ -40,6 +40,7 @@ COMPARED = {
     "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",
     "docs/acquisition.md: ✗ read_site": "tests/examples/test_acquisition.py",
+    "docs/dev.md: trip-1 needs you": "tests/service/test_serve.py",
     "docs/desk.md: ✗ worker w-2 killed": "tests/examples/test_desk.py",
     "docs/observability.md: 9e3c0b3ac5db495e (sent elsewhere)": "tests/e2e/test_over_http.py",
     "docs/operating.md: order-7 has been queued for 3m; no live worker serves order@1.": "here: word for word",

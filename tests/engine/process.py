@@ -9,6 +9,7 @@ from outlast.core.commit import Chain, Commit, Done
 from outlast.core.durations import Liveness
 from outlast.core.rows import Run
 from outlast.engine.alerts import Notifier
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError, Unavailable, Uncertain
@@ -267,6 +268,7 @@ class Process:
         concurrency: int,
         notifier: Notifier | None = None,
         guest: Guest | None = None,
+        errors: CallErrors | None = None,
     ) -> None:
         self.name = name
         self.clock = ProcessClock(time)
@@ -282,6 +284,7 @@ class Process:
             concurrency=concurrency,
             notifier=notifier,
             guest=guest,
+            errors=errors,
         )
         self.task = asyncio.get_running_loop().create_task(self.worker.run())
 

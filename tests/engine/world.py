@@ -17,6 +17,7 @@ from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, M
 from outlast.core.run_columns import Attention
 from outlast.engine import commands, pauses
 from outlast.engine.alerts import Notifier
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest
 from outlast.flow import Context, DidNotHappen, Happened, Unknown, Workflow, activity, lookup, this_call
 from tests.engine.ground import Ground, InMemory
@@ -64,10 +65,11 @@ class World:
         concurrency: int = 100,
         notifier: Notifier | None = None,
         guest: Guest | None = None,
+        errors: CallErrors | None = None,
     ) -> Process:
         name = name or f"wk-{len(self.processes) + 1}"
         store = self.ground.open(f"writer-{name}")
-        process = Process(store, self.time, name, workflows, live, concurrency, notifier, guest)
+        process = Process(store, self.time, name, workflows, live, concurrency, notifier, guest, errors)
         self.processes.append(process)
         return process
 

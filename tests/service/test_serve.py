@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ import httpx2
 import pytest
 
 from tests import forked
+from tests.docs.pages import ROOT, blocks
+from tests.docs.terminal import agrees
 
 FLOWS = Path(__file__).with_name("flows.py")
 PATIENCE_S = 60.0
@@ -148,6 +151,57 @@ def test_dev_restarts_when_the_code_changes_and_the_run_continues(folder: Path) 
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
         assert "flows.py changed: restarted" in err and "Traceback" not in err
+
+
+TRIP = """from pydantic import BaseModel
+
+from outlast import Context, Workflow, activity
+
+
+class State(BaseModel):
+    said: str = ""
+
+
+@activity(key="book/{room}", no_undo="the hotel keeps it")
+def book(room: str) -> str:
+    return rooms[room]
+
+
+rooms = {"R-1": "the first"}
+trips = Workflow("trip", state=State)
+
+
+@trips.node(start=True)
+async def only(ctx: Context[State]) -> None:
+    ctx.state.said = await ctx.do(book, "R-2")
+"""
+
+
+@pytest.mark.req("EFF-3")
+def test_dev_asks_at_once_about_a_call_with_a_bug_and_takes_no_for_an_answer(folder: Path) -> None:
+    """The question is that of docs/dev.md. Both commands of it run as printed, the first one with a wrong answer."""
+    (folder / "flows.py").write_text(TRIP, encoding="utf-8")
+    (page,) = [block.body for block in blocks(ROOT / "docs" / "dev.md") if block.language == "text"]
+    with outlast(folder, "-q", "dev", "flows.py", "--port", "0") as process:
+        assert process.stderr is not None
+        with outlast(folder, "run", "flows.py:trip", "--id", "trip-1") as starting:
+            assert starting.wait(PATIENCE_S) == 0, starting.communicate()
+        lines: list[str] = []
+        for line in iter(process.stderr.readline, ""):
+            if lines or line.startswith("trip-1 needs you"):
+                lines.append(line.rstrip("\n"))
+            if "sends nothing more" in line:
+                break
+        assert len(lines) == len(page.splitlines()) and agrees(page, "\n".join(lines), {}), lines
+        commands = [line.partition("→ ")[2] for line in lines if "→" in line]
+        (folder / "flows.py").write_text(TRIP.replace('"R-1"', '"R-2"'), encoding="utf-8")
+        for command, response, code in ((commands[0], "7", 2), (commands[1], "", 0)):
+            typed = ["H-1" if word == "ID" else response if word == "JSON" else word for word in shlex.split(command)]
+            with outlast(folder, *typed[1:]) as answering:
+                _, err = answering.communicate(timeout=PATIENCE_S)
+                assert answering.returncode == code, (command, err)
+        with outlast(folder, "runs", "tail", "trip-1") as waiting:
+            assert waiting.wait(PATIENCE_S) == 0, waiting.communicate()
 
 
 def test_dev_exits_if_a_change_of_the_code_would_not_help(folder: Path) -> None:

@@ -40,7 +40,7 @@ def dev(module: str, port: int, once: bool) -> None:
         served = load_workflows(module)
         live = {"heartbeat_window": LEASE_MS}
         code = run_service(settings, served, live, host="127.0.0.1", port=port, again=f"outlast dev {module}",
-                           watched=True)  # fmt: skip
+                           watched=True, developed=True)  # fmt: skip
         click.get_current_context().exit(code)
     the_store_itself(settings)
     load_workflows(module)  # report a mistake before the first start

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from outlast.cli.developer import DeveloperQuestions
 from outlast.cli.exit_codes import CONFLICT, OK, OUR_FAULT
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
@@ -28,6 +29,7 @@ from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.durations import Liveness
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
@@ -164,6 +166,8 @@ class ServiceOptions:
     notify: str = ""
     watched: bool = False
     """True in a child process: the parent names the store, forwards Ctrl-C, and prints messages."""
+    developed: bool = False
+    """True for `outlast dev`: questions about calls appear in the terminal, and a call that returned can be denied."""
     metrics_port: int | None = None
     module: str = ""
     processes: int = 1
@@ -209,7 +213,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
-            serving = _worker(bound, state, served, live, form)
+            serving = _worker(bound, state, served, live, form, settings)
             parts.append(serving)
         if form.dispatcher:
             sender = new_dispatcher(bound.store, reach=state.reach, public_url=said.serve.public_url)
@@ -252,16 +256,25 @@ def _local(anonymous: Any, settings: CliSettings) -> Any:
 
 
 def _worker(
-    bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions
-) -> Serving:
-    notifier = notifier_of(form.notify)
+    bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions,
+    settings: CliSettings,
+) -> Serving:  # fmt: skip
+    errors = CallErrors() if form.developed else None
+    notifier = notifier_of(form.notify) if errors is None else DeveloperQuestions(bound.store, errors, settings)
     watched = Counters()  # shared by all workers of this process
     state.counters.append(watched)
     watch = observability(watched)
 
     def make() -> WorkerProcess:
         return worker_of(
-            bound.store, served, live=live, concurrency=form.concurrency, name=form.name, notifier=notifier, watch=watch
+            bound.store,
+            served,
+            live=live,
+            concurrency=form.concurrency,
+            name=form.name,
+            notifier=notifier,
+            watch=watch,
+            errors=errors,
         )
 
     return Serving(bound.store, make, stays=True)

@@ -223,9 +223,14 @@ def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) ->
     return _settle(run, effect, "refuse", now, error_text=error, settled_at=now.business, settled_by="call")
 
 
-def mark_uncertain(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
-    """Mark the effect uncertain: it may have happened and is not safe to repeat, so a person decides."""
-    return _settle(run, effect, "mark_uncertain", now, error_text=ERROR.encode(EffectError(code, detail)))
+def mark_uncertain(run: Run, effect: Effect, code: str, detail: str, *, now: Instant, returned: bool = False) -> Commit:
+    """Mark the effect uncertain: it may have happened and is not safe to repeat, so a person decides.
+
+    `returned`: all its calls have returned in the process of a developer, so there is no settle time left to wait.
+    """
+    settle_after = min(effect.settle_after, now.real) if returned else effect.settle_after
+    error = ERROR.encode(EffectError(code, detail))
+    return _settle(run, effect, "mark_uncertain", now, error_text=error, settle_after=settle_after)
 
 
 def defer(

@@ -28,6 +28,7 @@ from outlast.core.effect_steps import Answered, Maybe, Outcome, Unsent
 from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.limits import UNSENT_MAX
 from outlast.core.usage import Used
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
 from outlast.engine.user_code import as_exception
@@ -386,10 +387,13 @@ class _TooLate(Exception):
 class ActivityCaller:
     """Caller of activities and lookups, one for each worker."""
 
-    def __init__(self, clock: Clock, pool: DaemonPool, traces: Traces | None = None) -> None:
+    def __init__(
+        self, clock: Clock, pool: DaemonPool, traces: Traces | None = None, errors: CallErrors | None = None
+    ) -> None:
         self._clock = clock
         self._pool = pool
         self._traces = traces
+        self._errors = errors
         self._timeouts = CallTimeouts()
         self.seats = pool.seats  # an activity without `async` holds one from before its intent
 
@@ -423,6 +427,8 @@ class ActivityCaller:
             return Maybe("timeout", str(error), abandoned=True)
         except BaseException as raised:  # judged, not raised: an error of the author's function
             outcome = judge(as_exception(raised), self._clock.wall())
+            if self._errors is not None and isinstance(outcome, Maybe):
+                self._errors.keep((attempt.tenant, attempt.run_id, attempt.key), raised, _secrets(attempt))
             # because the detail is stored and shown
             return outcome._replace(detail=redact(outcome.detail, _secrets(attempt)))
 

@@ -134,6 +134,8 @@ class EffectExecutor:
         self.known = Known(restored=True) if session.run.restored else NOTHING
         self.used: list[Used] = []  # reported by the call and not stored yet
         self._probe: Pause | None = None  # breaker that lends the attempt the right to try the provider
+        self._before = 0  # attempts that a person has settled
+        self._returned = 0  # attempts of this executor whose call has returned
         self._watches = False  # opened a breaker or a try failed: checks again as soon as a try is allowed
         if terms.in_transaction and not isinstance(session.store, Transactions):
             raise needs_transactions(callee.name, session.store)
@@ -149,6 +151,8 @@ class EffectExecutor:
         try:
             if effect is not None and effect.status is EffectStatus.INTENDED:
                 effect = await self._as_known(effect)
+            elif effect is not None and effect.status is EffectStatus.REFUSED:
+                self._before = effect.attempts
             while True:
                 now = session.now
                 step = next_step(effect, self.terms, outcome, now, self.known)
@@ -314,7 +318,9 @@ class EffectExecutor:
             return Moment.START
         right = permit(submitted, effect.not_after, done.now.real, services.lease)
         attempt = attempt_of(self.execution, self.callee, self.call, effect, self.used, permit=right, sending=sending)
-        return await services.caller.attempt(attempt)
+        outcome = await services.caller.attempt(attempt)
+        self._returned += not (isinstance(outcome, Maybe) and outcome.abandoned)
+        return outcome
 
     async def _check_cancel(self, effect: Effect) -> None:
         """Stop before the call if a cancel has arrived with the answer of the intent (S-1)."""
@@ -476,7 +482,9 @@ class EffectExecutor:
     def _mark_uncertain(self, effect: Effect, step: MarkUncertain) -> None:
         """Record that a person must decide, and call one."""
         session = self.session
-        self._submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now))
+        developed = self.execution.services.errors is not None
+        returned = developed and effect.attempts == self._before + self._returned
+        self._submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now, returned=returned))
         self.execution.call_person(uncertain(session, session.effects[self.ident]))
 
 

@@ -28,6 +28,7 @@ from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.budgets import BudgetCache
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.deltas import DeltaSender
 from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
@@ -68,6 +69,8 @@ class WorkerServices(NamedTuple):
     """Increment a counter of this worker: its name, then its labels."""
     watch: Observer | None = None
     """Observer of runs, if telemetry is on."""
+    errors: CallErrors | None = None
+    """Tracebacks of calls for the developer who runs this process (`outlast dev`)."""
 
 
 class InFlightCall(NamedTuple):

@@ -33,6 +33,7 @@ from outlast.engine.admission import Capacity, Look
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
 from outlast.engine.budgets import BudgetCache, blind_budget
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.claims import Claims
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
@@ -249,12 +250,15 @@ class WorkerProcess:
         about: WorkerHealth | None = None,
         watch: Observer | None = None,
         guest: Guest | None = None,
+        errors: CallErrors | None = None,
     ) -> None:
         """Create a worker; nothing is written before `open`.
 
         `worker`: an id that was never used before. `chance`: random numbers in [0, 1), for jitter. `about`: facts for
         the list of workers. `watch`: observer of its runs. `threads=False`: the heartbeat runs in the event loop, for
         virtual clocks. `guest`: the engine that decides which runs it executes; without one, the worker claims them.
+        `errors`: a developer watches this process, so tracebacks of calls are kept, and a call that has returned here
+        has no settle time.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
@@ -272,7 +276,7 @@ class WorkerProcess:
         lease, pauses, traces = Lease(worker), PauseCache(store), watch.traces if watch is not None else None
         services = WorkerServices(
             clock=clock,
-            caller=ActivityCaller(clock, self._pool, traces),
+            caller=ActivityCaller(clock, self._pool, traces, errors),
             lease=lease,
             live=live,
             terms=CallTerms(live, store.skew),
@@ -282,6 +286,7 @@ class WorkerProcess:
             breakers=Breakers(store, pauses, live),
             throttle=RateLimiter(store, clock, lease, chance),
             window=SendWindow(), deltas=DeltaSender(store), chance=chance, counted=self.counters.add, watch=watch,
+            errors=errors,
         )  # fmt: skip
         self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
         self._dead_workers = dead = DeadWorkers(

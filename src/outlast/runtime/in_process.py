@@ -17,6 +17,7 @@ from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META, Run, is_over
 from outlast.engine.alerts import Notifier
+from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
@@ -44,11 +45,12 @@ def worker_of(
     notifier: Notifier | None = None,
     watch: Observer | None = None,
     guest: Guest | None = None,
+    errors: CallErrors | None = None,
 ) -> WorkerProcess:
     """Return a worker that is not started.
 
-    `watch`: the observer of its work (default: `observability()`). `guest`: the engine that schedules its runs. Raises
-    DefinitionError, ValueError for durations that contradict each other.
+    `watch`: the observer of its work (default: `observability()`). `guest`: the engine that schedules its runs.
+    `errors`: as for WorkerProcess. Raises DefinitionError, ValueError for durations that contradict each other.
     """
     return WorkerProcess(
         store,
@@ -64,6 +66,7 @@ def worker_of(
         about=process_info(),
         watch=watch if watch is not None else observability(),
         guest=guest,
+        errors=errors,
     )
 
 
