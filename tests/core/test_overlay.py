@@ -1,9 +1,13 @@
 """JSON columns of a run survive storing, timers become one due time, and business time maps both ways."""
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core.commit import IDENTITY, Mapping
+from outlast.core.events import EventType
+from outlast.core.limits import CALLS_PER_VISIT_MAX, EVENT_BYTES_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.run_columns import (
     ATTENTION,
@@ -13,8 +17,10 @@ from outlast.core.run_columns import (
     Timer,
     WaitingFor,
     attention_for_people,
+    fit_attention,
+    fit_waits,
 )
-from outlast.core.run_transition import due_of, rearmed
+from outlast.core.run_transition import due_of, event, rearmed
 from tests.core.drive import Drive
 
 RUN = Drive().start().run
@@ -32,16 +38,17 @@ MAPPINGS = st.builds(
 
 @given(st.lists(WAITING, max_size=3))
 def test_waiting_for_round_trips(items: list[WaitingFor]) -> None:
-    assert RUN._replace(waiting_for_text=WAITING_FOR.encode(items)).waiting_for == tuple(items)
+    assert RUN._replace(waiting_for_text=WAITING_FOR.encode(items)).waiting_for == fit_waits(items)
     assert (WAITING_FOR.encode(items) == "") == (not items)
 
 
 @given(st.lists(REASONS, max_size=3))
 def test_attention_round_trips(items: list[Attention]) -> None:
     run = RUN._replace(attention_text=ATTENTION.encode(items))
-    assert run.attention == tuple(items)
+    assert run.attention == fit_attention(items)
     for shown, item in zip(attention_for_people(run.attention), items, strict=True):
-        offered = [c.value for c in CHOICES[item.reason] if c is not Choice.USE_RECORDED or item.digest]
+        given = {Choice.USE_RECORDED: bool(item.digest), Choice.ACCEPT: bool(item.missing)}
+        offered = [c.value for c in CHOICES[item.reason] if given.get(c, True)]
         assert shown["choices"] == offered and shown["if_ignored"]
 
 
@@ -85,3 +92,20 @@ def test_business_time_never_runs_backwards(mapping: Mapping, real: int, later: 
 @given(INSTANT)
 def test_in_production_the_two_times_are_one(real: int) -> None:
     assert IDENTITY.business(real) == real == IDENTITY.real(real)
+
+
+@given(st.integers(1, 40), st.sampled_from(["x", "€", "\0", "\ud83d", "\U0001f600"]))
+def test_texts_of_any_length_fit_into_a_run_row(n: int, letter: str) -> None:
+    """Each is cut, more if there are many, so that no text of a receiver makes the row of a run too large."""
+    n *= CALLS_PER_VISIT_MAX // 40
+    text = letter * 10_000
+    asked = ATTENTION.encode(Attention(Reason.EFFECT_UNCERTAIN, 1, text, "k" * KEY_BYTES_MAX) for _ in range(n))
+    waits = WAITING_FOR.encode(WaitingFor("effect", text, text, then=text) for _ in range(n))
+    assert len(asked.encode()) + len(waits.encode()) < ROW_BYTES_MAX
+    assert min(len(a.detail) for a in RUN._replace(attention_text=asked).attention) >= 90
+
+
+@given(st.dictionaries(st.text(), st.text(st.characters(), max_size=20), max_size=3))
+def test_data_of_an_event_can_be_stored_and_read(data: dict[str, str]) -> None:
+    written = event(RUN, EventType.LOGGED, 1, {**data, "long": "x" * ROW_BYTES_MAX})
+    assert len(written.details) <= EVENT_BYTES_MAX and json.loads(written.details)["long"].startswith("xx")

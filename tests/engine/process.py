@@ -12,7 +12,7 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
-from outlast.errors import StoreError, Unavailable, Uncertain
+from outlast.errors import Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
 from outlast.runtime.clocks import VirtualClock
 from outlast.store.port import Store
@@ -118,6 +118,8 @@ class Wire:
         self._after: list[Rule] = []
         self._held: dict[str, asyncio.Event] = {}
         self.away: list[str] = []  # of each, the next commit with it in its label is refused as Unavailable
+        self.rejected: list[str] = []  # parts of labels: the store can never accept these commits
+        self.rejected_once: list[str] = []
         self.lost: list[str] = []  # of each, the next such commit lands, and its answer is lost
         self.reads_fail = 0  # so many reads are refused as Unavailable
         self.lose_takes = False
@@ -154,6 +156,9 @@ class Wire:
             return answer
         if self._hit(self.away, commit.label):
             inner = _failed(Unavailable("the store is away"), chain)
+            landed = False
+        elif any(part in commit.label for part in self.rejected) or self._hit(self.rejected_once, commit.label):
+            inner = _failed(Rejected("run: 6000456 bytes in one row; the limit is 1048576"), chain)
             landed = False
         else:
             inner = self._inner.submit(commit, chain=chain, linger=linger)

@@ -17,7 +17,7 @@ from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.row_kind import Key
 from outlast.core.rows import Message, Run
-from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers
+from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers, fit_attention
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 
@@ -95,6 +95,7 @@ def flag(
     waits of effects that settle at the same time. `expects`: rows for which a person is asked, as they were read.
     """
     assert reasons
+    reasons = fit_attention(reasons)
     left = joined(run, reasons)
     waiting = [*waiting_for(left), *waiting]
     data: dict[str, object] = {"reasons": [a.reason.value for a in reasons], "detail": reasons[0].detail}

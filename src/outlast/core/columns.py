@@ -22,6 +22,32 @@ CACHED_CHARS_MAX: Final = 16_384
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 
 
+def stored_text(text: object, chars_max: int) -> str:
+    """Return a text for people as a row may hold it: at most `chars_max` characters, all of which every store can hold.
+
+    NUL and halves of surrogate pairs are escaped: `\\x00`, `\\ud83d`. Every text that an author's code, a receiver or a
+    policy gives passes here where its row is written. Never raises, also for an object that is no text.
+    """
+    if not isinstance(text, str):
+        try:
+            text = str(text)
+        except Exception:  # because the __str__ of an author's class may raise anything
+            text = f"a {type(text).__name__} without a text"
+    if len(text) <= chars_max and text.isprintable():
+        return text
+    text = text[: chars_max + 1].replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def stored_data(data: Any, chars_max: int) -> Any:
+    """Return JSON data whose texts are `stored_text`."""
+    if isinstance(data, dict):
+        return {name: stored_data(value, chars_max) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [stored_data(value, chars_max) for value in data]
+    return stored_text(data, chars_max) if isinstance(data, str) else data
+
+
 class Column(Generic[Given, Value]):
     """Conversion between the text of one column and its immutable value.
 

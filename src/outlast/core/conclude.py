@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
+from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
@@ -38,7 +39,7 @@ from outlast.core.limits import (
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Run, Slot
-from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers
+from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
@@ -319,7 +320,7 @@ def _flag(
         _attention(rows, Reason.EFFECT_UNCERTAIN, f"{code}: {detail}", now)._replace(key=e.key, visit=e.visit)
         for e, code, detail in exhausted
     )
-    called = tuple(a._replace(detail=storable(a.detail)) for a in (*reasons, *uncertain))
+    called = fit_attention((*reasons, *uncertain))
     commit = flag(
         rows.run,
         called,
@@ -465,7 +466,7 @@ def _withdrawn_first(rows: HeldRows, inbox_seq: int | None, now: Instant) -> Con
 
 
 def _storable(ending: Ending) -> Ending:
-    return ending._replace(reason=storable(ending.reason)[:TEXT_CHARS_MAX])
+    return ending._replace(reason=stored_text(ending.reason, TEXT_CHARS_MAX))
 
 
 # --- decisions before a move ------------------------------------------------------------------------------
@@ -494,11 +495,6 @@ def is_wait(parked: Parked) -> bool:
 def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
     """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
     return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
-
-
-def storable(text: str) -> str:
-    """Return text that every store can hold: halves of surrogate pairs are escaped."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _attention(rows: HeldRows, reason: Reason, detail: str, now: Instant) -> Attention:

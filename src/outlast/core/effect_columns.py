@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded
-from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.columns import Column, decoded, stored_text
+from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 
 
 class UnstoredAnswer(NamedTuple):
@@ -34,19 +34,16 @@ NO_ERROR: Final = EffectError("", "")
 ANSWER_NOT_STORED: Final = "answer_not_stored"
 """Code of an effect that is done without a response, because its answer cannot be stored."""
 HEAD_CHARS: Final = 1_000
+ERROR_CHARS_MAX: Final = TEXT_CHARS_MAX + 500  # a text of the receiver, and what follows from it
 
 
 def unstored(detail: str, *, size: int, limit: int, head: str) -> EffectError:
     """Return the error of a call that was done and whose answer cannot be stored. Texts are cut to their limits."""
     return EffectError(
         ANSWER_NOT_STORED,
-        _storable(detail, TEXT_CHARS_MAX),
-        unstored=UnstoredAnswer(size, limit, _storable(head, HEAD_CHARS)),
+        stored_text(detail, TEXT_CHARS_MAX),
+        unstored=UnstoredAnswer(size, limit, stored_text(head, HEAD_CHARS)),
     )
-
-
-def _storable(text: str, chars_max: int) -> str:
-    return text[:chars_max].encode(errors="replace").decode()
 
 
 class EvidenceAnswer(NamedTuple):
@@ -65,7 +62,8 @@ class EvidenceAnswer(NamedTuple):
 def _dump_error(error: EffectError | None) -> str:
     if error is None:
         return ""
-    plain: dict[str, object] = {"code": error.code, "detail": error.detail}
+    detail = stored_text(error.detail, ERROR_CHARS_MAX)
+    plain: dict[str, object] = {"code": stored_text(error.code, NAME_CHARS_MAX), "detail": detail}
     if error.until is not None:
         plain["until"] = error.until
     if error.unstored is not None:

@@ -7,6 +7,7 @@ holder cannot write.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, in_portions
 from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
 from outlast.core.effect_rows import (
@@ -26,6 +27,7 @@ from outlast.core.effect_rows import (
     Usage,
     Wait,
 )
+from outlast.core.limits import DETAIL_CHARS_MAX, KEY_BYTES_MAX
 from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.row_checks import check_effect
 from outlast.core.row_kind import key_of
@@ -78,6 +80,9 @@ def intend(
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
     if mine is not None and mine.by_run:  # the owner of a shared effect does not change
         what = what._replace(shared=True, keep_ms=what.keep_ms or mine.keep_ms, noted=True)
+    allowed_by = what.allowed_by
+    if len(allowed_by) > DETAIL_CHARS_MAX or not allowed_by.isprintable():
+        allowed_by = stored_text(allowed_by, DETAIL_CHARS_MAX)
     row = Effect(
         tenant=run.tenant,
         run="" if what.shared else run.run,
@@ -101,7 +106,7 @@ def intend(
         settle_after=not_after + what.timeout_ms + what.settle_margin_ms,
         covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
         approval=approval.id if approval else mine.approval if mine else "",
-        allowed_by=what.allowed_by,
+        allowed_by=allowed_by,
         undo=what.undo,
         settled_at=0,
         settled_by="",
@@ -181,7 +186,7 @@ def _done(run: Run, effect: Effect, verb: str, by: str, response: bytes, now: In
         now,
         response=response,
         error_text="",
-        external_id=external_id,
+        external_id=external_id and stored_text(external_id, KEY_BYTES_MAX),
         settled_at=now.business,
         settled_by=by,
     )
@@ -211,7 +216,7 @@ def record_unstored(
         now,
         response=None,
         error_text=ERROR.encode(error),
-        external_id=external_id,
+        external_id=external_id and stored_text(external_id, KEY_BYTES_MAX),
         settled_at=now.business,
         settled_by="reconcile" if found else "call",
     )
@@ -219,7 +224,7 @@ def record_unstored(
 
 def refuse(run: Run, effect: Effect, code: str, detail: str, *, now: Instant) -> Commit:
     """Record that the call did not happen and will not be retried. Later executions get the same refusal."""
-    error = ERROR.encode(EffectError(code, detail))
+    error = ERROR.encode(EffectError(code or effect_target("refuse", effect.status).value, detail))
     return _settle(run, effect, "refuse", now, error_text=error, settled_at=now.business, settled_by="call")
 
 

@@ -48,12 +48,14 @@ def check_reason(reason: str) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise InvalidInput if a text holds half a character (a lone surrogate), which no store takes."""
+    """Raise InvalidInput if a text holds half a character (a lone surrogate) or NUL, which no store takes."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidInput(f"{what} is not text that can be stored", str(error), "decode it properly") from None
+    if "\0" in text:
+        raise InvalidInput(f"{what} is not text that can be stored", "it has the character NUL", "leave it out")
 
 
 class KeyTemplate:

@@ -99,6 +99,14 @@ def connections_within(descriptors: int) -> int:
 JSON_DEPTH_MAX = 64
 TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other texts of people."""
+DETAIL_CHARS_MAX = 8_000
+"""Text that the engine makes of other texts: a reason to ask a person with a traceback, the decision on a call."""
+DETAILS_BYTES_MAX = 192 * KIB
+"""Details of all reasons, or texts of all waits, of one run row: many of them share it."""
+EVENT_BYTES_MAX = 512 * KIB
+"""Data of an event: an outcome fits. Above this, texts in it are cut."""
+PLANS_BYTES_MAX = 640 * KIB
+"""Plans that one approval offers, as its row holds them; an approver's change of one has room beside them."""
 OBJECTIVE_CHARS_MAX = 200
 """Text that lists show beside a run. It is in the run row, so it stays short."""
 PLANS_PER_APPROVAL_MAX = 100
@@ -121,6 +129,8 @@ assert INPUT_BYTES_MAX + PORTION_BYTES <= COMMIT_BYTES_MAX, "a start is one comm
 assert MESSAGE_BYTES_MAX <= ARGUMENTS_BYTES_MAX, "what a signal brought can be an activity's argument"
 assert ARGUMENTS_BYTES_MAX + RESPONSE_BYTES_MAX < ROW_BYTES_MAX, "an effect's row holds both"
 assert NAME_CHARS_MAX < KEY_BYTES_MAX
+assert 2 * ARGUMENTS_BYTES_MAX < PLANS_BYTES_MAX < ROW_BYTES_MAX - ARGUMENTS_BYTES_MAX, "any one plan can be offered"
+assert OUTCOME_BYTES_MAX < EVENT_BYTES_MAX < ROW_BYTES_MAX
 _MOVE = 4  # receipt, run, event and its mark as unpublished
 _FREED = 2 * 4  # slots of a run, and the runs that get them
 assert _MOVE + 3 * (LOG_ENTRIES_BESIDE_MAX + 1) + _FREED + SLOTS_CHECKED_MAX + APPROVALS_BESIDE_MAX <= (

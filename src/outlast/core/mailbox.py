@@ -5,13 +5,14 @@ from hashlib import sha256
 from typing import Literal
 
 from outlast.core.approvals import withdraw
+from outlast.core.columns import stored_text
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, STATED, Approval, Effect
 from outlast.core.events import iso
 from outlast.core.keys import check_reason
-from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.limits import KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import (
     CHOICES,
     Choice,
@@ -99,7 +100,7 @@ def resolve_effect(
         version=effect.version + 1,
         status=status,
         response=response if status is EffectStatus.DONE else None,
-        external_id=external_id,
+        external_id=external_id and stored_text(external_id, KEY_BYTES_MAX),
         error_text=ERROR.encode(EffectError(code, reason) if code else None),
         settled_at=now.business,
         settled_by=by,

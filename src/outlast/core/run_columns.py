@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
-from outlast.core.columns import CACHED_TEXTS, Column
+from outlast.core.columns import CACHED_TEXTS, Column, stored_text
 from outlast.core.durations import APPROVAL_STALE_AFTER
+from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
 from outlast.core.usage import Amounts
 
@@ -177,8 +178,33 @@ def _load_reason(text: str) -> str:
     return str(loads(text).get("reason", ""))
 
 
+def fit_attention(entries: Iterable[Attention]) -> tuple[Attention, ...]:
+    """Return reasons whose texts fit into a run row together: the more there are, the shorter is each detail."""
+    entries = tuple(entries)
+    detail = _share(len(entries))
+    return tuple(
+        a._replace(detail=stored_text(a.detail, detail), trigger=stored_text(a.trigger, TEXT_CHARS_MAX))
+        for a in entries
+    )
+
+
+def fit_waits(waits: Iterable[WaitingFor]) -> tuple[WaitingFor, ...]:
+    """Return waits whose texts fit into a run row together. Each has a key or a summary, which is short."""
+    waits = tuple(waits)
+    most = min(_share(2 * len(waits)), TEXT_CHARS_MAX + KEY_BYTES_MAX)  # a wait has two texts that may be long
+    return tuple(
+        w._replace(what=stored_text(w.what, most), who=stored_text(w.who, most), then=stored_text(w.then, most))
+        for w in waits
+    )
+
+
+def _share(entries: int) -> int:
+    """Return the characters that each of so many texts may have."""
+    return min(DETAIL_CHARS_MAX, DETAILS_BYTES_MAX // (4 * max(1, entries)))
+
+
 def _dump_attention(items: Iterable[Attention]) -> str:
-    plain = [{**a._asdict(), "reason": a.reason.value, "missing": list(a.missing)} for a in items]
+    plain = [{**a._asdict(), "reason": a.reason.value, "missing": list(a.missing)} for a in fit_attention(items)]
     for each in plain:
         if not each["missing"]:
             del each["missing"]
@@ -195,7 +221,7 @@ def _load_attention(text: str) -> tuple[Attention, ...]:
 
 
 def _dump_waiting(waiting: Iterable[WaitingFor]) -> str:
-    items = [w._asdict() for w in waiting]
+    items = [w._asdict() for w in fit_waits(waiting)]
     return compact(items) if items else ""
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from outlast.core.codec import compact
+from outlast.core.columns import stored_data
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
 from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
+from outlast.core.limits import EVENT_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import run_target
 from outlast.core.row_checks import check_run
 from outlast.core.rows import EVENT, RUN, SLOT, Event, Run, Slot
@@ -27,6 +29,12 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
 
     `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event.
     """
+    try:
+        body = compact(data).encode() if data else b""
+    except UnicodeEncodeError:
+        body = _fitted(data)
+    if len(body) > EVENT_BYTES_MAX:
+        body = _fitted(data)
     columns = (
         run.tenant,
         run.run,
@@ -40,9 +48,15 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
         run.workflow,
         run.correlation_id,
         run.trace_id and trace_of(run.trace_id),
-        compact(data).encode() if data else b"",
+        body,
     )
     return Event(*columns, chain_hash(run.event_hash, make_body(*columns)), snapshot)
+
+
+def _fitted(data: dict[str, object]) -> bytes:
+    """Return data of an event that fits into its row; only data that is too large loses parts of its texts."""
+    body = compact(stored_data(data, EVENT_BYTES_MAX)).encode()
+    return body if len(body) <= EVENT_BYTES_MAX else compact(stored_data(data, TEXT_CHARS_MAX)).encode()
 
 
 def log_key(key: str) -> str:

@@ -19,7 +19,7 @@ from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.row_checks import check_run
 from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Event, Result, Run, Slot, Token, is_due, is_overdue
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, placed_visits
+from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, fit_waits, placed_visits
 from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
 from outlast.errors import Corrupt
 
@@ -221,6 +221,7 @@ def park(
     (S-1). `freed`: slots that the run returns while it waits.
     """
     assert verb in ("park", "retry", "await_settle") and waiting
+    waiting = fit_waits(waiting)
     data: dict[str, object] = {"waiting_for": [w._asdict() for w in waiting]}
     put = give_back(
         run,

@@ -12,10 +12,18 @@ from outlast.core import approvals, divergence
 from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
 from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
 from outlast.core.codec import canonical, digest
+from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
 from outlast.core.effect_rows import Approval
-from outlast.core.limits import PLANS_PER_APPROVAL_MAX, QUORUM_MAX, TEXT_CHARS_MAX, VISITS_MAX
+from outlast.core.limits import (
+    NAME_CHARS_MAX,
+    PLANS_BYTES_MAX,
+    PLANS_PER_APPROVAL_MAX,
+    QUORUM_MAX,
+    TEXT_CHARS_MAX,
+    VISITS_MAX,
+)
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Run
@@ -25,6 +33,7 @@ from outlast.engine.former_digests import as_offered, rewritten_values
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import demand_of, judge
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotStorable, OutlastError
+from outlast.flow.approval_rule import RISKS
 from outlast.flow.calls import Plan
 from outlast.flow.policy import Deny, NeedsApproval
 from outlast.flow.workflow import Workflow
@@ -50,6 +59,12 @@ def check_question(question: Question) -> None:
     """Raise LimitExceeded or InvalidInput if a request is not allowed."""
     if len(question.summary) > TEXT_CHARS_MAX:
         raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
+    if question.risk not in RISKS:
+        raise InvalidInput(
+            f"approval {question.name} has the risk {str(question.risk)[:NAME_CHARS_MAX]!r}",
+            "it marks the approval in lists",
+            f"one of {', '.join(RISKS[1:])}, or leave it out",
+        )
     if not 1 <= question.quorum <= QUORUM_MAX:
         raise InvalidInput(
             f"approval {question.name} has quorum {question.quorum}",
@@ -203,8 +218,8 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         status=ApprovalStatus.PENDING,
         visit=run.visit,
         wait=question.name,
-        plans_text=PLANS.encode(plans),
-        summary=question.summary,
+        plans_text=_fitting(question, PLANS.encode(plans)),
+        summary=stored_text(question.summary, TEXT_CHARS_MAX),
         risk=question.risk,
         again=NOT_COUNTED if question.again is True else int(question.again),
         quorum=question.quorum,
@@ -227,6 +242,17 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         execution.record_observed()
     await session.land(approvals.ask(row, fence=_fence(execution)))
     return row
+
+
+def _fitting(question: Question, plans_text: str) -> str:
+    """Return the text of the offered plans. Raises LimitExceeded if they exceed one row together."""
+    if (size := len(plans_text.encode())) <= PLANS_BYTES_MAX:
+        return plans_text
+    raise LimitExceeded(
+        f"approval {question.name} offers plans of {size:,} bytes together",
+        f"one approval has room for {PLANS_BYTES_MAX:,} bytes; it offers {len(question.plans)}",
+        "offer fewer alternatives, or store large arguments elsewhere and pass a reference",
+    )
 
 
 def offered_call(plan: Plan[Any], run: Run) -> OfferedCall:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest, schema_text
+from outlast.core.columns import stored_text
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, ms_of
 from outlast.core.effect_rows import Wait
@@ -454,7 +455,7 @@ class NodeContext(Context[Any]):
     @_seen
     async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
         verdict: Verdict = await self._judged(
-            f"check?{plan.digest}", lambda: proposed(self._execution, plan, proposed_by[:TEXT_CHARS_MAX])
+            f"check?{plan.digest}", lambda: proposed(self._execution, plan, stored_text(proposed_by, TEXT_CHARS_MAX))
         )
         return verdict
 

@@ -64,7 +64,6 @@ from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee, Resend
-from outlast.flow.outcomes import Refusal
 from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from outlast.telemetry.redact import redact
@@ -164,7 +163,7 @@ class EffectExecutor:
                     return self._record(effect, step, now)
                 if isinstance(step, Refuse):
                     self._submit(effect_verbs.refuse(session.run, effect, *step, now=now))
-                    raise EffectRefused(Refusal(*step), self.ident)
+                    raise EffectRefused(refusal_of(session.effects[self.ident]), self.ident)  # as a re-run reads it
                 if isinstance(step, Defer):
                     effect, outcome = self._defer(effect, step), Moment.DEFERRED
                 elif isinstance(step, AskReceiver):

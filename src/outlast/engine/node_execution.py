@@ -457,8 +457,9 @@ class NodeExecution:
             self.break_off(refused)
         except Unresolved:
             pass
-        except Rejected as refused:  # a value of the author's code that cannot be stored
-            return CallEnd(error=refused)
+        except Rejected as refused:  # no commit can follow in its chain, so the body does not go on either
+            refused.add_note(f"the node waited at {self.waiting_at()}")
+            self.break_off(refused)
         except StoreError as away:  # a failed read
             self.break_off(StoreAway(away.reason))
         except BaseException as raised:  # because the author's code may raise anything

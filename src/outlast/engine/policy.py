@@ -13,11 +13,12 @@ from outlast.core import effect_verbs
 from outlast.core.approvals import Demand, votes_of
 from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
-from outlast.core.columns import decoded
+from outlast.core.columns import decoded, stored_text
 from outlast.core.commit import Instant
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import Approval, Memo
 from outlast.core.events import EventType
+from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
@@ -111,10 +112,24 @@ def call_policy(policy: Policy, request: PolicyRequest) -> Verdict:
 
 
 def checked(verdict: object) -> Verdict:
-    """Return a policy's answer if it is a verdict. Raises TypeError."""
+    """Return a policy's answer if it is a verdict, with texts that rows can hold. Raises TypeError."""
     if isinstance(verdict, Allow | Deny | NeedsApproval):
-        return verdict
+        return _storable(verdict)
     raise TypeError(f"a policy answers Allow, Deny or NeedsApproval; this one answered {verdict!r}")
+
+
+def _storable(verdict: Verdict) -> Verdict:
+    """Return a verdict whose texts a row can hold."""
+    rule = stored_text(verdict.rule, TEXT_CHARS_MAX)
+    if isinstance(verdict, Allow):
+        return verdict if rule == verdict.rule else Allow(rule)
+    if isinstance(verdict, Deny):
+        return Deny(rule, stored_text(verdict.detail, TEXT_CHARS_MAX))
+    summary = stored_text(verdict.summary, TEXT_CHARS_MAX)
+    if (rule, summary) == (verdict.rule, verdict.summary):
+        return verdict
+    within, quorum, others = verdict.within, verdict.quorum, verdict.not_requester
+    return NeedsApproval(rule, verdict.by, summary, within, quorum, others)
 
 
 def approved_by(approval: Approval) -> Approved:

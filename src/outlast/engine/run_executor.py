@@ -139,36 +139,58 @@ class RunExecutor:
 
     async def _turn(self) -> Then:
         """Make the next move of the run and land what follows."""
+        rejected: Rejected | None = None
         try:
-            try:
-                move = await self._move()
-                return await self._land(await self._execute(move) if isinstance(move, Prepared) else move)
-            except Rejected as error:  # a value of the author's code cannot be stored: too large, or not text
-                await self._reload()
-                return await self._land(self._exception(error))
+            move = await self._move()
+            return await self._land(await self._execute(move) if isinstance(move, Prepared) else move)
+        except Rejected as error:
+            rejected = error
         except ConditionFailed:
-            await self._reload()
+            pass
         except (StoreAway, Unavailable, Uncertain):
             await self._services.clock.sleep(INLINE_WAIT_MAX)
-            await self._reload()
-        return Then.RELOAD
+        rejected = await self._reload() or rejected
+        return Then.RELOAD if rejected is None else await self._flag_rejected(rejected)
+
+    async def _flag_rejected(self, rejected: Rejected) -> Then:
+        """Call a person about a commit that the store will never accept. The next execution would make it again.
+
+        If the store rejects this request, too, the person gets one of a few words, whatever made it too large.
+        """
+        for move in (self._exception(rejected), self._in_few_words(rejected)):
+            try:
+                return await self._land(move)
+            except ConditionFailed:
+                await self._reload()
+                return Then.RELOAD
+            except (StoreAway, Unavailable, Uncertain):
+                await self._services.clock.sleep(INLINE_WAIT_MAX)
+                await self._reload()
+                return Then.RELOAD
+            except Rejected as error:
+                rejected = error
+                await self._reload()
+        raise rejected
 
     async def _fault(self, error: Exception) -> None:
         log.exception("run %s: the engine failed", self.session.run.run)
         try:
             await self._reload()
-            await self._land(self._exception(error))
+            await self._land(self._in_few_words(error) if isinstance(error, Rejected) else self._exception(error))
         except (RunLost, ConditionFailed, StoreAway, Rejected):
             log.warning("run %s could not be flagged; it is released at the next heartbeat", self.session.run.run)
 
-    async def _reload(self) -> None:
-        """Read the rows again as soon as the store answers."""
+    async def _reload(self) -> Rejected | None:
+        """Read the rows again as soon as the store answers. Returns the refusal of a submitted commit."""
+        rejected: Rejected | None = None
         while True:
             try:
                 await self.session.settled()
                 await self.session.reload()
                 self._pending, self._called = [], []  # they concern rows that have changed
-                return
+                return rejected
+            except Rejected as error:
+                rejected = error
             except StoreError as error:
                 log.warning("run %s: the store does not answer: %s", self.session.run.run, error.reason)
                 await self._services.clock.sleep(INLINE_WAIT_MAX)
@@ -466,6 +488,10 @@ class RunExecutor:
 
     def _exception(self, error: BaseException) -> Flagged:
         return Flagged((exception_attention(self.session, error),))
+
+    def _in_few_words(self, error: Exception) -> Flagged:
+        """Return the request to a person without a text of an author, a caller or a receiver."""
+        return self._flagged(Reason.EXCEPTION, f"{type(error).__name__}: a commit of this run cannot be stored")
 
 
 async def _nothing() -> None:

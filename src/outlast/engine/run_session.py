@@ -103,6 +103,7 @@ class RunSession:
         self._watch = watch
         self._clock = clock
         self._chain = Chain()
+        self._failure: StoreError | None = None  # what broke the chain, if `land` was told
         self._owner = rows.run.owner
         self._snapshots = SnapshotStore(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []
@@ -163,13 +164,16 @@ class RunSession:
         (rows,) = await self.store.run_rows([(self.run.tenant, self.run.run)])
         if rows is None or rows.run.epoch != epoch or rows.run.owner != self._owner:
             raise RunLost
-        self._chain = Chain()
+        self._begin_chain()
         self._take_rows(rows)
+
+    def _begin_chain(self) -> None:
+        self._chain, self._failure = Chain(), None
 
     async def go_on(self) -> None:
         """Wait for all submitted commits and open the next chain, after a commit was refused."""
         await self.settled()
-        self._chain = Chain()
+        self._begin_chain()
 
     async def abandon(self) -> None:
         """Wait for submitted commits of a lost run. Answers that came too late become evidence."""
@@ -212,12 +216,12 @@ class RunSession:
     async def land(self, commit: Commit) -> Done:
         """Commit and wait for the answer; then update the rows here.
 
-        Raises RunLost, ConditionFailed, StoreAway.
+        Raises RunLost, ConditionFailed, StoreAway, Rejected.
         """
         try:
             done = await self.store.submit(commit, chain=self._chain)
         except StoreError as error:
-            raise self.why(error) from error
+            raise self._broken_by(error) from error
         self._learn(done)
         if self._watch is not None and (seen := self._watch.seen(self, commit)) is not None:
             seen()
@@ -316,7 +320,7 @@ class RunSession:
         except Uncertain as error:  # the next holder must lock the run row, which this transaction may still hold
             raise RunLost from error
         except StoreError as error:
-            why = self.why(error)
+            why = self._broken_by(error)
             if not (
                 isinstance(why, ConditionFailed) and why.reason == INBOX_SEQ
             ):  # the caller tries again with the new messages
@@ -383,7 +387,7 @@ class RunSession:
             if away:
                 await asyncio.sleep(RETRY_STORE_S)
             if again:
-                self._chain = Chain()
+                self._begin_chain()
                 self._open = [(c, self.store.submit(c, chain=self._chain, linger=True)) for c in again]
                 for commit, future in self._open if self._unseen else ():
                     self._see(commit, future)
@@ -403,7 +407,18 @@ class RunSession:
             raise error
         return StoreAway()
 
+    def _broken_by(self, error: StoreError) -> RunLost | ConditionFailed | StoreAway:
+        """Return the exception for a refusal of a commit that was awaited, and keep it for later ones of its chain.
+
+        Raises Rejected.
+        """
+        if self._failure is None and not (isinstance(error, Stale) and error.reason == "chain"):
+            self._failure = error
+        return self.why(error)
+
     def _first_failure(self) -> RunLost | ConditionFailed | StoreAway:
+        if self._failure is not None:
+            return self.why(self._failure)
         for _, future in self._open:
             error = future.exception() if future.done() else None
             if isinstance(error, StoreError) and not (isinstance(error, Stale) and error.reason == "chain"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -12,6 +12,7 @@ from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.calls import Plan
 
 R_co = TypeVar("R_co", covariant=True)
+RISKS: Final = ("", "low", "medium", "high")
 Approvers: TypeAlias = Rule | Sequence[Rule]
 """A rule, or several of which an approver has to satisfy one."""
 

@@ -10,7 +10,9 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from outlast.core.approver_rule import Rule
+from outlast.core.columns import stored_text
 from outlast.core.durations import Duration
+from outlast.core.limits import NAME_CHARS_MAX
 from outlast.flow.approval_rule import Approvers, rule_of
 from outlast.flow.options import positive
 
@@ -140,7 +142,7 @@ def policy_version(policy: Policy | None) -> str:
         return ""
     declared = getattr(policy, "version", "")
     if isinstance(declared, str) and declared:
-        return declared
+        return stored_text(declared, NAME_CHARS_MAX)
     try:
         text = inspect.getsource(policy)
     except (OSError, TypeError):  # defined in a shell, or an object without source

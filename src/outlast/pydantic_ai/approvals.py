@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX, TEXT_CHARS_MAX
-from outlast.flow.approval_rule import Approvers, Decision, rule_of
+from outlast.flow.approval_rule import RISKS, Approvers, Decision, rule_of
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
 from outlast.flow.registry import where_called
@@ -28,7 +28,6 @@ from outlast.pydantic_ai.options import Options
 from outlast.pydantic_ai.tool_activities import ToolActivity
 
 REJECTED: Final = "A person rejected this call."
-RISKS: Final = ("", "low", "medium", "high")
 
 
 class OutlastApprovals(AbstractCapability[AgentDepsT]):
