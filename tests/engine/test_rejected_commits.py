@@ -51,7 +51,7 @@ async def play(world: World) -> None:
 @pytest.mark.every_store
 @pytest.mark.parametrize("label", OF_THE_RUN)
 async def test_a_commit_that_is_always_rejected_calls_a_person_and_is_not_made_again(world: World, label: str) -> None:
-    """The holder's chain was broken, so the commit that calls a person failed, too, and the node ran again without end."""
+    """The holder's chain was broken: the commit that calls a person failed, too, and the node ran again without end."""
     world.add_slots("t", 1)
     shop = Receiver()
     flow = whole(shop)
