@@ -1,4 +1,4 @@
-"""What the client claims of a write: Uncertain, unless an answer of Outlast says how it ended (decision 0103)."""
+"""Claims of the client about a write: Uncertain, unless an answer of Outlast says how it ended (decision 0103)."""
 
 import asyncio
 import re
@@ -71,7 +71,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 class Claimed(NamedTuple):
-    """What the client said of a write, and what reached the proxy."""
+    """Error of a write, and the requests that reached the proxy."""
 
     error: OutlastError
     requests: list[HttpRequest]

@@ -332,7 +332,7 @@ class Attempts:
 
 
 def _problem_of(response: httpx2.Response) -> ProblemAnswer | None:
-    """Return the problem of Outlast in an answer, or None if it is none."""
+    """Return the problem of Outlast in an answer, or None if it has another form."""
     if response.is_success or response.headers.get("content-type", "").partition(";")[0].strip().lower() != PROBLEM:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Writes that take several requests: what was done before a request failed is reported, not denied."""
+"""Writes of several requests: parts that were done before a request failed are reported, not denied."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 

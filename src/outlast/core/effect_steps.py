@@ -19,6 +19,8 @@ from outlast.core.recovery import cut_off, used_up
 
 R_co = TypeVar("R_co", covariant=True)
 CANCELLED: Final = "run_cancelled"
+LOCAL_LIMIT: Final = "local_limit"
+"""Code of an attempt for which this process had no connection, descriptor or thread. It uses up no attempt."""
 EXHAUSTED: Final = Reason.RETRIES_EXHAUSTED.value
 
 
@@ -31,10 +33,14 @@ class Answered(NamedTuple):
 
 
 class No(NamedTuple):
-    """Outcome: the receiver refused the call. Nothing happened, and no attempt follows."""
+    """Outcome: the receiver refused the call. Nothing happened, and no attempt follows.
+
+    `conflicts`: it contradicts a record of the receiver, which an earlier attempt of this call may have made.
+    """
 
     code: str
     detail: str
+    conflicts: bool = False
 
 
 class Unsent(NamedTuple):
@@ -238,7 +244,9 @@ def next_step(
     if isinstance(fact, Moment):
         return _at(fact, effect, terms, now, known)
     if isinstance(fact, No):
-        return Refuse(fact.code, fact.detail)
+        if not (fact.conflicts and known.maybe_done):
+            return Refuse(fact.code, fact.detail)
+        fact = Maybe(fact.code, fact.detail)
     if isinstance(fact, Unsent):
         return _not_sent(effect, terms, fact, known)
     if isinstance(fact, Maybe):
@@ -332,8 +340,9 @@ def _try_again(
     """Defer the next attempt, unless the attempts or the time for waits are used up."""
     if known.probing:  # a try for all waiting runs does not count as an attempt of this effect
         return Defer(code, detail, 0, happened, counts=False)
-    ended = effect.attempts - effect.interrupted  # including this one
-    if ended >= terms.attempts_max:
+    local = code == LOCAL_LIMIT
+    ended = effect.attempts - (0 if local else effect.interrupted)  # including this one
+    if ended >= terms.attempts_max and not local:
         return _exhausted(effect, code, detail, happened=happened)
     wait = wait_before(
         ended + 1,
@@ -345,7 +354,7 @@ def _try_again(
     wait = max(wait, after_ms)
     if why := _too_long(effect, terms, wait, after_ms):
         return _exhausted(effect, code, f"{detail}; {why}", happened=happened)
-    return Defer(code, detail, wait, happened)
+    return Defer(code, detail, wait, happened, counts=not local)
 
 
 # --- after an answer of the receiver ---------------------------------------------------------------

@@ -31,11 +31,11 @@ from outlast.core.usage import Used
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.call_outcome import judge
 from outlast.engine.lease import Permit
+from outlast.engine.local_limits import NO_THREAD, NoPlace
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Call, LateAnswer, asked_model, current_call, stated_id, tool_call, usage_of
 from outlast.flow.options import Callee
-from outlast.flow.outcomes import NotSent
 from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces
 
@@ -239,7 +239,10 @@ class DaemonPool:
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[[], Any], context: contextvars.Context) -> "Future[Any]":
-        """Run `fn` in a thread, in this context. The future can be cancelled only until it begins."""
+        """Run `fn` in a thread, in this context. The future can be cancelled only until it begins.
+
+        Raises NoPlace if there is no thread and none can be started.
+        """
         future: Future[Any] = Future()
         with self._lock:
             self._idle -= 1
@@ -255,9 +258,15 @@ class DaemonPool:
 
     def _start(self) -> None:
         if self._idle < 0 and self._threads < self._size:
+            try:
+                threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
+            except RuntimeError as error:  # no memory or id for a thread: one that ends its work takes this, too
+                if not self._threads:
+                    self._idle += 1
+                    raise NoPlace(NO_THREAD) from error
+                return
             self._threads += 1
             self._idle += 1
-            threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
 
     def close(self) -> None:
         """Let all idle threads end."""
@@ -530,7 +539,7 @@ class ActivityCaller:
         future = asyncio.wrap_future(begun)
         done, _ = await asyncio.wait([future], timeout=attempt.timeout_ms / 1000)
         if not done and begun.cancel():
-            raise NotSent("no thread was free for it")
+            raise NoPlace("no thread was free for it")
         if not done:
             self._pool.abandon()
             raise Abandoned(f"the thread still runs after {attempt.timeout_ms / 1000:g} s")

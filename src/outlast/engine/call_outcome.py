@@ -3,19 +3,24 @@
 Exceptions of HTTP, AWS and gRPC clients are known by qualified name, so no client is imported. A call counts as never
 sent only if the exception proves it: a client that retries or follows redirects may have sent an earlier attempt. In
 all other cases the call may have happened (decision 0055).
+
+The errors of Outlast's own client say how a request ended (docs/client.md), so their class decides. `Conflict` is a
+refusal, unless an earlier attempt of the call may have made the record that it contradicts (`core/effect_steps.py`).
 """
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from traceback import walk_tb
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from outlast.core.durations import RETRY_AFTER_MAX, SECOND, asked_wait
-from outlast.core.effect_steps import Maybe, No, Unsent
+from outlast.core.effect_steps import LOCAL_LIMIT, Maybe, No, Unsent
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.engine.local_limits import NoPlace, is_local, proves_unsent
 from outlast.engine.user_code import text_of
+from outlast.errors import Busy, OutlastError, TooManyFailures
 from outlast.flow.outcomes import Declared, NotSent, Perhaps, Refused, RetryLater
 from outlast.flow.registry import CLASSIFIED
 
@@ -26,7 +31,11 @@ class Meaning(Enum):
     """Meaning of an exception's class."""
 
     NEVER_SENT = auto()
+    LOCAL_LIMIT = auto()
+    """Never sent, because of a limit of this process."""
     REFUSED = auto()
+    CONFLICT = auto()
+    """Refused, because it contradicts a record of the receiver."""
     RETRY_LATER = auto()
     PERHAPS = auto()
     TIMED_OUT = auto()
@@ -46,9 +55,10 @@ def _named(module: str, meaning: Meaning, names: str) -> dict[str, Meaning]:
 
 
 def _of_httpx(module: str) -> dict[str, Meaning]:
-    unsent = "ConnectError ConnectTimeout PoolTimeout ProxyError UnsupportedProtocol InvalidURL"
+    unsent = "ConnectError ConnectTimeout ProxyError UnsupportedProtocol InvalidURL"
     return {
         **_named(module, Meaning.NEVER_SENT, unsent),
+        **_named(module, Meaning.LOCAL_LIMIT, "PoolTimeout"),
         **_named(module, Meaning.TIMED_OUT, "TimeoutException"),
         **_named(module, Meaning.ANSWERED, "HTTPStatusError"),
         **_named(module, Meaning.PERHAPS, "TransportError DecodingError TooManyRedirects"),
@@ -63,7 +73,7 @@ def _of_sdk(module: str) -> dict[str, Meaning]:
     }
 
 
-_URLLIB3_UNSENT: Final = "ConnectTimeoutError EmptyPoolError ClosedPoolError FullPoolError LocationValueError"
+_URLLIB3_UNSENT: Final = "ConnectTimeoutError ClosedPoolError LocationValueError"
 _REQUESTS_UNSENT: Final = "InvalidHeader InvalidSchema InvalidURL MissingSchema URLRequired"
 _AIOHTTP_UNSENT: Final = (
     "ClientConnectorError ClientConnectorCertificateError ClientConnectorSSLError ClientHttpProxyError "
@@ -72,6 +82,13 @@ _AIOHTTP_UNSENT: Final = (
 _BOTOCORE_UNSENT: Final = (
     "EndpointConnectionError ConnectTimeoutError NoCredentialsError PartialCredentialsError NoRegionError "
     "ParamValidationError"
+)
+_OWN_REFUSED: Final = "InvalidInput LimitExceeded NotFound Forbidden Unauthenticated BadRequest Rejected"
+_OWN_CONFLICT: Final = "Conflict Precondition KeyRefused Stale Ended"
+# Mistakes in code, ends of another run that was started before, and values that a read could not load.
+_OWN_UNKNOWN: Final = (
+    "OutlastError DefinitionError Misplaced WillNotContinue IllegalMove RunFailed RunCancelled NotStorable Corrupt "
+    "AnswerNotStored"
 )
 # Class → meaning. The nearest listed class in an exception's MRO counts.
 TABLE: Final[Mapping[str, Meaning]] = {
@@ -90,6 +107,7 @@ TABLE: Final[Mapping[str, Meaning]] = {
     **_named("urllib.error", Meaning.BY_CAUSE, "URLError"),
     **_named("urllib.error", Meaning.ANSWERED, "HTTPError"),
     **_named("urllib3.exceptions", Meaning.NEVER_SENT, _URLLIB3_UNSENT),
+    **_named("urllib3.exceptions", Meaning.LOCAL_LIMIT, "EmptyPoolError FullPoolError"),
     **_named("urllib3.exceptions", Meaning.TIMED_OUT, "TimeoutError"),
     **_named("urllib3.exceptions", Meaning.BY_CAUSE, "MaxRetryError SSLError"),
     **_named("urllib3.exceptions", Meaning.PERHAPS, "HTTPError"),
@@ -110,6 +128,15 @@ TABLE: Final[Mapping[str, Meaning]] = {
     **_named("botocore.exceptions", Meaning.ANSWERED, "ClientError"),
     **_named("botocore.exceptions", Meaning.PERHAPS, "ConnectionError HTTPClientError"),
     "grpc.RpcError": Meaning.GRPC,
+    **_named("sqlalchemy.exc", Meaning.LOCAL_LIMIT, "TimeoutError"),  # its pool of connections is used up
+    **_named("psycopg_pool", Meaning.LOCAL_LIMIT, "PoolTimeout TooManyRequests"),
+    **_named("redis.exceptions", Meaning.LOCAL_LIMIT, "MaxConnectionsError"),
+    **_named("outlast.errors", Meaning.REFUSED, _OWN_REFUSED),
+    **_named("outlast.errors", Meaning.CONFLICT, _OWN_CONFLICT),
+    **_named("outlast.errors", Meaning.NEVER_SENT, "Unavailable StoreReplaced StoreUnusable Unverifiable"),
+    **_named("outlast.errors", Meaning.RETRY_LATER, "Busy TooManyFailures"),
+    **_named("outlast.errors", Meaning.PERHAPS, "Uncertain StoreError Fault WaitTimeout"),
+    **_named("outlast.errors", Meaning.UNKNOWN, _OWN_UNKNOWN),
 }
 BY_AUTHOR: Final[Mapping[type[Declared], Meaning]] = {
     NotSent: Meaning.NEVER_SENT,
@@ -138,7 +165,11 @@ def classify(error: BaseException) -> Classification:
     said = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
     if said is not None:
         return Classification(BY_AUTHOR[said], code=type(error).__name__)
+    if isinstance(error, OutlastError):
+        return _of_own(error)
     meaning = _meaning(error)
+    if meaning is None and proves_unsent(error):
+        meaning = Meaning.NEVER_SENT
     if meaning is Meaning.GRPC:
         return _of_grpc(error)
     if meaning is Meaning.ANSWERED:
@@ -147,9 +178,34 @@ def classify(error: BaseException) -> Classification:
         return Classification(Meaning.RETRY_LATER if throttled else meaning, not _sent_before(error), status, headers)
     if meaning is Meaning.BY_CAUSE:
         meaning = _of_cause(error)
-    if meaning is Meaning.NEVER_SENT and _sent_before(error):
+    if meaning in _UNSENT and _sent_before(error):
         return Classification(Meaning.PERHAPS, sure=False)
+    if meaning is Meaning.NEVER_SENT and is_local(_chain(error)):
+        meaning = Meaning.LOCAL_LIMIT
     return Classification(meaning or Meaning.UNKNOWN)
+
+
+_UNSENT: Final = (Meaning.NEVER_SENT, Meaning.LOCAL_LIMIT)
+IN_FLIGHT: Final = "in_flight"
+"""Refusal of a request that is still executed under its key."""
+
+
+def _of_own(error: OutlastError) -> Classification:
+    """Classify an error of Outlast's own client by its class.
+
+    It proves nothing if the author's code has caught, before it, an error of a request that was sent.
+    """
+    frames = {id(f) for f, _ in walk_tb(error.__traceback__) if not _module_of(f).startswith("outlast.")}
+    for each in _chain(error):
+        by_author = any(id(f) in frames for f, _ in walk_tb(each.__traceback__))
+        if each is not error and by_author and _shows_sending(each, error):
+            return Classification(Meaning.PERHAPS, sure=False)
+    meaning = Meaning.PERHAPS if error.refusal == IN_FLIGHT else _meaning(error)
+    return Classification(meaning or Meaning.UNKNOWN, code=error.code)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
 
 
 def _meaning(error: BaseException) -> Meaning | None:
@@ -194,7 +250,7 @@ def _attempts_of_aiohttp(found: Locals) -> bool:
 def _attempts_of_urllib3(found: Locals) -> bool:
     """Return True if an attempt did not fail to connect. Without a history there was one attempt."""
     past = [getattr(each, "error", None) for each in found.get("history", ())]
-    return any(each is None or _of_cause(each) is not Meaning.NEVER_SENT for each in past)
+    return any(each is None or _of_cause(each) not in _UNSENT for each in past)
 
 
 # (module, function) of a frame → function that returns True if its variables show an earlier attempt that was sent.
@@ -227,7 +283,7 @@ def _sent_before(error: BaseException) -> bool:
         if _is_sdk(each) and not _first_of_sdk(each):
             return True
         for frame, _ in walk_tb(each.__traceback__):
-            name = (str(frame.f_globals.get("__name__")), frame.f_code.co_name)
+            name = (_module_of(frame), frame.f_code.co_name)
             if (shows := EARLIER.get(name)) is not None:
                 found.add(name)
                 if shows(frame.f_locals):
@@ -371,8 +427,10 @@ def judge(error: BaseException, wall_ms: int = 0) -> No | Unsent | Maybe:
             return _status(found, detail, asked_to_wait(error, wall_ms))
         case Meaning.NEVER_SENT:
             return Unsent("not_sent", detail)
-        case Meaning.REFUSED:
-            return No(found.code[:NAME_CHARS_MAX], detail)
+        case Meaning.LOCAL_LIMIT:
+            return Unsent(LOCAL_LIMIT, detail)
+        case Meaning.REFUSED | Meaning.CONFLICT:
+            return No(found.code[:NAME_CHARS_MAX], detail, conflicts=found.meaning is Meaning.CONFLICT)
         case Meaning.RETRY_LATER:
             wait = asked_to_wait(error, wall_ms)
             return Unsent("not_now", detail, wait) if found.sure else Maybe("error", detail, after_ms=wait)
@@ -394,6 +452,8 @@ def asked_to_wait(error: BaseException, wall_ms: int) -> int:
     """Return how many ms the receiver asks to wait: `retry_after` of RetryLater, or the header."""
     if isinstance(error, RetryLater):
         return _bounded(error.after.total_seconds()) if error.after else 0
+    if isinstance(error, Busy | TooManyFailures):
+        return _bounded(error.retry_after_s)
     found = classify(error)
     if found.status not in HONOURS_RETRY_AFTER and found.meaning is not Meaning.RETRY_LATER:
         return 0
@@ -413,7 +473,7 @@ def _declared(error: Declared) -> No | Unsent | Maybe:
     if isinstance(error, RetryLater):
         return Unsent("not_now", detail, asked_to_wait(error, 0))
     if isinstance(error, NotSent):
-        return Unsent("not_sent", detail)
+        return Unsent(LOCAL_LIMIT if isinstance(error, NoPlace) else "not_sent", detail)
     return Maybe("perhaps", detail)
 
 
@@ -433,7 +493,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, Declared):
         return not isinstance(error, Refused)
     found = classify(error)
-    if found.meaning in (Meaning.REFUSED, Meaning.UNKNOWN):
+    if found.meaning in (Meaning.REFUSED, Meaning.CONFLICT, Meaning.UNKNOWN):
         return False
     if found.meaning is Meaning.ANSWERED:
         return found.status in HONOURS_RETRY_AFTER or found.status == 409 or found.status >= 500

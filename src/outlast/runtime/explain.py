@@ -6,6 +6,7 @@ from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_rows import Approval, Effect
+from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.events import TAKEN
 from outlast.core.lanes import OWN
 from outlast.core.machine import (
@@ -44,6 +45,10 @@ from outlast.runtime.run_facts import (
 )
 from outlast.runtime.stated_answers import takes_response
 
+NO_PLACE = (
+    "its worker had no connection, descriptor or thread free for the call, because a limit of the client or of the "
+    "process is below the worker's concurrency: raise it, or start the worker with a smaller --concurrency"
+)
 DECIDED = {
     ApprovalStatus.APPROVED: ApprovalStatus.APPROVED.value,
     ApprovalStatus.REJECTED: ApprovalStatus.REJECTED.value,
@@ -110,6 +115,8 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
             return _decision(rows, wait)
         case "retry":
             clause = f"waits for {wait.what} ({wait.who}), for another {rows.left(wait.until)}"
+            if wait.who == LOCAL_LIMIT:
+                return _timed(rows, wait, f"{clause}; {NO_PLACE}", "outlast worker --concurrency N")
             return _timed(rows, wait, clause)
         case "settle":
             left = rows.left(wait.until)
