@@ -1,5 +1,6 @@
 """The page about pydantic-ai: at most ten lines change, and its agent of one step a visit keeps what it has done."""
 
+import re
 from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -36,3 +37,11 @@ def test_a_long_run_takes_one_step_a_visit(outlast_app: AppFactory) -> None:
     run = app.start(page["research"], {"question": "?"})
     assert run.outcome["answer"] == "enough" and asked == [0, 1, 2, 3]
     assert [effect.visit for effect in app.rows(run.id).effects] == [1, 2, 3]
+
+
+def test_the_commands_of_the_page_start_its_workflow() -> None:
+    """The page had `outlast run MODULE case`, which the command refuses."""
+    commands = re.findall(r"`outlast run ([^`]*)`", PAGE.read_text(encoding="utf-8"))
+    named = [part.partition(":") for part in (command.split()[0] for command in commands)]
+    assert [file for file, colon, _ in named if colon] == ["desk.py"]
+    assert all(f'Workflow("{name}"' in program(PAGE) for _, _, name in named)

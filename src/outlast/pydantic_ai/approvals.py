@@ -113,6 +113,11 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
         assert frame is not None
         if isinstance(plan, str):
             return ToolDenied(plan)
+        standing = await durability.standing(found, plan, plan.digest)
+        if standing.done is not None:
+            return ToolApproved()  # it is not made, so there is nothing to decide
+        if standing.conflict and standing.earlier:
+            return ToolDenied(conflict_of(plan))
         asked = frame.asked.setdefault((plan.activity, plan.key), [])
         for earlier in asked:
             decision = await earlier.decision

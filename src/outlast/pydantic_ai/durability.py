@@ -58,8 +58,11 @@ from outlast.pydantic_ai.operations import (
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,
+    Standing,
     ToolActivity,
     ToolAddress,
+    report_without_key,
+    standing_of,
     terms_of,
     tool_activity,
 )
@@ -87,6 +90,10 @@ class NodeFrame:
     """Id of an agent run → its name in keys: its number, or the id that the caller gave it."""
     units: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Digest of the first call by stored name and key, of tools that have a key."""
+    made: set[tuple[str, str]] = field(default_factory=set)
+    """Stored names and keys of the calls of this execution."""
     asked: dict[tuple[str, str], list[AskedApproval]] = field(default_factory=dict)
     """By stored name and key of the activity."""
     approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
@@ -256,6 +263,7 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         if found is None or known is not tool:
             address = ToolAddress(self.name, toolset_id, tool_name)
             found = tool_activity(address, terms, tool, self._call, timeout, self.where)
+            report_without_key(address, terms, tool, self.where)
             self._declared[toolset_id, tool_name] = tool, found
         return found
 
@@ -305,11 +313,17 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
             tool = await listed_tool(self._leaves()[address.toolset], address.tool, context) if kind == "mcp" else None
             params = ToolsetCallToolParams(address.tool, tool_args=arguments, ctx=context, tool=tool)
 
-        async def made() -> dict[str, Any]:
-            return cast(dict[str, Any], operation.result_codec.dump(await operation.handler(params)))
+        async def made() -> object:
+            result = await operation.handler(params)
+            try:
+                return operation.result_codec.dump(result)
+            except Exception:  # the tool has answered: the engine says why that cannot be stored
+                return getattr(result, "result", result)
 
         with durable_unit_scope():
             payload = await (answer_of_server(made()) if kind == "mcp" and acts else made())
+        if not isinstance(payload, dict) or "kind" not in payload:
+            return cast(JsonValue, payload)
         if payload["kind"] == INVALID and acts:
             # raised by the body of the tool, which may have acted: the model must not be asked to try again
             raise Perhaps(
@@ -340,6 +354,15 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         """Return the counters of the executing node, or None outside of one."""
         context = current_context()
         return self._frames.setdefault(context, NodeFrame()) if context is not None else None
+
+    async def standing(self, found: ToolActivity, plan: Plan[Any], first: str) -> Standing:
+        """Return the standing of a proposed call. `first`: digest of the first call under its key in this execution."""
+        context = current_context()
+        assert context is not None
+        if not found.keyed:
+            return Standing()
+        before = await context.recorded(plan)
+        return standing_of(plan, before, found.activity.once_per, context.visit, first)
 
     def plan_of(self, found: ToolActivity, tool: str, call_id: str, arguments: dict[str, Any]) -> Plan[Any] | str:
         """Return the plan of the next call of a tool under this id in this node, or why the call can have none.

@@ -36,7 +36,7 @@ async def listed_tool(toolset: AbstractToolset[Any], name: str, context: RunCont
         raise NotSent(why[:TEXT_CHARS_MAX]) from error
 
 
-async def answer_of_server(call: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+async def answer_of_server(call: Awaitable[object]) -> object:
     """Return the recorded form of the result of a call that acts, or of the error that the server answered.
 
     Raises Perhaps after any other error: that of a reconnection looks as if nothing was sent.

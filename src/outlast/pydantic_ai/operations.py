@@ -52,9 +52,9 @@ from typing_extensions import override
 from outlast.core.codec import compact, is_json, plain_json
 from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import InvalidInput, LimitExceeded, OutlastError
+from outlast.errors import AnswerNotStored, InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.activity import Activity
-from outlast.flow.calls import Plan, this_call, tool_call
+from outlast.flow.calls import Plan, RecordedCall, this_call, tool_call
 from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Perhaps, Refused
 from outlast.pydantic_ai.requests import (
@@ -330,13 +330,29 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
             return {"kind": FAILED, "message": plan}
         # exactly what a person approved, not what it looks like after another validation
         plan = frame.approved.pop((found.activity.name, call_id), plan)
-        unit = Unit(params.ctx, call_id=call_id)
+        first = frame.keys.setdefault((plan.activity, plan.key), plan.digest) if found.keyed else plan.digest
+        repeated = found.keyed and (plan.activity, plan.key) in frame.made
+        frame.made.add((plan.activity, plan.key))
+        standing = await durability.standing(found, plan, first)
+        if standing.conflict:
+            return {"kind": FAILED, "message": conflict_of(plan)}
+        if standing.done is not None:
+            return _done_before(plan, standing.done)
+        return await self._make_call(Unit(params.ctx, call_id=call_id), plan, repeated=repeated)
+
+    async def _make_call(self, unit: Unit, plan: Plan[Any], *, repeated: bool) -> object:
+        """Make a call, or get its recorded answer, and return the result for the model."""
+        context = current_context()
+        assert context is not None
         try:
-            return _payload(await _perform(unit, lambda ctx: ctx.do(plan, proposed=True)))
+            payload = _payload(await _perform(unit, lambda ctx: ctx.do(plan, proposed=True)))
+        except AnswerNotStored as error:
+            payload = _not_stored(error)
         except Refused as refused:
             if refused.code == EXHAUSTED:
                 raise
             return {"kind": FAILED, "message": f"refused: {refused}"}
+        return _with_note(payload, already_done(plan, context.visit)) if repeated else payload
 
 
 async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
@@ -356,6 +372,7 @@ async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -
 RETURNED: Final = "tool_return"
 INVALID: Final = "validation_error"
 FAILED: Final = "tool_failed"
+CONTENT: Final = "tool_content_result"
 
 
 def refusal_text(code: str, error: Exception) -> str:
@@ -368,6 +385,34 @@ def conflict_of(plan: Plan[Any]) -> str:
     """Return what the model is told about a call under a key that has another call."""
     why = f"{plan.activity} was called as {plan.key} with other arguments; a key is used once"
     return f"refused: conflict: {why}"
+
+
+def already_done(plan: Plan[Any], visit: int) -> str:
+    """Return the note for the model with the recorded answer of a call that was proposed again."""
+    return f"{plan.activity} was already done as {plan.key} in step {visit}; it was not done again"
+
+
+def _done_before(plan: Plan[Any], call: RecordedCall[Any]) -> object:
+    """Return the result of a call that an earlier visit has made."""
+    payload = _not_stored(call.unstored) if call.unstored is not None else _payload(call.response)
+    return _with_note(payload, already_done(plan, call.made_in))
+
+
+def _not_stored(error: AnswerNotStored) -> dict[str, Any]:
+    """Return the result of a call that was done, and whose answer could not be stored."""
+    told = {"done": f"the call was done, and its answer is missing: {error.what}: {error.why}", "head": error.head}
+    return {"kind": RETURNED, "result": told}
+
+
+def _with_note(payload: Any, note: str) -> object:
+    """Return a result with a note for the model; an answer that asks for another call stays as it is."""
+    if payload.get("kind") not in (RETURNED, CONTENT):
+        return payload
+    result = payload["result"]
+    if payload["kind"] == RETURNED and isinstance(result, dict) and result.get("kind") == "tool-return":
+        value = {"note": note, "result": result.get("return_value")}
+        return {"kind": RETURNED, "result": {**result, "return_value": value}}
+    return {"kind": RETURNED, "result": {"note": note, "result": result}}
 
 
 def key_part(text: str, room: int) -> str:
@@ -387,7 +432,7 @@ def stored(payload: Any) -> JsonValue:
     return cast(JsonValue, payload)
 
 
-def _payload(stored: Any) -> object:
+def _payload(stored: Any) -> dict[str, Any]:
     """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
     return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
 

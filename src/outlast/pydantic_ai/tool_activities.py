@@ -3,8 +3,9 @@
 import functools
 import inspect
 import keyword
+import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -16,9 +17,12 @@ from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, PARAMETERS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity, Effectful, activity, lookup
+from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.options import IfUncertain, RateLimit, Retry
+from outlast.flow.registry import where_of
 from outlast.pydantic_ai.operations import plain_result, recorded
 
+log = logging.getLogger("outlast.pydantic_ai")
 METADATA: Final = "outlast"
 """Key of a tool's metadata that holds its DurableTool."""
 CALL_ID: Final = "tool_call_id"
@@ -35,7 +39,8 @@ class DurableTool:
     - `lookup`: the tool only reads. Its answer is recorded, and a call that a crash cut is made again.
     - `key`: template over the tool's parameters, for example `"refund/{order}"`. The default is the id that the model
       gave the call.
-    - `once_per`: how far a key counts: "visit", "run" or, for a tool that acts, "tenant".
+    - `once_per`: how far a key counts: "visit", "run" or, for a tool that acts, "tenant". The default is the run for a
+      tool that acts and has a `key`, else the visit.
     - `if_uncertain`: "ask_person", "reconcile" or `resend(remembered_for=…)`.
     - `reconcile`: an async function with the parameters of the tool that asks the receiver whether a call happened. It
       returns Happened, DidNotHappen or Unknown.
@@ -48,7 +53,7 @@ class DurableTool:
 
     lookup: bool = False
     key: str = ""
-    once_per: OncePer = "visit"
+    once_per: OncePer | None = None
     if_uncertain: IfUncertain = "ask_person"
     reconcile: Callable[..., Awaitable[Any]] | None = None
     undo: Callable[..., Awaitable[Any]] | None = None
@@ -58,6 +63,11 @@ class DurableTool:
     provider: str = ""
     limit: RateLimit | None = None
     name: str = ""
+
+    @property
+    def scope(self) -> OncePer:
+        """How far a key counts."""
+        return self.once_per or ("run" if self.key and not self.lookup else "visit")
 
 
 PLAIN: Final = DurableTool()
@@ -109,6 +119,64 @@ class ToolActivity(NamedTuple):
     """Parameters that belong to the tool, so that an approver may change them."""
     tool_arguments: Callable[[dict[str, Any]], dict[str, Any]]
     """Return the tool's own arguments, as a model gives them, of those of the activity."""
+    keyed: bool = False
+    """True if the tool acts and has a key of its arguments, under which it acts once."""
+
+
+class Standing(NamedTuple):
+    """What the ledger says about a proposed call of a tool with a key.
+
+    `conflict`: the key has a call with other arguments, `earlier` if an earlier visit made it. `done`: the same call of
+    an earlier visit.
+    """
+
+    conflict: bool = False
+    earlier: bool = False
+    done: RecordedCall[Any] | None = None
+
+
+def standing_of(
+    plan: Plan[Any], before: Sequence[RecordedCall[Any]], scope: OncePer, visit: int, first: str
+) -> Standing:
+    """Return whether a proposed call may be made, was done in an earlier visit, or contradicts the call of its key.
+
+    - `before`: the recorded calls under the key.
+    - `first`: digest of the first call under the key in this execution of the node.
+
+    A call of this visit is made again, because the ledger answers it.
+    """
+    rows = [row for row in before if scope != "visit" or row.visit == visit]
+    mine = [row for row in rows if row.made_in == visit] or [row for row in rows if row.made_in == 0]
+    if mine:
+        return Standing(conflict=not any(row.same for row in mine))
+    if rows:
+        last = rows[-1]
+        return Standing(not last.same, earlier=True, done=last if last.same and last.done else None)
+    return Standing(conflict=first != plan.digest)
+
+
+def report_without_key(address: ToolAddress, terms: DurableTool, tool: Tool[Any] | None, where: str) -> None:
+    """Warn of a tool that acts and has no key, so that each proposal of a model is a new call."""
+    if terms.lookup or terms.key or terms.once_per is not None:
+        return
+    if tool is None:
+        what = f'the tools of toolset "{address.toolset}"'
+        fix = f'name those that only read: tools={{"{address.toolset}.TOOL": DurableTool(lookup=True)}}'
+    else:
+        own = inspect.unwrap(tool.function)
+        where = where_of(own) if inspect.isfunction(own) else where
+        names = list(tool.function_schema.json_schema.get("properties", {}))
+        key = f"{address.tool}/{{{names[0]}}}" if names else address.tool
+        what = f'the tool "{address.tool}"'
+        fix = (
+            f'metadata={{"outlast": DurableTool(key="{key}")}}; lookup=True if it only reads; '
+            'once_per="visit" if each proposal shall act'
+        )
+    log.warning(
+        '%s of agent "%s" (%s) may act and has no key: each proposal of the model is a new call, so a model that '
+        "repeats itself acts again → %s",
+        what, address.agent, where, fix,
+    )  # fmt: skip
 
 
 def tool_activity(
@@ -144,12 +212,12 @@ def tool_activity(
     limit_of_call = terms.timeout if terms.timeout is not None or timeout is None else f"{math.ceil(timeout)}s"
     if terms.lookup:
         looks_up = lookup(
-            key=key, name=name, once_per=terms.once_per, timeout=limit_of_call, retry=terms.retry, durable=True,
+            key=key, name=name, once_per=terms.scope, timeout=limit_of_call, retry=terms.retry, durable=True,
             provider=terms.provider, limit=terms.limit,
         )(fn)  # fmt: skip
         return ToolActivity(looks_up, shape.arguments, shape.own, shape.tool_arguments)
     made_by: Effectful[..., Any] = activity(
-        key=key, name=name, once_per=terms.once_per, if_uncertain=terms.if_uncertain, timeout=limit_of_call,
+        key=key, name=name, once_per=terms.scope, if_uncertain=terms.if_uncertain, timeout=limit_of_call,
         no_undo=None if terms.undo is not None else terms.no_undo, retry=terms.retry, provider=terms.provider,
         limit=terms.limit,
     )(fn)  # fmt: skip
@@ -157,7 +225,7 @@ def tool_activity(
         made_by.reconcile(shape.companion(terms.reconcile, ()))
     if terms.undo is not None:
         made_by.undo(shape.companion(terms.undo, ("response",)))
-    return ToolActivity(made_by, shape.arguments, shape.own, shape.tool_arguments)
+    return ToolActivity(made_by, shape.arguments, shape.own, shape.tool_arguments, keyed=bool(terms.key))
 
 
 class _ToolShape:
