@@ -82,7 +82,7 @@ def outline_of(
         last=_head("\n".join(_lines(bodies[-1])) if bodies else ""),
         tools={tool.name: _digest(_shape(tool.parameters_json_schema), 16) for tool in offered},
         about=_head("\n".join(about)),
-        settings=_digest(to_jsonable_python(settings or {}, fallback=repr), 16),
+        settings=_digest(to_jsonable_python(settings or {}, fallback=lambda value: type(value).__name__), 16),
     )
 
 
