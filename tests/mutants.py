@@ -125,6 +125,9 @@ OF_THE_ENGINE: Final = (
     _row(
         engine.swallowed_wait, "The context decides how a node ends, not a body that swallows the cancellation.", ENGINE
     ),
+    _row(
+        engine.given_up_waits, "A wait that its body gives up is put to a person, not waited for without end.", ENGINE
+    ),
     # effects
     _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE, CRASHES),
     _row(engine.intent_never_stored, "The intent reaches the store.", SIMULATION),

@@ -21,7 +21,7 @@ RATES: dict[str, tuple[Callable[[], prose.Prose], float, float]] = {
     "tests": (lambda: prose.source_prose(prose.ROOT / "tests"), 4, 3),
 }
 MODULES = {
-    "(top)": 4, "cli": 36, "client": 6, "core": 51, "engine": 37, "flow": 20, "models": 10, "outbox": 10, "runtime": 36,
+    "(top)": 4, "cli": 36, "client": 6, "core": 51, "engine": 37, "flow": 21, "models": 10, "outbox": 10, "runtime": 36,
     "service": 34, "store": 54, "telemetry": 7, "testing": 19, "ui": 24,
     "agent": 10, "langgraph": 3, "pydantic_ai": 8, "temporal": 5,
 }  # fmt: skip

@@ -275,6 +275,27 @@ async def test_without_the_result_of_the_execution_a_swallowed_wait_is_skipped(
     assert (world.status() == "waiting") is guarded
 
 
+@pytest.mark.req("GATE-1")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_report_a_wait_that_was_given_up_waits_for_ever(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The body returns over an open wait; no signal is to come, and no person learns of it."""
+    if not guarded:
+        remove("given_up_waits", monkeypatch)
+
+    async def body(ctx: Ctx) -> None:
+        task = asyncio.create_task(ctx.receive("go", Go))
+        await ctx.sleep("1h")
+        ctx.state.said = [f"{task.done()}"]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(24 * HOUR)
+    assert (world.reasons() == ["exception"]) is guarded and world.status() == "waiting"
+
+
 @pytest.mark.req("EFF-2")
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgotten(

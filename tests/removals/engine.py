@@ -227,6 +227,10 @@ def swallowed_wait(patch: Patch) -> None:
     replace(patch, kept, from_the_body)
 
 
+def given_up_waits(patch: Patch) -> None:
+    replace(patch, context.NodeContext.given_up, lambda self: None)
+
+
 # --- effects ------------------------------------------------------------------------------------
 def call_first(patch: Patch) -> None:
     land, submit = RunSession.land, RunSession.submit

@@ -123,7 +123,7 @@ def _raced(body: asyncio.Task[Any], package: str) -> Iterator[Any]:
         if isinstance(awaited, asyncio.Task):
             awaited = awaited.get_coro()
         while (frame := _first(awaited, FRAMES)) is not None:
-            racing = racing or (frame.f_code in (WAIT, WAIT_FOR) and not _in_library(caller, package))
+            racing = racing or (_is_race(frame) and not _in_library(caller, package))
             if racing:
                 yield awaited
             left += ((child, racing, frame) for child in _enclosed(frame))
@@ -139,6 +139,11 @@ AWAITED: Final = ("cr_await", "ag_await", "gi_yieldfrom")
 def _first(awaited: Any, names: tuple[str, ...]) -> Any:
     """Return the first of these attributes that a coroutine or generator has, or None."""
     return next((found for name in names if (found := getattr(awaited, name, None)) is not None), None)
+
+
+def _is_race(frame: FrameType) -> bool:
+    """Return True for `asyncio.wait`, and for a `wait_for` that has a timeout."""
+    return frame.f_code is WAIT or (frame.f_code is WAIT_FOR and frame.f_locals["timeout"] is not None)
 
 
 def _enclosed(frame: FrameType) -> Iterator[Any]:

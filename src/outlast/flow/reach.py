@@ -20,6 +20,7 @@ from outlast.flow.registry import SOURCES, ActivitySource, where_of
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
 OURS: Final = "outlast."
+PARSED_MAX: Final = 10
 TOOLS_MAX: Final = 200
 """Members of a collection that may be activities; a longer one is data."""
 
@@ -44,7 +45,7 @@ def reach_of(fn: Callable[..., Any]) -> Reach:
     is_open = False
     functions = list(_functions(inspect.unwrap(fn), activities))
     for each in functions:
-        tree = _tree(each)
+        tree = tree_of(each)
         if tree is None:
             is_open = True
             continue
@@ -53,14 +54,14 @@ def reach_of(fn: Callable[..., Any]) -> Reach:
                 is_open = True
             else:
                 waits[name] = kind
-    tree = _tree(functions[0])
+    tree = tree_of(functions[0])
     returns = tuple(dict.fromkeys(_returned(tree))) if tree is not None else ()
     return Reach(tuple(sorted(activities)), waits, returns, is_open)
 
 
 def emits(fn: Callable[..., Any]) -> bool:
     """True if the node's function or a helper function mentions `emit`, so that its runs can produce results."""
-    return any("emit" in _names(each.__code__) for each in _functions(inspect.unwrap(fn), {}))
+    return any("emit" in names_in(each.__code__) for each in _functions(inspect.unwrap(fn), {}))
 
 
 def writes_of_decisions(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
@@ -79,6 +80,11 @@ def writes_of_decisions(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
                     f'put the decision into the state, and call {activity.name} in a node with plane="execution"',
                     where=node.where,
                 )
+
+
+def functions_of(fn: Callable[..., Any]) -> list[Any]:
+    """Return a node's function and its helper functions."""
+    return list(_functions(inspect.unwrap(fn), {}))
 
 
 def models_without_price(functions: Iterable[Callable[..., Any]]) -> list[str]:
@@ -127,7 +133,7 @@ def _activities_of(value: Any, sources: Mapping[int, ActivitySource]) -> Sequenc
 
 def _named(fn: Any) -> Iterator[Any]:
     """Yield the values of the names in a function's code: globals, closure cells and attributes of modules."""
-    names = set(_names(fn.__code__))
+    names = set(names_in(fn.__code__))
     for name in names:
         value = fn.__globals__.get(name)
         yield value
@@ -140,18 +146,28 @@ def _named(fn: Any) -> Iterator[Any]:
             continue
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function's code and its nested functions mention."""
     yield from code.co_names
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            yield from _names(const)
+            yield from names_in(const)
 
 
-def _tree(fn: Any) -> ast.AST | None:
+def tree_of(fn: Any) -> ast.AST | None:
+    """Return the syntax tree of a function, or None if its source cannot be read."""
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    except (OSError, TypeError, SyntaxError):  # made at run time, or a lambda in the middle of a line
+        source = textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError, SyntaxError):  # made at run time
         return None
+    for _ in range(PARSED_MAX):
+        try:
+            return ast.parse(source)
+        except SyntaxError:  # a lambda in the middle of a line
+            return None
+        except SystemError:  # of Python 3.11, if another thread parses at the same time
+            continue
+    return None
 
 
 def _waits_in(tree: ast.AST, names: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:

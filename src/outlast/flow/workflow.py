@@ -28,6 +28,7 @@ from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
 from outlast.flow.options import positive
 from outlast.flow.policy import Policy
+from outlast.flow.races import waits_in_races
 from outlast.flow.reach import activities_seen_by, emits, models_without_price, writes_of_decisions
 from outlast.flow.registry import (
     WORKFLOWS,
@@ -261,6 +262,7 @@ class Workflow(Generic[S, In, Out]):
             found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
         found += self.migrations.mistakes(self.version, self.nodes)
         found += writes_of_decisions(self.nodes.values())
+        found += waits_in_races(self.nodes.values())
         seen: dict[str, Activity[..., Any]] = {}
         for activity in [*activities_seen_by(node.fn for node in self.nodes.values()), *self._further_activities()]:
             if seen.setdefault(activity.name, activity) is not activity:
