@@ -363,8 +363,8 @@ class Codec(Generic[T]):
             self._refuse_unreadable(error)
         if (
             not self._proven
-            or self._checks
-            or (self._model is not None and (type(value) is not self._model or len(value.__dict__) != self._fields))
+            or not (self._model is None or (type(value) is self._model and len(value.__dict__) == self._fields))
+            or (self._checks and not are_as_declared(self._checks, value))
         ):  # written here and not called, because each step passes it
             self._compare(value, loaded)
         return data, loaded
@@ -451,13 +451,12 @@ class Codec(Generic[T]):
             loaded: T = self._load(data, by_alias=True, by_name=True)
         except Exception as error:  # a validator of the author may raise anything
             self._refuse_unreadable(error)
-        self._compare(value, loaded)
+        if not self._is_as_declared(value):
+            self._compare(value, loaded)
         return loaded
 
     def _compare(self, value: Any, loaded: T) -> None:
         """Raise NotStorable unless the value is the one that was loaded."""
-        if self._is_as_declared(value):
-            return
         try:
             why = self._comparison.difference(value, loaded, self._word())
         except Exception as error:  # `==` of a class of the author may raise anything

@@ -349,7 +349,11 @@ class RunExecutor:
             return stop
         try:
             # each time: a model may differ from what its JSON loads as
-            value = self._load(state)
+            stored, self._next = self._next, None
+            if stored is not None and stored[0] == state and workflow.growing is None:
+                value = stored[1]  # it was loaded before its checkpoint was written
+            else:
+                value = self._load(state, stored)
         except NotStorable as error:
             return self._flagged(Reason.CONTRADICTION, f"{error.what}: {error.why}")
         if not self._fits:
@@ -358,10 +362,9 @@ class RunExecutor:
             self._fits = True
         return Prepared(node, value, way)
 
-    def _load(self, state: bytes) -> Any:
+    def _load(self, state: bytes, stored: tuple[bytes, Any] | None) -> Any:
         """Return a state as its model. Items of the list that grows are loaded once for each claim."""
         workflow, kept = self._workflow, self._items
-        stored, self._next = self._next, None
         if workflow.growing is not None:
             if kept is not None and kept.of is workflow.growing and kept.state == state:
                 value, self._items = load_growing(workflow.state_codec, kept)
@@ -369,23 +372,15 @@ class RunExecutor:
                 return value
             self._items = KeptItems(workflow.growing) if len(state) >= WHOLE_BELOW and not self._whole else None
         if stored is not None and stored[0] == state:
-            return stored[1]  # it was loaded before its checkpoint was written
+            return stored[1]
         return workflow.state_codec.load(state)
 
-    def _dump(self, state: Any, *, ends: bool) -> bytes:
-        """Return a state as bytes. Items of the list that grows are dumped once for each claim.
-
-        The next node gets the state as it was loaded here. Raises NotStorable if that is another one.
-        """
+    def _dump(self, state: Any) -> bytes:
+        """Return a state as bytes. Items of the list that grows are dumped once for each claim."""
         if self._items is not None:
             self._items = dump_growing(self._workflow.state_codec, state, self._items)
             self._whole = self._items is None
-            if self._items is not None:
-                return self._items.state
-        if ends:
-            return self._workflow.state_codec.dump(state)
-        self._next = self._workflow.state_codec.store(state)
-        return self._next[0]
+        return self._items.state if self._items is not None else self._workflow.state_codec.dump(state)
 
     async def _execute(self, prepared: "Prepared") -> Move:
         """Execute the node, and return what its result means."""
@@ -420,7 +415,11 @@ class RunExecutor:
         if not ends and target not in exits.targets:
             return self._exception(TypeError(f"node {node.name} returned {target!r}, which it does not declare"))
         try:
-            state = self._dump(context.state, ends=ends)
+            if ends or self._items is not None:
+                state = self._dump(context.state)
+            else:  # loaded before it counts, and for the next node
+                self._next = workflow.state_codec.store(context.state)
+                state = self._next[0]
             outcome = json.loads(workflow.outcome_of(context.state)) if ends else None
         except BaseException as error:  # raised by the author's state or outcome function: an operator must decide
             return self._exception(as_exception(error))
