@@ -221,7 +221,7 @@ def person_continues(rows: AttentionRows, *, actor: str, reason: str, now: Insta
     stops = [a for a in entries if a.reason not in OVERLAY_ONLY] or list(entries)
     other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
     if other is not None:
-        raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other.reason, run.run))
+        raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other, run.run))
     refused = _exhausted(rows, [a for a in entries if a.reason is Reason.RETRIES_EXHAUSTED])
     return mailbox.go_on(run, refused, actor=actor, reason=reason, now=now)
 
@@ -390,11 +390,13 @@ def _exhausted(rows: AttentionRows, entries: Sequence[Attention]) -> list[Effect
     return left
 
 
-def _answer_to(reason: Reason, run: str) -> str:
+def _answer_to(entry: Attention, run: str) -> str:
+    reason = entry.reason
     if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
-        return f"outlast attention resolve {run} {reason.value} {'|'.join(c.value for c in CHOICES[reason])}"
+        return mailbox.answer_command(run, reason)
     if reason is Reason.EFFECT_UNCERTAIN:
-        return f"outlast effects resolve {run} KEY --happened ID | --did-not-happen | --give-up"
+        resolve = f"outlast effects resolve {run} {quote(entry.key)}"
+        return f"{resolve} --happened ID --response JSON | --did-not-happen | --give-up --reason …"
     if reason is Reason.BUDGET_EXHAUSTED:
         return raise_command(run, "")
     return f"outlast runs cancel {run} --reason …"

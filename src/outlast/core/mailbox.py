@@ -120,6 +120,12 @@ def resolve_effect(
     )
 
 
+def answer_command(run: str, reason: Reason) -> str:
+    """Return the command that answers a reason of a run with its first choice, and the other choices."""
+    first, *others = (choice.value for choice in CHOICES[reason])
+    return f"outlast attention resolve {run} {first} --reason …  (or {', '.join(others)})"
+
+
 def may_answer(effect: Effect) -> bool:
     """Return True if a person may say what became of the effect, or correct what a person has said."""
     return not effect.undoes and (effect.status is EffectStatus.UNCERTAIN or effect.shared == STATED)
@@ -135,7 +141,7 @@ def check_resolvable(effect: Effect, verb: EffectAnswer, now: Instant, *, correc
         raise Conflict(
             f"{effect.key} is the undo of another effect",
             "answer the attention of the run instead",
-            f"outlast attention resolve {effect.run} {' | '.join(CHOICES[Reason.UNDO_FAILED])} --reason …",
+            answer_command(effect.run, Reason.UNDO_FAILED),
         )
     restates = verb == "happened" and effect.status is EffectStatus.DONE
     if effect.shared == STATED and not (correct or restates):
