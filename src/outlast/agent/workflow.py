@@ -290,7 +290,9 @@ class AnswerCut(OutlastError):
     def __init__(self, name: str, answer: ModelAnswer) -> None:
         self.head = answer.text[:HEAD_CHARS]
         why = f"{answer.finish_detail}; it begins with: {self.head}" if self.head else answer.finish_detail
-        fix = 'raise the limit of tokens, e.g. settings={"max_tokens": 8000}, and continue'
+        fix = (
+            'raise the limit, e.g. settings={"max_tokens": 8000}, continue, and accept the new request (node_diverged)'
+        )
         super().__init__(f"the answer of {name} was cut, and cut again when it was asked once more", why, fix)
 
 
