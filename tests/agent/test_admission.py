@@ -11,13 +11,16 @@ from outlast.agent import (
     Admission,
     Admitted,
     Message,
+    ModelAnswer,
     Proposal,
     Rejected,
     ScriptedModel,
+    ToolCall,
     admit,
     agent_workflow,
     propose,
 )
+from outlast.agent import proposal as proposal_module
 from outlast.errors import DefinitionError
 from outlast.flow import PolicyRequest
 from outlast.testing import App, node
@@ -269,3 +272,20 @@ def test_the_model_is_told_that_a_call_without_a_stored_answer_was_done() -> Non
         assert first["code"] == "answer_not_stored" and "dump/db was done" in first["reason"]
         assert "head of it" in first["reason"]
         assert second["code"] == "already_done" and "it was not done again" in second["reason"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [({}, "51ca4f076027eaa5e6eefa6fee546268"), ({"money": 0.25}, "0fd5caf4b006f0db714c9069fbeaf208")],
+)
+def test_admissions_of_an_earlier_version_are_found(more: dict[str, Any], expected: str) -> None:
+    """Their key is a digest of the answer, as the version before `ModelAnswer.finish` computed it."""
+    answer = ModelAnswer(
+        text="w",
+        calls=(ToolCall(id="1", tool="t", arguments={"a": [1]}),),
+        model="m",
+        input_tokens=3,
+        output_tokens=4,
+        **more,
+    )
+    assert proposal_module._digest(answer) == expected

@@ -54,9 +54,8 @@ def test_a_money_budget_parks_an_agent(priced: str, monkeypatch: pytest.MonkeyPa
 def test_an_answer_through_pydantic_ai_has_its_list_price() -> None:
     priced = ModelAnswer(text="ok", model="gpt-4o", input_tokens=1_000, output_tokens=100)
     with ModelServer([priced]) as server:
-        model = by_pydantic_ai(server.url)
-        model.__dict__["name"] = "openai:gpt-4o"
-        with running(agent_workflow("agent", model=model, budget=Budget(money="5"))) as (app, run):
+        model = by_pydantic_ai(server.url)  # named openai:gpt-test: the answer says which model it was
+        with running(agent_workflow("agent", model=model)) as (app, run):
             assert run.outcome == "ok" and spent(app, run) == ("0.0035", 0)
 
 

@@ -245,7 +245,7 @@ class _Gate:
     async def _decide_plan(self, call: ToolCall, tool: Tool, plan: Plan[Any]) -> Admission:
         before = await self._ctx.recorded(plan)
         per_visit = tool.once_per == "visit"
-        if tool.kind == "write" and (done := _done(before, self._ctx.visit if per_visit else -1)) is not None:
+        if tool.kind == "write" and (done := _done(before, self._ctx.visit)) is not None:
             return AlreadyDone(call, plan, done.visit, done.response, done.made_in, done.unstored)
         admitted = self._admitted.get((tool.name, plan.key), plan.digest) != plan.digest
         others = [each for each in before if not each.same and (each.visit == self._ctx.visit or not per_visit)]
