@@ -392,11 +392,14 @@ def test_effects_are_read_and_settled(place: Place) -> None:
             await client.effect(run.id, "nothing")
         ledger = await client.ledger(status=EffectStatus.UNCERTAIN, activity="ring", run=run.id, since="1h", limit=5)
         assert [each.key for each in ledger.effects] == [key]
+        for wrong in (None, 7):
+            with pytest.raises(InvalidInput, match="the answer of activity ring is not valid"):
+                await client.resolve_effect(run.id, key, "happened", reason="x", external_id="x-1", response=wrong)
         await client.resolve_effect(run.id, key, "happened", reason="they say so", external_id="x-1", response="rang")
         assert (await run.result(PATIENCE)).kind == "uncertain"
         assert (await client.effect(run.id, key)).external_id == "x-1"
         with pytest.raises(Conflict):
-            await client.resolve_effect(run.id, key, "give_up", reason="again")
+            await client.resolve_effect(run.id, key, "give_up", reason="again", correct=True)
         order, approval = await asked(client, "undo")
         assert await client.to_undo(order.id) == ["client_reserve client-reserve/undo"]
         assert await client.not_undone(order.id) == []

@@ -1,10 +1,15 @@
 """Routes of operators: attention, uncertain effects, pauses; for the version shown, once."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus, Reason, RunStatus
+from outlast.core.rows import STORE, TOPOLOGY
+from outlast.runtime.stores import open_store
 from tests.service.conftest import Running, Service
 
 
@@ -116,3 +121,63 @@ def test_the_summary_answers_304_until_a_count_changes(service: Service) -> None
     assert [(each["run"], each["answered"]) for each in answers] == [(run, True), ("r9", False)]
     assert service.ended(run)["status"] == RunStatus.FAILED
     assert service.post("/v1/attention/resolve", {**many, "runs": []}).status_code == 422
+
+
+@pytest.mark.req("EFF-2")
+def test_an_answer_is_checked_and_corrected_without_the_code(folder_url: str) -> None:
+    """A service without a module and a worker: the schema in the store checks, and nothing uses the answer yet."""
+    with Running(folder_url) as serving:
+        run, effect = doubt(serving, "A-9")
+    path = f"/v1/effects/{effect['id']}/resolve"
+    assert effect["takes_response"] and not effect["correctable"]
+    happened = {"outcome": "happened", "external_id": "R-1", "reason": "seen"}
+    with Running(folder_url, (), worker=False) as service:
+        for wrong in (None, 7, {"text": "rang"}):
+            refused = service.post(path, {**happened, "response": wrong})
+            assert refused.status_code == 422 and "the answer of activity ring is not valid" in refused.text, wrong
+        first = service.post(path, {**happened, "response": "rang"})
+        assert first.status_code == 200 and first.json()["correctable"]
+        assert service.post(path, {"outcome": "give_up", "reason": "x"}).status_code == 409
+        stale = service.post(path, {**happened, "response": "late"}, if_match=f'"v{effect["version"]}"')
+        assert (stale.status_code, stale.json()["refusal"]) == (412, "stale")
+        given_up = service.post(path, {"outcome": "give_up", "reason": "x", "correct": True})
+        assert (given_up.status_code, given_up.json()["status"], given_up.json()["response"]) == (200, "refused", None)
+        again = service.post(path, {**happened, "response": "rang twice", "correct": True})
+        assert (again.status_code, again.json()["status"]) == (200, "done")
+    with Running(folder_url) as serving:
+        assert serving.ended(run)["outcome"]["said"] == "rang twice"
+        events = serving.get(f"/v1/runs/{run}/events").json()["events"]
+        said = [each["data"]["answers"] for each in events if each["type"].endswith(".answered")]
+        assert [each["choice"] for one in said for each in one] == ["happened", "give_up", "happened"]
+        assert serving.post(path, {**happened, "response": "later", "correct": True}).status_code == 409
+
+
+@pytest.mark.req("EFF-2")
+@pytest.mark.parametrize("kept", ["nothing", "no schema of the activity"])
+def test_a_store_without_the_schema_asks_for_the_code(folder_url: str, kept: str) -> None:
+    """As a store of an earlier version, whose topologies have no answers."""
+    with Running(folder_url) as serving:
+        _, effect = doubt(serving, "A-10")
+    asyncio.run(forget_schemas(folder_url, whole=kept == "nothing"))
+    happened = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
+    path = f"/v1/effects/{effect['id']}/resolve"
+    with Running(folder_url, (), worker=False) as service:
+        refused = service.post(path, happened)
+        assert refused.status_code == 422 and "--module MODULE" in refused.text and "call@1" in refused.text
+        (found,) = service.get(f"/v1/effects?run={effect['run']}").json()["effects"]
+        assert found["takes_response"], "it may be needed"
+    with Running(folder_url, worker=False) as service:
+        assert service.post(path, {**happened, "response": 7}).status_code == 422
+        assert service.post(path, happened).status_code == 200
+
+
+async def forget_schemas(url: str, *, whole: bool) -> None:
+    store = await open_store(url)
+    row = await store.load(TOPOLOGY, (STORE, "call@1"))
+    assert row is not None
+    plain = {} if whole else row.structure()
+    for each in plain.get("activities", {}).values():
+        del each["answer"]
+    changed = row._replace(version=row.version + 1, body=json.dumps(plain))
+    await store.commit(Commit((Put(TOPOLOGY, changed, row.version),)))
+    await store.close()

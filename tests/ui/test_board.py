@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from outlast.models.attention import RunAttention
 from outlast.models.effects import LateEvidence
 from outlast.ui.rendering import environment
 from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
-from tests.service.conftest import Service
+from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -54,6 +55,31 @@ def test_an_uncertain_effect_is_settled_on_its_page(service: Service) -> None:
     )
     assert status == 303 and "ext-1" in done.text and "by local:ana" in done.text
     assert press(service, form.set(external_id="ext-2"), ("outcome", "happened"))[0] in (409, 412)
+
+
+@pytest.mark.req("EFF-2")
+def test_an_answer_is_corrected_on_its_page_until_the_run_uses_it(tmp_path: Path) -> None:
+    """A service without the code of the run: the page says who has answered, and takes another answer."""
+    url = f"sqlite:{tmp_path / 'o.db'}"
+    with Running(url) as serving:
+        run = stopped(serving, "o9")
+        (effect,) = serving.get(f"/v1/runs/{run}/effects").json()["effects"]
+    with Running(url, (), worker=False) as quiet:
+        page = HtmlPage(quiet.get(f"/ui/effects/{effect['id']}").text)
+        assert "--happened ID --response JSON" in page.text
+        form = page.form("settle").set(reason="looked", external_id="ext-1")
+        status, again = press(quiet, form, ("outcome", "happened"))
+        assert status == 422 and "the answer of activity ring is not valid" in again.text
+        status, done = press(quiet, again.form("settle").set(response="it rang"), ("outcome", "happened"))
+        assert status == 303 and "Correct the answer" in done.text and "has answered" in done.text
+        form = done.form("settle").set(reason="wrong number", external_id="ext-2", response="it rang twice")
+        status, done = press(quiet, form, ("outcome", "happened"))
+        assert status == 303 and "ext-2" in done.text
+        status, done = press(quiet, done.form("settle").set(reason="no"), ("outcome", "give_up"))
+        assert status == 303 and "given_up" in done.text
+    with Running(url) as serving:
+        serving.until(f"/v1/runs/{run}", lambda body: [each["reason"] for each in body["attention"]] == ["exception"])
+        assert "Correct the answer" not in serving.get(f"/ui/effects/{effect['id']}").text
 
 
 def _of(link: dict[str, str], run: str, service: Service) -> bool:
