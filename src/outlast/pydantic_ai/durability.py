@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from pydantic import JsonValue
 from pydantic_ai import Agent, FunctionToolset, RunContext, RunUsage
 from pydantic_ai.agent import AbstractAgent, EventStreamHandler
+from pydantic_ai.capabilities.abstract import WrapModelRequestHandler
 from pydantic_ai.durable_exec import (
     BaseDurabilityCapability,
     DurableOperation,
@@ -23,8 +24,8 @@ from pydantic_ai.durable_exec import (
     durable_unit_scope,
     replay_scope,
 )
-from pydantic_ai.messages import AgentStreamEvent
-from pydantic_ai.models import Model
+from pydantic_ai.messages import AgentStreamEvent, ModelResponse
+from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override
@@ -55,6 +56,7 @@ from outlast.pydantic_ai.operations import (
     stored,
     streaming,
 )
+from outlast.pydantic_ai.requests import Fault, fault_of, judge_answer
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,
@@ -94,6 +96,10 @@ class NodeFrame:
     """Digest of the first call by stored name and key, of tools that have a key."""
     made: set[tuple[str, str]] = field(default_factory=set)
     """Stored names and keys of the calls of this execution."""
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    """Faults of the answers of each agent run, by its id."""
+    unjudged: set[str] = field(default_factory=set)
+    """Agent runs whose latest answer was recorded by an earlier version."""
     asked: dict[tuple[str, str], list[AskedApproval]] = field(default_factory=dict)
     """By stored name and key of the activity."""
     approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
@@ -182,6 +188,20 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     ) -> AsyncIterable[AgentStreamEvent]:
         # the base records the delivery of each event to a handler, and listeners need no record
         return super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream
+
+    @override
+    async def wrap_model_request(
+        self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        response = await super().wrap_model_request(ctx, request_context=request_context, handler=handler)
+        frame = self.frame()
+        if frame is not None and (ctx.run_id or "") not in frame.unjudged:
+            faults = frame.faults.setdefault(ctx.run_id or "", [])
+            follows = judge_answer(response, faults)
+            faults.append(fault_of(response))
+            if follows is not None:
+                raise follows
+        return response
 
     @override
     def get_default_run_id(self) -> str | None:

@@ -68,6 +68,7 @@ from outlast.pydantic_ai.requests import (
     recorded_outline,
     request_digest,
     storable,
+    used_part,
     with_outline,
 )
 
@@ -237,7 +238,12 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
                     f"Outlast does not make {other!r} durable: the call of a capability or of a workspace could not be "
                     "settled without the agent run. Make it a tool, or an activity that the node calls with ctx.do."
                 )
-        return self._operation.result_codec.load(payload)
+        result = self._operation.result_codec.load(payload)
+        frame = self._durability.frame()
+        if isinstance(result, ModelResponse) and isinstance(params, ModelRequestParams) and frame is not None:
+            judged = (params.run_context.run_id or "") not in frame.unjudged
+            return cast(ResultT, used_part(result)) if judged else result
+        return result
 
     async def _body(self, params: ParamsT) -> JsonValue:
         made: Any = params
@@ -278,6 +284,9 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         args = durability.name, run, n, request_digest(known, unit.outline)
         payload = await _perform(unit, lambda ctx: ctx.do(durability.ask, *args))
         recorded = recorded_outline(payload)
+        frame, run_id = durability.frame(), params.run_context.run_id or ""
+        assert frame is not None
+        (frame.unjudged.add if recorded is None else frame.unjudged.discard)(run_id)
         if recorded is not None and not unit.made and (text := other_instructions(recorded, unit.outline)):
             self._log_difference(run, n, text)
         return {name: value for name, value in payload.items() if name != OUTLINE}

@@ -8,15 +8,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
-from outlast.core.limits import KIB, RESPONSE_BYTES_MAX
+from outlast.core.limits import KIB, RESPONSE_BYTES_MAX, TEXT_CHARS_MAX
+from outlast.flow.outcomes import Fail
 
 LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})
 """Fields of messages that differ between executions of one agent run."""
@@ -26,6 +28,7 @@ DIGEST_CHARS: Final = 32
 TEXT_CHARS: Final = 4_000
 """Stored of a text of the request, to show where another one differs."""
 SHOWN_CHARS: Final = 200
+HEAD_CHARS: Final = 1_000
 MESSAGES_MAX: Final = 500
 ROOM: Final = 16 * KIB
 """Bytes kept free beside the answer for its outline and the other fields."""
@@ -158,6 +161,68 @@ def _cut(payload: dict[str, Any], size: int) -> dict[str, Any]:
     why = f"the answer has {size:,} bytes, and {RESPONSE_BYTES_MAX:,} can be stored"
     small: dict[str, Any] = {name: payload[name] for name in _KEPT if name in payload}
     return {**small, "parts": parts, "finish_reason": "length", "provider_details": {"outlast": why}}
+
+
+Fault = Literal["", "cut", "refused", "empty"]
+"""Reason for which an answer is no result."""
+
+
+class AnswerRefused(ContentFilterError, Fail):
+    """The model, or a filter of its provider, refused to answer: the run fails with its words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class AnswerEmpty(UnexpectedModelBehavior, Fail):
+    """The model gave an empty answer twice: the run fails."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def fault_of(response: ModelResponse) -> Fault:
+    """Return the reason for which an answer is no result; '' if it is one, or a turn of the model."""
+    if response.state == "suspended":
+        return ""
+    if response.finish_reason == "content_filter":
+        return "refused"
+    if response.finish_reason in ("length", "error"):
+        return "cut"
+    saying = (part for part in response.parts if not isinstance(part, ThinkingPart))
+    return "" if any(not isinstance(part, TextPart) or part.content.strip() for part in saying) else "empty"
+
+
+def judge_answer(response: ModelResponse, faults: Sequence[Fault]) -> ModelRetry | Exception | None:
+    """Return the exception that follows an answer: a request to the model to answer again, an end, or None.
+
+    `faults`: those of the answers of the agent run so far, without this one. A cut or empty answer is asked for once
+    more. Another cut one needs a person, another empty one and a refusal fail the run.
+    """
+    fault, again = fault_of(response), bool(faults) and faults[-1] == fault_of(response)
+    details = response.provider_details or {}
+    if fault == "refused":
+        words = details.get("refusal") or text_of(response) or details.get("finish_reason") or "it gave no reason"
+        return AnswerRefused(f"the model did not answer, or its answer was filtered: {words}"[:TEXT_CHARS_MAX])
+    if fault == "cut" and again:
+        head = text_of(response)[:HEAD_CHARS]
+        return OutputTokenLimitExceeded(f"the answer of the model was cut twice. It begins: {head}")
+    if fault == "cut":
+        why = f": {details['outlast']}" if "outlast" in details else ""
+        return ModelRetry(f"your answer was cut{why}. None of its calls was made. Answer again, and shorter.")
+    if fault == "empty" and again:
+        return AnswerEmpty("the model gave an empty answer twice")
+    blank = fault == "empty" and any(isinstance(part, TextPart) and part.content for part in response.parts)
+    return ModelRetry("your answer was empty. Answer again.") if blank else None  # pydantic-ai asks again of others
+
+
+def used_part(response: ModelResponse) -> ModelResponse:
+    """Return an answer without its calls if it was cut: the history must have no call that gets no answer."""
+    if fault_of(response) != "cut":
+        return response
+    return replace(response, parts=[part for part in response.parts if not isinstance(part, ToolCallPart)])
 
 
 def text_of(response: ModelResponse) -> str:
