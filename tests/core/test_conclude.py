@@ -19,6 +19,7 @@ from outlast.core.conclude import (
     Queueing,
     Relocating,
     Resting,
+    Returned,
     StillFlagged,
     Stopping,
     StoreReads,
@@ -26,8 +27,8 @@ from outlast.core.conclude import (
     Unwound,
     ceiling_passed,
     conclude,
-    effect_waits,
     ended_by,
+    still_flagged,
 )
 from outlast.core.effect_rows import Effect, Memo
 from outlast.core.events import EventType
@@ -400,5 +401,11 @@ def test_a_run_passes_its_ceiling_once() -> None:
     assert passed is not None and (passed.reason, passed.seen) == (Reason.TOTAL_TIMEOUT, 3)
 
 
-def test_waits_for_effects_end_by_themselves() -> None:
-    assert effect_waits((BID, BACK_OFF, SETTLES)) == (BACK_OFF, SETTLES)
+def test_a_flagged_run_keeps_each_wait_that_is_not_for_the_person() -> None:
+    asked = (Attention(Reason.EFFECT_UNCERTAIN, 1, "lost", "a"), Attention(Reason.BUDGET_EXHAUSTED, 1, "used up"))
+    assert still_flagged(asked, Resting((BID, BACK_OFF, SETTLES))) == StillFlagged(asked, (BID, BACK_OFF, SETTLES))
+    assert still_flagged(asked, Returned(None)) == StillFlagged(asked)
+    again = Flagged((asked[1]._replace(detail="used up again"),), (SETTLES,))
+    assert still_flagged(asked, again) == StillFlagged(asked, (SETTLES,)), "nothing new to tell a person"
+    new = Flagged((asked[0]._replace(key="b"),), (SETTLES,))
+    assert still_flagged(asked, new) is new

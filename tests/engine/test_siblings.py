@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from outlast.flow import Context, Perhaps, Unknown, resend
+from outlast.core.machine import Reason
+from outlast.core.rows import PAUSE, RUN, Pause
+from outlast.core.run_columns import ATTENTION, Attention
+from outlast.flow import Context, DidNotHappen, Perhaps, RateLimit, Unknown, resend
 from tests.engine.process import Process
-from tests.engine.world import MINUTE, QUIET, SECOND, Receiver, Slow, State, World, one_node, reading, write
+from tests.engine.world import MINUTE, QUIET, SECOND, Acts, Receiver, Slow, State, World, one_node, reading, write
 
 Ctx = Context[State]
 DAY = timedelta(days=1)
@@ -162,3 +165,96 @@ async def test_a_cancel_settles_every_open_effect_and_shows_all_uncertain_ones(w
     assert uncertain_in_attention(world) == ["order/a", "pay/b"]
     await world.pass_(2 * QUIET)
     assert statuses(world)["book/c"] == "refused", "the receiver does not know it"
+
+
+# --- what else a flagged run waits for ---------------------------------------------------------------------
+def lost_then_done(other: Receiver, **options: Any) -> Any:
+    """Two writes: the first is in doubt for a person, the second was lost and is made again after its settle time."""
+    other.tells = [DidNotHappen()] * 3
+    return two(write(Receiver(Acts(Perhaps("lost")))), write(other, name="pay", mode="reconcile", **options))
+
+
+async def settle_time_passes(world: World, within: int = 2 * QUIET) -> None:
+    assert uncertain_in_attention(world) == ["order/a"] and statuses(world)["pay/b"] == "intended"
+    await world.pass_(within)
+    assert statuses(world)["pay/b"] == "intended", "it waits for something else than its settle time"
+    assert {kind for kind, _ in world.waiting()} > {"attention"}, "which is shown"
+
+
+@pytest.mark.req("EFF-2", "GATE-3")
+@pytest.mark.parametrize("key", ["activity/pay", "workflow/flow", "tenant"])
+async def test_a_sibling_behind_a_pause_goes_on_when_it_is_resumed(world: World, key: str) -> None:
+    other = Receiver(Perhaps("lost"))
+    flow = lost_then_done(other)
+    world.worker(flow)
+    await world.start(flow)
+    await world.hold(key)
+    await settle_time_passes(world)
+    assert await world.release(key) == 1
+    await world.pass_(2 * SECOND)
+    assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"}
+    assert uncertain_in_attention(world) == ["order/a"] and world.verbs().count("attention") == 1
+
+
+@pytest.mark.req("EFF-2", "GATE-3")
+async def test_a_sibling_behind_a_pause_looks_again_by_itself(world: World) -> None:
+    """The commit that resumes found the run elsewhere: a timer finds that the pause is over."""
+    other = Receiver(Perhaps("lost"))
+    flow = lost_then_done(other)
+    world.worker(flow)
+    await world.start(flow)
+    await world.hold("activity/pay")
+    await settle_time_passes(world)
+    (pause,) = world.core.rows.under(PAUSE, ())
+    world.core.rows.put(PAUSE, (pause.tenant, pause.key), pause._replace(version=pause.version + 1, up=0))
+    await world.pass_(2 * MINUTE)
+    assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"}
+
+
+@pytest.mark.req("EFF-2", "GATE-3")
+async def test_a_sibling_behind_a_breaker_goes_on_when_the_provider_answers(world: World) -> None:
+    other = Receiver(Perhaps("lost"))
+    flow = lost_then_done(other, provider="bank")
+    world.worker(flow)
+    await world.start(flow)
+    now = world.time.wall()
+    up = Pause("t", "provider/bank", 1, 1, "outlast", "away", now, "breaker", now + 3 * QUIET, 1)
+    world.core.rows.put(PAUSE, ("t", "provider/bank"), up)
+    await world.pass_(6 * SECOND)
+    await settle_time_passes(world)
+    await world.pass_(2 * QUIET)
+    assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"} and len(other.attempts) == 2
+
+
+@pytest.mark.req("EFF-2", "GATE-3")
+async def test_a_sibling_behind_a_rate_limit_goes_on_when_a_seat_is_free(world: World) -> None:
+    other, slow = Receiver(Perhaps("lost")), Slow()
+    limit = RateLimit(concurrent=1)
+    flow = lost_then_done(other, limit=limit)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(QUIET - MINUTE)
+    other.script = [slow]
+    await world.start(flow, "r2")
+    assert slow.begun.is_set(), "the one seat is taken"
+    await settle_time_passes(world, MINUTE + 15 * SECOND)
+    slow.go.set()
+    await world.pass_(MINUTE)
+    assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"}
+
+
+@pytest.mark.req("EFF-2", "GATE-3")
+async def test_a_sibling_settles_while_a_budget_waits_for_a_person(world: World) -> None:
+    """The budget stops new calls, not the question whether an earlier one happened."""
+    other = Receiver(Perhaps("lost"))
+    flow = lost_then_done(other)
+    world.worker(flow)
+    await world.start(flow)
+    assert uncertain_in_attention(world) == ["order/a"] and statuses(world)["pay/b"] == "intended"
+    row = world.run()
+    budget = Attention(Reason.BUDGET_EXHAUSTED, row.attention[0].since, "used up", seen=row.inbox_seq)
+    text = ATTENTION.encode([*row.attention, budget])
+    world.core.rows.put(RUN, ("t", "r1"), row._replace(version=row.version, attention_text=text))
+    await world.pass_(2 * QUIET)
+    assert statuses(world) == {"order/a": "uncertain", "pay/b": "done"}
+    assert world.reasons() == ["effect_uncertain", "budget_exhausted"]

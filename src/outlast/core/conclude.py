@@ -492,9 +492,16 @@ def is_wait(parked: Parked) -> bool:
     return parked.waiting.kind in ("timer", "signal", "approval")
 
 
-def effect_waits(parked: Iterable[Parked]) -> tuple[Parked, ...]:
-    """Return the waits for an effect that end by themselves: its settle time, or the next attempt."""
-    return tuple(each for each in parked if each.verb in ("await_settle", "retry"))
+def still_flagged(left: tuple[Attention, ...], result: "Returned | Resting | Flagged") -> StillFlagged | Flagged:
+    """Return the move of a run whose open effects settle while a person is asked.
+
+    Each wait that is not for the person is kept with its timer: settle time, retry, pause, breaker, limit, the effect
+    of another run. A person is told of new reasons only.
+    """
+    known = {(a.reason, a.key) for a in left}
+    if isinstance(result, Flagged) and any((a.reason, a.key) not in known for a in result.reasons):
+        return result
+    return StillFlagged(left, () if isinstance(result, Returned) else result.parked)
 
 
 def _attention(rows: HeldRows, reason: Reason, detail: str, now: Instant) -> Attention:

@@ -744,7 +744,7 @@ class Unresolved(Exception):
     """A call or wait without an answer in this execution. Its awaiter never resolves."""
 
 
-SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED)
+SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED, Reason.BUDGET_EXHAUSTED)
 """Reasons under which the open effects of the run are settled while the person is asked."""
 TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="

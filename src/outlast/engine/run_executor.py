@@ -29,8 +29,8 @@ from outlast.core.conclude import (
     Unwound,
     ceiling_passed,
     conclude,
-    effect_waits,
     ended_by,
+    still_flagged,
 )
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.growing_list import KeptItems, dump_growing, load_growing
@@ -450,15 +450,16 @@ class RunExecutor:
             or self._workflow.lane != run.lane
             or not any(e.status is EffectStatus.INTENDED for e in session.open_effects())
             or any(effect_misfits(self._workflow, run, session.effects.values()))
-            or await self._obstacle() is not None
         ):
             return StillFlagged(way.left)
+        if (obstacle := await self._obstacle()) is not None:
+            return still_flagged(way.left, obstacle)
         execution = self.execution = NodeExecution(session, self._workflow, self._services, settling=True)
         ends, title = bool(run.ending), f"the open effects of {run.run}"
         sent_only = any(a.reason is Reason.NODE_DIVERGED for a in way.left)
         result = await execution.run(_nothing, title, lambda: left_open(execution, ending=ends, sent_only=sent_only))
-        if isinstance(result, Returned | Resting):
-            return StillFlagged(way.left, effect_waits(result.parked if isinstance(result, Resting) else ()))
+        if isinstance(result, Returned | Resting | Flagged):
+            return still_flagged(way.left, result)
         return raised(session, result.error) if isinstance(result, Raised) else result
 
     async def _unwind(self, ending: Ending) -> Move:
