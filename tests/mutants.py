@@ -43,6 +43,8 @@ CRASH: Final = _tests("tests/crash/test_mutants.py", "killed and frozen processe
 ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
+ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
+DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
 SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
 GROWING: Final = _tests("tests/engine/test_growing_states.py", "states that grow")
@@ -73,7 +75,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    MESSAGES,
+    *(ANSWERS, DEVELOPER, MESSAGES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -162,6 +164,11 @@ OF_THE_ENGINE: Final = (
     _row(engine.undo_forwards, "Effects are undone in reverse order.", SIMULATION, UNDO),
     _row(engine.no_undo_decision, "The decision to undo is durable.", UNDO),
     # budgets
+    _row(engine.answer_unloaded, "A person's answer that does not load is asked again.", ANSWERS),
+    _row(engine.answer_not_given, "A person's answer is given by a commit that ends its correction.", ANSWERS),
+    _row(engine.undo_leaves_answer_open, "The intent of an undo ends the correction of an answer.", ANSWERS),
+    _row(engine.answer_corrected_unseen, "Another kind of answer replaces one only on purpose.", ANSWERS),
+    _row(engine.call_denied_early, "Only a call that has returned has no settle time in outlast dev.", DEVELOPER),
     _row(engine.no_budget_check, "A call is made only if the budgets leave something.", BUDGETS),
     _row(engine.usage_of_this_claim_only, "A budget counts the usage of earlier holders.", BUDGETS),
     _row(engine.failed_attempts_are_free, "The usage of a failed attempt counts.", BUDGETS),

@@ -9,6 +9,7 @@ from outlast.engine.call_errors import ERRORS_KEPT, CallErrors
 from outlast.errors import Conflict
 from outlast.flow import activity
 from tests.engine.world import QUIET, SECOND, Receiver, Slow, World, ordering, threads_and_time, write
+from tests.mutants import remove
 
 pytestmark = pytest.mark.req("EFF-3", "EFF-2")
 
@@ -35,8 +36,13 @@ async def test_a_call_that_has_returned_is_denied_at_once_beside_its_developer_o
     assert world.outcome()["said"] == ["did order/a"] and len(shop.attempts) == 3
 
 
-async def test_a_call_of_a_dead_process_has_its_settle_time(world: World) -> None:
+@pytest.mark.parametrize("removed", ["", "call_denied_early"])
+async def test_a_call_of_a_dead_process_has_its_settle_time(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
     """Its request may still be on its way."""
+    if removed:
+        remove(removed, monkeypatch)
     slow = Slow(acts_first=True)
     shop = Receiver(slow)
     flow = ordering(write(shop), "a")
@@ -48,7 +54,8 @@ async def test_a_call_of_a_dead_process_has_its_settle_time(world: World) -> Non
     world.worker(flow, errors=CallErrors())
     while not world.attention():
         await world.pass_(SECOND)
-    assert (world.reasons(), world.effect("order/a").settle_after) == (["effect_uncertain"], settle_after)
+    assert world.reasons() == ["effect_uncertain"]
+    assert (world.effect("order/a").settle_after == settle_after) == (not removed)
 
 
 async def test_a_thread_that_still_runs_has_its_settle_time(world: World) -> None:

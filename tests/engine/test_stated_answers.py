@@ -11,7 +11,8 @@ from outlast.core.machine import EffectStatus
 from outlast.engine import commands
 from outlast.errors import Conflict
 from outlast.flow import Context, Perhaps, Refused, activity
-from tests.engine.world import QUIET, Acts, Receiver, State, World, one_node, ordering, write
+from tests.engine.world import QUIET, Acts, Receiver, Slow, State, World, one_node, ordering, write
+from tests.mutants import remove
 
 Ctx = Context[State]
 pytestmark = pytest.mark.req("EFF-2")
@@ -300,3 +301,91 @@ async def test_an_answer_corrected_while_it_is_being_given_is_given_as_corrected
     await state(world, "order/a", "happened", b'"first"')
     assert (raced, world.outcome()["said"]) == (["r1 give order/a"], ["second"])
     assert answers(world) == [("ana", "happened"), ("ben", "happened")]
+
+
+# --- each safeguard removed --------------------------------------------------------------------------
+@pytest.mark.parametrize("removed", ["", "answer_unloaded"])
+async def test_without_the_load_a_wrong_answer_ends_the_node(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove(removed, monkeypatch)
+    flow = ordering(write(Receiver(Perhaps("lost"))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await state(world, "order/a", "happened", b"null")
+    assert world.reasons() == (["exception"] if removed else ["effect_uncertain"])
+
+
+@pytest.mark.parametrize("removed", ["", "answer_not_given"])
+async def test_without_the_commit_an_answer_is_corrected_after_the_node_has_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove(removed, monkeypatch)
+    order = write(Receiver(Perhaps("lost")))
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said = [await ctx.do(order, "a")]
+        await ctx.receive("go", State)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await state(world, "order/a", "happened", b'"seen"')
+    if removed:
+        await state(world, "order/a", "happened", b'"other"')
+        assert world.effect("order/a").response == b'"other"', "another value than the node has"
+    else:
+        with pytest.raises(Conflict):
+            await state(world, "order/a", "happened", b'"other"')
+
+
+@pytest.mark.parametrize("removed", ["", "undo_leaves_answer_open"])
+async def test_without_the_mark_an_answer_is_corrected_while_its_undo_uses_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove(removed, monkeypatch)
+    slow = Slow()
+    flow = ordering(write(Receiver(Perhaps("lost")), undo=Receiver(slow)), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.off_duty()
+    await state(world, "order/a", "happened", b'"seen"')
+    await world.cancel()
+    world.worker(flow)
+    await world.settle()
+    await slow.begun.wait()
+    if removed:
+        await state(world, "order/a", "happened", b'"other"')
+        assert world.effect("order/a").response == b'"other"', "another value than the undo has"
+    else:
+        with pytest.raises(Conflict):
+            await state(world, "order/a", "happened", b'"other"')
+    slow.go.set()
+    await world.settle()
+
+
+@pytest.mark.parametrize("removed", ["", "answer_corrected_unseen"])
+async def test_without_the_word_correct_two_people_cause_two_calls(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    """The second one has not seen the first answer."""
+    if removed:
+        remove(removed, monkeypatch)
+    shop = Receiver(Acts(Perhaps("lost")))
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(QUIET)
+    await world.off_duty()
+    await state(world, "order/a", "happened", b'"seen"')
+    if removed:
+        await state(world, "order/a", "did_not_happen", by="ben")
+    else:
+        with pytest.raises(Conflict):
+            await state(world, "order/a", "did_not_happen", by="ben")
+    world.worker(flow)
+    await world.settle()
+    assert len(shop.did) == (2 if removed else 1)

@@ -30,6 +30,7 @@ from outlast.engine import (
     permission,
     run_session,
     snapshots,
+    stated_answers,
 )
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
@@ -421,3 +422,38 @@ def log_before_engine(patch: Patch) -> None:
 
 def log_counts_as_advance(patch: Patch) -> None:
     replace(patch, run_session._logs, lambda commit: False)
+
+
+# --- answers of people -----------------------------------------------------------------------
+def answer_unloaded(patch: Patch) -> None:
+    def raised(execution: Any, effect: Effect, error: Exception) -> None:
+        raise error
+
+    replace(patch, stated_answers.ask_again, raised)
+
+
+def answer_not_given(patch: Patch) -> None:
+    async def load(execution: Any, activity: Any, effect: Effect) -> Any:
+        return stated_answers.load_answer(activity, effect)
+
+    replace(patch, stated_answers.given_answer, load)
+
+
+def undo_leaves_answer_open(patch: Patch) -> None:
+    kept = compensation.intend_undo
+
+    def intend(*args: Any, **options: Any) -> Commit:
+        commit = kept(*args, **options)
+        return commit._replace(writes=commit.writes[:1])
+
+    replace(patch, kept, intend)
+
+
+def answer_corrected_unseen(patch: Patch) -> None:
+    kept = mailbox.check_resolvable
+    replace(patch, kept, lambda effect, verb, now, *, correct=False: kept(effect, verb, now, correct=True))
+
+
+def call_denied_early(patch: Patch) -> None:
+    kept = effect_verbs.mark_uncertain
+    replace(patch, kept, lambda *args, **options: kept(*args, **{**options, "returned": True}))
