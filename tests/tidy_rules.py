@@ -13,11 +13,10 @@ from enum import StrEnum
 from functools import cache, cached_property
 from types import ModuleType
 
-FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 FUNCTION_DEPTH_MAX = 4
 
-# The ratchet: files and functions above the limit, with their size. An entry may only shrink.
+# The ratchet: functions above the limit, with their size. An entry may only shrink.
 RATCHET: dict[str, int] = {}
 
 # The sources of time, ids and randomness. All other modules get them as arguments.
@@ -229,7 +228,6 @@ def sizes(source: Source) -> tuple[tuple[str, int, int, int, str], ...]:
 
 
 def _sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
-    yield source.path, 1, len(source.text.splitlines()), FILE_LINES_MAX, "lines"
     for function in source.functions:
         name = f"{source.path}::{function.name}"
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
@@ -238,7 +236,7 @@ def _sizes(source: Source) -> Iterator[tuple[str, int, int, int, str]]:
 
 
 def size(source: Source) -> Iterator[Finding]:
-    """Limit a file to 600 lines, a function to 70 lines, and blocks to a depth of 4."""
+    """Limit a function to 70 lines, and blocks to a depth of 4."""
     for name, line, measured, law, unit in sizes(source):
         if measured > RATCHET.get(name, law):
             yield source.found(line, f"{name} has {measured} {unit}, the law is {law}: split it")

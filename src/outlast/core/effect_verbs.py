@@ -120,10 +120,9 @@ def intend(
     puts = [Put(EFFECT, row, current.version if current else 0)]
     if what.shared and not what.noted:
         puts.append(Put(USAGE, Usage(run.tenant, run.run, what.key, now.business), 0))
-    whens: tuple[When, ...] = ()
     if approval is not None:
         puts.append(_consumed(approval, what))
-        whens = (When(approval.valid_until, False, "business", "lapsed"),)
+    whens = (When(approval.valid_until, False, "business", "lapsed"),) if approval is not None else ()
     return Commit(tuple(puts), fence(run, mapping=mapping), whens=whens, label=f"{run.run} intend {what.key}")
 
 

@@ -168,10 +168,12 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
             execution.call_person(contradiction(execution.session, activity, call, effect))
             await execution.never()
         call = recorded_call(activity, effect)._replace(proposed=call.proposed)
-    if effect is None and activity.name in execution.missing and call.key not in execution.session.noted:
-        await execution.hold(activity.name, call)
-    if execution.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
-        await execution.never()
+    expected = execution.expected
+    if expected is not None:
+        if effect is None and activity.name in expected.missing and call.key not in execution.session.noted:
+            await expected.hold(activity.name, call)
+        if expected.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
+            await execution.never()
     first = execution.begun.setdefault(ident, call.digest)
     if first != call.digest and not (
         ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)
@@ -244,10 +246,12 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
     visit = execution.session.run.visit if activity.once_per == "visit" else 0
     memo = execution.session.memos.get((visit, call.key))
     if memo is None:
-        if activity.durable and activity.name in execution.missing:
-            await execution.hold(activity.name, call)
-        if execution.lingering:
-            await execution.never()
+        expected = execution.expected
+        if expected is not None:
+            if activity.durable and activity.name in expected.missing:
+                await expected.hold(activity.name, call)
+            if expected.lingering:
+                await execution.never()
         observed = (visit, effect_verbs.observed_key(call.key, execution.continued_after))
         if (caught := execution.session.memos.get(observed)) is not None:
             assert caught.error is not None
@@ -364,7 +368,7 @@ def _observe(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
 ) -> None:
     """Note an error that the body may catch, so that each execution of the visit takes the same way (S-13)."""
-    path, text = user_code.importable(raised)
+    path, text = user_code.class_and_text(raised)
     key = (ident[0], effect_verbs.observed_key(call.key, execution.continued_after))
     memo = _memo(execution, activity, call, key, None, _redacted_error(path, text[:TEXT_CHARS_MAX]))
     execution.observe(key, memo._replace(digest=""))

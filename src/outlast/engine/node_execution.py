@@ -6,40 +6,37 @@ calls in flight settle before the result is known.
 """
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from outlast.core import divergence, effect_verbs
+from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
 from outlast.core.deltas import Delta, DeltaOrigin
-from outlast.core.divergence import HeldCall, Missing
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
 from outlast.core.limits import CALLS_PER_VISIT_MAX
-from outlast.core.machine import EffectStatus, Reason
+from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
 from outlast.engine.attempts import ActivityCaller, SendWindow
+from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.budgets import BudgetCache
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.deltas import DeltaSender
+from outlast.engine.expected_calls import ExpectedCalls
 from outlast.engine.lease import Lease
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
-from outlast.errors import DefinitionError, LimitExceeded, NotFound, Rejected, StoreError
-from outlast.flow.activity import BoundCall
+from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import executing_node
 from outlast.flow.options import Callee
-from outlast.flow.registry import place
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.observer import Observer
 
@@ -119,14 +116,10 @@ class NodeExecution:
         self.asked: set[str] = set()  # names of the waits and approvals of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._streamed = False
-        self._claim_ms = (session.run.due_at or 0) - session.now.real
         self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
-        self._of_node = False
+        self.expected: ExpectedCalls | None = None  # what the visit has recorded, if this is not its first execution
         self.continued_after = 0  # number of the message since which recorded errors of lookups count
         self.observed: dict[EffectKey, Memo] = {}  # errors of lookups that the body may have caught
-        self.missing: Missing = {}  # recorded in this visit and not asked for yet (EFF-9)
-        self._held: list[tuple[HeldCall, asyncio.Future[None]]] = []  # new calls that wait for them
-        self.lingering = False  # the body has returned; a task of it may still ask for what is missing
         self._loop = asyncio.get_running_loop()
         self._parked: list[Parked] = []
         self._attention: list[Attention] = []
@@ -146,15 +139,6 @@ class NodeExecution:
         self._woken = False
         self._signal: asyncio.Future[None] | None = None
 
-    def expect_recorded(self) -> None:
-        """Find what earlier executions of the visit recorded, because the body must ask for it (EFF-9)."""
-        session, self._of_node = self.session, True
-        seen = session.effects or session.memos or session.waits or session.approvals
-        if seen and session.loaded_visit == session.run.visit:
-            self.missing = session.missing_calls(self._is_paid)
-            if session.messages:
-                self.continued_after = divergence.continued_after(session.messages)
-
     def observe(self, ident: EffectKey, memo: Memo) -> None:
         """Note the error of a lookup. It is recorded with the next intent or wait, unless it ends the body."""
         self.observed[ident] = memo
@@ -167,13 +151,6 @@ class NodeExecution:
             if ident not in session.memos:
                 session.submit(effect_verbs.remember(session.run, memo))
 
-    def _is_paid(self, name: str) -> bool:
-        """Return True if the code has a durable lookup of this name."""
-        try:
-            return self.workflow.activity(name).durable
-        except (NotFound, DefinitionError):
-            return False
-
     def visit_deadline(self) -> int:
         """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
         node = self.workflow.nodes[self.session.run.node]
@@ -183,7 +160,7 @@ class NodeExecution:
     def park(self, parked: Parked) -> None:
         """Record a wait. The run parks once no task of the execution can continue."""
         self._parked.append(parked)
-        self._wake()
+        self.wake()
 
     def call_person(self, attention: Attention) -> None:
         """Close the execution because a person must decide."""
@@ -219,10 +196,15 @@ class NodeExecution:
             self._broken = self._broken or error
         self.close()
 
+    @property
+    def lingering(self) -> bool:
+        """True if the body has returned and only recorded calls are answered."""
+        return self.expected is not None and self.expected.lingering
+
     def close(self) -> None:
         """Stop: from now on no call begins and no ctx call resolves."""
         self.closing = True
-        self._wake()
+        self.wake()
 
     def may_begin(self) -> bool:
         """Return True if a call requested before the execution closed may still begin.
@@ -259,8 +241,8 @@ class NodeExecution:
     def note_progress(self) -> None:
         """Note that a ctx call began or was answered. Wakes `run` if it waits for calls to settle."""
         self.progress += 1
-        if self._parked or self._held or self.closing:
-            self._wake()
+        if self._parked or self.expected is not None or self.closing:
+            self.wake()
 
     # --- texts that are not stored ------------------------------------------------------------------
     def stream(self, text: str, key: str = "", attempt: int = 0) -> None:
@@ -282,9 +264,9 @@ class NodeExecution:
     # --- calls --------------------------------------------------------------------------------------
     def count(self, names: Iterable[str]) -> None:
         """Count calls or waits that are about to begin. Raises LimitExceeded if the visit has too many."""
-        if self.missing:
+        if self.expected is not None:
             names = tuple(names)
-            self._ask_for(names)
+            self.expected.ask_for(names)
         self._calls.update(names)
         if len(self._calls) > CALLS_PER_VISIT_MAX:
             raise LimitExceeded(
@@ -292,78 +274,6 @@ class NodeExecution:
                 "each execution of the visit goes through all of them again",
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
-
-    def _ask_for(self, names: Iterable[str]) -> None:
-        """Note that the body asks for these names. New calls that waited for the last of them may begin."""
-        for name in names:
-            activity = name.partition("?")[0]
-            group = self.missing.get(activity)
-            if group is None:
-                continue
-            group.discard(name)
-            if not group:
-                del self.missing[activity]
-                if self._held and not self.closing:
-                    self._let_go(activity)
-                if self.lingering:
-                    self._wake()
-
-    def _let_go(self, activity: str) -> None:
-        for held, future in self._held:
-            if held.activity == activity and not future.done():
-                future.set_result(None)
-
-    async def hold(self, activity: str, call: BoundCall) -> None:
-        """Wait until this execution has asked for all recorded calls of an activity (EFF-9).
-
-        Nothing is decided, asked or recorded for the call before. If the body can go no further, a person is asked.
-        """
-        future: asyncio.Future[None] = self._loop.create_future()
-        each = (HeldCall(activity, call.key, call.args_bytes, self._place_of_call()), future)
-        self._held.append(each)
-        self._wake()
-        try:
-            await future
-        except asyncio.CancelledError:
-            if not self.closing:  # the author's code gave it up: what it does next would follow from that
-                self._diverge(held=True)
-            raise
-        finally:
-            self._held.remove(each)
-        if self.closing or self.lingering:
-            await self.never()
-
-    def _diverge(self, *, held: bool) -> None:
-        """Ask a person, because this execution asks for other keys than the one before."""
-        session = self.session
-        node, path = session.run.node, divergence.reopened_in(session.run, session.messages)
-        missing = self.missing
-        if held:
-            calls = [call for call, _ in self._held]
-            missing = {call.activity: missing[call.activity] for call in calls if call.activity in missing}
-            detail = divergence.held_too_long(node, calls, missing, path)
-        else:
-            detail = divergence.not_asked_for(node, missing, session.effects, path)
-        entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
-        self.call_person(entry._replace(missing=divergence.in_order(missing)))
-
-    def _refuse_dropped(self) -> None:
-        """Refuse effects that were not sent and that the code, as a person or a migration said, asks for no more."""
-        session = self.session
-        for effect in session.open_effects():
-            name = f"{effect.activity}?{effect.key}"
-            if effect.status is EffectStatus.INTENDED and not effect.undoes and name not in self._calls:
-                why = "it was not sent, and its node does not make it any more"
-                session.submit(effect_verbs.refuse(session.run, effect, "dropped", why, now=session.now))
-
-    def _place_of_call(self) -> str:
-        """Return the file and line of the author's code that makes the current call, or where the body waits."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_globals.get("__name__", "").startswith("outlast."):
-            frame = frame.f_back
-        if frame is None or frame.f_globals.get("__name__", "").startswith("asyncio"):
-            return self.waiting_at()
-        return place(frame.f_code.co_filename, frame.f_lineno)
 
     async def call_slot(self, callee: Callee) -> CallSlot | None:
         """Return the right to make one call, or None if `callee` has no rate limit.
@@ -494,7 +404,7 @@ class NodeExecution:
 
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
-        return _author_line(self._body.get_coro() if self._body is not None else None) or "an await of the engine"
+        return author_line(self._body.get_coro() if self._body is not None else None) or "an await of the engine"
 
     # --- running ------------------------------------------------------------------------------------
     async def run(
@@ -514,11 +424,10 @@ class NodeExecution:
         task = self._body = self._loop.create_task(self._run_body(body, title))
         try:
             while not task.done() and not self.closing:
-                if (self._parked or self._held) and not self.calls_in_flight and await self._is_at_rest(task):
-                    if self._held:
-                        self._diverge(held=True)
-                    elif at_rest is not None:
-                        at_rest(task)
+                waits = self._parked or (self.expected is not None and self.expected.held)
+                if waits and not self.calls_in_flight and await self._is_at_rest(task):
+                    if self.expected is not None and self.expected.held:
+                        self.call_person(self.expected.diverged())
                     self.close()
                     break
                 if not task.done() and not self.closing:
@@ -526,16 +435,16 @@ class NodeExecution:
         except asyncio.CancelledError:  # the executor is given up, and the body is left behind
             self.break_off(RunLost())
             raise
-        if self.missing and not self.closing:
-            await self._linger(task)
+        if self.expected is not None and self.expected.missing and not self.closing:
+            await self.expected.linger(task)
         self.closing = True
         if self.calls_in_flight:
             await self._calls_ended()
-        if (self.missing or self.session.open_by_key) and self._of_node and self._has_returned(task):
-            if self.missing:
-                self._diverge(held=False)
+        if self.expected is not None and self._has_returned(task):
+            if self.expected.missing:
+                self.call_person(self.expected.diverged())
             else:
-                self._refuse_dropped()
+                self.expected.refuse_dropped()
         if (self._attention or self._settling) and self.settles():
             for ident, make in left_open():
                 self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [])
@@ -558,13 +467,20 @@ class NodeExecution:
                 raise raised  # noqa: B904 - it names its cause
             raise
         finally:
-            self._wake()  # the task is done before `run` continues
+            self.wake()  # the task is done before `run` continues
 
     async def _woken_up(self) -> None:
         """Wait for a call of `_wake`, unless one has come since the last wait."""
         if not self._woken:
             self._signal = self._loop.create_future()
             await self._signal
+        self._woken = False
+
+    async def woken_within(self, seconds: float) -> None:
+        """Wait for a call of `wake`, at most so long."""
+        if not self._woken:
+            self._signal = self._loop.create_future()
+            await asyncio.wait([self._signal], timeout=seconds)
         self._woken = False
 
     async def _calls_ended(self) -> None:
@@ -583,8 +499,8 @@ class NodeExecution:
                 return False
         if self.progress != before or self.calls_in_flight or task.done() or self.closing:
             return False
-        until = self._loop.time() + (self._patience() if self._held else FOREIGN_AWAIT_GRACE / SECOND)
-        while not self._waits_forever(task, 0):
+        until = self._loop.time() + self._grace()
+        while not self.waits_forever(task):
             left = until - self._loop.time()
             if left <= 0:
                 break
@@ -593,60 +509,23 @@ class NodeExecution:
                 return False
         return True
 
-    def _patience(self) -> float:
-        """Return the seconds until half of the claim's time is left, or none if less is left already."""
-        session = self.session
-        left = (session.run.due_at or 0) - session.now.real
-        return max(0.0, (left - self._claim_ms / 2) / SECOND)
-
-    async def _linger(self, task: asyncio.Task[Any]) -> None:
-        """Let tasks that a returned body left behind ask for what is missing. They begin nothing new (S-16)."""
-        if task.cancelled() or task.exception() is not None:
-            return
-        self.lingering = True
-        until = self._loop.time() + self._patience()
-        while self.missing and not self.closing and self._loop.time() < until and self._left_tasks(task):
-            self._woken = False
-            self._signal = self._loop.create_future()
-            await asyncio.wait([self._signal], timeout=FOREIGN_AWAIT_GRACE / SECOND / 10)
-
-    def _left_tasks(self, body: asyncio.Task[Any]) -> bool:
-        """Return True if a task that knows the context of this execution may still go on."""
-        calls = {flight.task for flight in self.calls_in_flight.values()}
-        others = asyncio.all_tasks() - calls - {body, asyncio.current_task()}
-        return any(_knows(task.get_coro(), self) and not self._waits_forever(task, 0) for task in others)
+    def _grace(self) -> float:
+        """Return the seconds for which a task may wait for something that is not the engine's."""
+        if self.expected is not None and self.expected.held:
+            return self.expected.patience()
+        return FOREIGN_AWAIT_GRACE / SECOND
 
     def _has_returned(self, task: asyncio.Task[Any]) -> bool:
         """Return True if the body's own result decides what follows."""
         stops = self._attention or self._cancel or self._again or self._hand_back or self._broken or self._given_up
         return not (stops or self._parked) and task.done() and not task.cancelled() and task.exception() is None
 
-    def _waits_forever(self, waiter: Any, depth: int) -> bool:
-        """Return True if a task or future waits only for awaits that never resolve."""
-        if waiter in self._unresolved or any(waiter is future for _, future in self._held):
-            return True
-        if depth > DEPTH_MAX:
-            return False
-        if isinstance(waiter, asyncio.Task):
-            inner = getattr(waiter, "_fut_waiter", None)
-            if inner is None:
-                return False
-            return self._waits_forever(inner, depth + 1) or self._group_waits_forever(waiter.get_coro(), depth)
-        children = [child for child in getattr(waiter, "_children", ()) if not child.done()]
-        return bool(children) and all(self._waits_forever(child, depth + 1) for child in children)
+    def waits_forever(self, waiter: Any) -> bool:
+        """Return True if a task or future waits only for awaits of this execution that never resolve."""
+        return waits_forever(waiter, self._never_resolves)
 
-    def _group_waits_forever(self, coro: Any, depth: int) -> bool:
-        """Return True if a coroutine waits for a task group, or in `asyncio.wait`, and all its tasks wait forever."""
-        while (inner := getattr(coro, "cr_await", None)) is not None and hasattr(inner, "cr_frame"):
-            coro = inner
-        frame = getattr(coro, "cr_frame", None)
-        if frame is None or frame.f_globals.get("__name__") not in ("asyncio.taskgroups", "asyncio.tasks"):
-            return False
-        group = frame.f_locals.get("self")
-        tasks = getattr(group, "_tasks", None) or frame.f_locals.get("fs") or ()
-        left = [each for each in tasks if not each.done()]
-        ends = frame.f_locals.get("timeout") is not None  # of asyncio.wait
-        return bool(left) and not ends and all(self._waits_forever(each, depth + 1) for each in left)
+    def _never_resolves(self, waiter: Any) -> bool:
+        return waiter in self._unresolved or (self.expected is not None and self.expected.is_held(waiter))
 
     async def _may_raise(self, task: asyncio.Task[Any]) -> None:
         """Let a body that gave up a wait end: an exception of a task group cancels the waits beside it first."""
@@ -654,7 +533,7 @@ class NodeExecution:
             await asyncio.sleep(0)
             if task.done():
                 return
-        if not self._waits_forever(task, 0):
+        if not self.waits_forever(task):
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
 
     async def _cancel_body(self, task: asyncio.Task[Any]) -> None:
@@ -695,7 +574,8 @@ class NodeExecution:
             return Raised(asyncio.CancelledError("the node's task was cancelled from within"))
         return Returned(task.result())
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let `run` look again whether the body can continue."""
         self._woken = True
         if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)
@@ -714,32 +594,6 @@ def _recorded(session: RunSession) -> Iterator[str]:
     yield from (f"?approval?{a.wait}" for a in session.approvals.values() if a.visit == visit)
 
 
-def _author_line(coro: Any) -> str:
-    """Return the file and line at which the innermost frame of an author in a chain of awaits waits; '' if none."""
-    found = ""
-    while (frame := getattr(coro, "cr_frame", None)) is not None:
-        name = frame.f_globals.get("__name__", "")
-        if not name.startswith(("outlast.", "asyncio.")):  # the outer frames are the engine's
-            found = place(frame.f_code.co_filename, frame.f_lineno)
-        elif found:
-            break
-        coro = coro.cr_await
-    return found
-
-
-def _knows(coro: Any, execution: "NodeExecution") -> bool:
-    """Return True if a frame in a chain of awaits can reach the context of an execution."""
-    while (frame := getattr(coro, "cr_frame", None)) is not None:
-        for value in frame.f_locals.values():
-            if getattr(value, "_execution", None) is execution:
-                return True
-            held = getattr(value, "__dict__", None)
-            if held and any(getattr(each, "_execution", None) is execution for each in held.values()):
-                return True
-        coro = coro.cr_await
-    return False
-
-
 class Unresolved(Exception):
     """A call or wait without an answer in this execution. Its awaiter never resolves."""
 
@@ -748,4 +602,3 @@ SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED, Reaso
 """Reasons under which the open effects of the run are settled while the person is asked."""
 TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
-DEPTH_MAX: Final = 20  # depth of nested gathers that are inspected before the grace of one second

@@ -32,6 +32,7 @@ from outlast.core.conclude import (
     ended_by,
     still_flagged,
 )
+from outlast.core.divergence import continued_after
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
@@ -46,6 +47,7 @@ from outlast.engine import admission
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import NodeContext
+from outlast.engine.expected_calls import expected_by
 from outlast.engine.node_execution import SETTLED_MEANWHILE, LeftOpen, NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
@@ -386,7 +388,9 @@ class RunExecutor:
         """Execute the node, and return what its result means."""
         session, node = self.session, prepared.node
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
-        execution.expect_recorded()
+        execution.expected = expected_by(execution)
+        if execution.expected is not None and session.messages:
+            execution.continued_after = continued_after(session.messages)
         context = NodeContext(execution, prepared.state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
         result = await execution.run(

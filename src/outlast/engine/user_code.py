@@ -9,7 +9,6 @@ import json
 import signal
 import threading
 from functools import partial
-from importlib import import_module
 from opcode import opmap
 from traceback import walk_tb
 from types import CodeType
@@ -20,6 +19,7 @@ from pydantic_core import to_jsonable_python
 from outlast.core.effect_columns import EffectError
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+BETWEEN_CLASSES: Final = "|"
 RAISE: Final = opmap["RAISE_VARARGS"]
 
 
@@ -61,37 +61,39 @@ def text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def importable(error: Exception) -> tuple[str, str]:
-    """Return where `rebuilt` finds the class of an error, as `module:name`, and its text.
-
-    Of a class that cannot be imported, or made of a text alone, it is the nearest base class that can.
-    """
+def class_and_text(error: Exception) -> tuple[str, str]:
+    """Return the classes of an error as `rebuilt` takes them, the most specific first, and its text."""
     alone = len(error.args) == 1 and isinstance(error.args[0], str)
     text = error.args[0] if alone else text_of(error).partition(": ")[2]
-    for each in type(error).__mro__:
-        path = f"{each.__module__}:{each.__qualname__}"
-        if _made(path, text) is not None:
-            return path, text
-    raise AssertionError("every error is an Exception")
+    made = [each for each in type(error).__mro__ if issubclass(each, Exception) and _made(each, text) is not None]
+    return BETWEEN_CLASSES.join(f"{each.__module__}:{each.__qualname__}" for each in made), text
 
 
 def rebuilt(error: EffectError) -> Exception:
-    """Return a recorded error as an exception of its class, with its text. Other attributes are not restored."""
-    return _made(error.code, error.detail) or RuntimeError(f"{error.code}: {error.detail}")
+    """Return a recorded error as an exception of its class, with its text. Other attributes are not restored.
+
+    The class is looked up among those that this process has loaded, because a stored name must not import code. A base
+    class stands in for one that is not loaded.
+    """
+    wanted = error.code.split(BETWEEN_CLASSES)
+    loaded: dict[str, type[Exception]] = {}
+    todo: list[type[Exception]] = [Exception]
+    while todo:
+        each = todo.pop()
+        loaded[f"{each.__module__}:{each.__qualname__}"] = each
+        todo += each.__subclasses__()
+    found = next((loaded[name] for name in wanted if name in loaded), Exception)
+    return _made(found, error.detail) or Exception(error.detail)
 
 
-def _made(path: str, text: str) -> Exception | None:
-    module, _, name = path.partition(":")
+def _made(of: type[Exception], text: str) -> Exception | None:
+    """Return an exception of a class with a text; None if the class cannot be made of a text."""
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        made = found.__new__(found, text)
+        made = of.__new__(of, text)
         made.args = (text,)
-        readable = isinstance(made, Exception) and type(made) is found and _is_readable(made)
     except Exception:  # because the class of an author may raise anything
         return None
-    return made if readable else None
+    return made if type(made) is of and _is_readable(made) else None
 
 
 def shown_text(value: object) -> str:

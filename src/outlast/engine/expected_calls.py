@@ -1,0 +1,145 @@
+"""What an execution must ask for, because earlier executions of the visit have recorded it (S-27, EFF-9).
+
+`core/divergence.py` has the rule. An execution has `ExpectedCalls` only if the visit has recorded something, so a first
+execution pays nothing for it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from outlast.core import divergence, effect_verbs
+from outlast.core.divergence import HeldCall, Missing
+from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND
+from outlast.core.machine import EffectStatus, Reason
+from outlast.core.run_columns import Attention
+from outlast.engine.body_tasks import calling_line, knows_context_of
+from outlast.errors import DefinitionError, NotFound
+from outlast.flow.activity import BoundCall
+
+if TYPE_CHECKING:
+    from outlast.engine.node_execution import NodeExecution
+
+
+class ExpectedCalls:
+    """Names for which an execution has yet to ask, and its new calls that are held in the meantime."""
+
+    def __init__(self, execution: "NodeExecution", missing: Missing) -> None:
+        self.missing = missing
+        self.held: list[tuple[HeldCall, asyncio.Future[None]]] = []
+        self.lingering = False
+        """The body has returned, and a task that it left behind may still ask for what is missing."""
+        self._execution = execution
+        self._asked: set[str] = set()
+        run = execution.session.run
+        self._claim_ms = (run.due_at or 0) - execution.session.now.real
+
+    def ask_for(self, names: Iterable[str]) -> None:
+        """Note that the body asks for these names. New calls that waited for the last of them may begin."""
+        for name in names:
+            self._asked.add(name)
+            activity = name.partition("?")[0]
+            group = self.missing.get(activity)
+            if group is None:
+                continue
+            group.discard(name)
+            if not group:
+                del self.missing[activity]
+                if not self._execution.closing:
+                    self._let_go(activity)
+                if self.lingering:
+                    self._execution.wake()
+
+    def _let_go(self, activity: str) -> None:
+        for held, future in self.held:
+            if held.activity == activity and not future.done():
+                future.set_result(None)
+
+    async def hold(self, activity: str, call: BoundCall) -> None:
+        """Wait until this execution has asked for all recorded calls of an activity.
+
+        Nothing is decided, asked or recorded for the call before. If the body can go no further, a person is asked.
+        """
+        execution = self._execution
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        where = calling_line() or execution.waiting_at()
+        each = (HeldCall(activity, call.key, call.args_bytes, where), future)
+        self.held.append(each)
+        execution.wake()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if not execution.closing:  # the author's code gave it up: what it does next would follow from that
+                execution.call_person(self.diverged())
+            raise
+        finally:
+            self.held.remove(each)
+        if execution.closing or self.lingering:
+            await execution.never()
+
+    def is_held(self, waiter: object) -> bool:
+        """Return True if a future is that of a held call."""
+        return any(waiter is future for _, future in self.held)
+
+    def diverged(self) -> Attention:
+        """Return the reason to ask a person, because this execution asks for other keys than the one before."""
+        session, missing = self._execution.session, self.missing
+        node, path = session.run.node, divergence.reopened_in(session.run, session.messages)
+        if self.held:
+            calls = [call for call, _ in self.held]
+            missing = {call.activity: missing[call.activity] for call in calls if call.activity in missing}
+            detail = divergence.held_too_long(node, calls, missing, path)
+        else:
+            detail = divergence.not_asked_for(node, missing, session.effects, path)
+        entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+        return entry._replace(missing=divergence.in_order(missing))
+
+    def patience(self) -> float:
+        """Return the seconds until half of the claim's time is left, 0 if less is left already."""
+        session = self._execution.session
+        left = (session.run.due_at or 0) - session.now.real
+        return max(0.0, (left - self._claim_ms / 2) / SECOND)
+
+    async def linger(self, body: asyncio.Task[Any]) -> None:
+        """Let tasks that a returned body left behind ask for what is missing. They begin nothing new (S-16)."""
+        if body.cancelled() or body.exception() is not None:
+            return
+        self.lingering = True
+        loop, execution = asyncio.get_running_loop(), self._execution
+        until = loop.time() + self.patience()
+        while self.missing and not execution.closing and loop.time() < until and self._left_behind(body):
+            await execution.woken_within(FOREIGN_AWAIT_GRACE / SECOND / 10)
+
+    def _left_behind(self, body: asyncio.Task[Any]) -> bool:
+        """Return True if a task that knows the context of this execution may still go on."""
+        execution = self._execution
+        calls = {flight.task for flight in execution.calls_in_flight.values()}
+        others = asyncio.all_tasks() - calls - {body, asyncio.current_task()}
+        return any(
+            knows_context_of(task.get_coro(), execution) and not execution.waits_forever(task) for task in others
+        )
+
+    def refuse_dropped(self) -> None:
+        """Refuse effects that were not sent and that the code, as a person or a migration said, asks for no more."""
+        session = self._execution.session
+        for effect in session.open_effects():
+            name = f"{effect.activity}?{effect.key}"
+            if effect.status is EffectStatus.INTENDED and not effect.undoes and name not in self._asked:
+                why = "it was not sent, and its node does not make it any more"
+                session.submit(effect_verbs.refuse(session.run, effect, "dropped", why, now=session.now))
+
+
+def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
+    """Return what the execution of a node must ask for; None if its visit has recorded nothing."""
+    session, workflow = execution.session, execution.workflow
+    seen = session.effects or session.memos or session.waits or session.approvals
+    if not seen or session.loaded_visit != session.run.visit:
+        return None
+
+    def is_paid(name: str) -> bool:
+        try:
+            return workflow.activity(name).durable
+        except (NotFound, DefinitionError):
+            return False
+
+    return ExpectedCalls(execution, session.missing_calls(is_paid))
