@@ -417,6 +417,6 @@ def drifting() -> Workflow[State]:
         await ctx.sleep(second(10), name="between")
         if two is not one:
             await attempt(ctx, two, wrong(ctx, "y"))
-            await ctx.sleep(second(10), name="at the end")
+            await ctx.sleep(second(10), name="at-the-end")
 
     return flow
