@@ -158,7 +158,7 @@ def test_a_start_with_the_largest_input_fits() -> None:
 def test_a_restore_of_a_run_with_many_uncertain_calls_fits() -> None:
     run = row_of_run()
     for effects in (effects_of(run, 300), effects_of(run, 20, size=ARGUMENTS_BYTES_MAX)):
-        *first, last = in_portions(recovery.uncertain_after_restore(effects, at(5)))
+        *first, last = in_portions(recovery.open_after_restore(effects, at(5)))
         for portion in first:
             check(Commit(portion, expects=(Expect(RUN, run[:2], run.version),)))
         left = [e for e in effects if any(put.row[:4] == e[:4] for put in last)]

@@ -123,7 +123,7 @@ def answers_of_people() -> None:
 
 
 def restores() -> None:
-    """Restore a backup: a person continues each run, and open effects are uncertain."""
+    """Restore a backup: a person continues each run, and open effects stay open or uncertain."""
     undoing = running()
     undoing.rows = tuple(
         row._replace(status=RunStatus.COMPENSATING) if isinstance(row, Run) else row for row in undoing.rows
@@ -138,7 +138,9 @@ def restores() -> None:
         drive.speak(
             recovery.restore_run(drive.run, doubtful, generation=2, actor="p", now=at(drive.t), mapping=MAPPING)
         )
-        assert (drive.effect.status, drive.effect.settled_at) == (EffectStatus.UNCERTAIN, 0)
+        after = EffectStatus.UNCERTAIN if doubtful[0].status is EffectStatus.UNCERTAIN else EffectStatus.INTENDED
+        assert (drive.effect.status, drive.effect.settled_at) == (after, 0)
+        assert drive.effect.settle_after >= drive.t + recovery.QUIET, "it may have happened in the lost time"
     for verb in ("record", "refuse"):
         assert not recovery.may_have_changed(running().intend().settle(verb).effect), "a recorded answer is trusted"
 

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from outlast.core import mailbox
+from outlast.core.effect_columns import ANSWER, EvidenceAnswer
+from outlast.core.effect_rows import EFFECT, EVIDENCE, Evidence
+from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.row_kind import key_of
 from outlast.core.rows import KINDS
 from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
-from outlast.flow import Context, RateLimit, resend
+from outlast.flow import Context, Perhaps, RateLimit, RetryLater, Unknown, resend
 from outlast.runtime.fsck import violations
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
@@ -144,26 +147,114 @@ async def test_resend_the_same_key_while_the_receiver_surely_remembers_it(
     assert world.reasons() == ([] if again else ["effect_uncertain"])
 
 
-@pytest.mark.req("TEST-4", "EFF-3")
-async def test_an_effect_open_at_the_backup_is_uncertain_at_once(world: World) -> None:
-    """Its call was in flight: a person decides in every mode; finished effects stay done."""
-    slow = Slow()
-    shop = Receiver("did order/a", slow)
-    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(days=2))), "a", "b")
+async def open_at_the_backup(world: World, shop: Receiver, slow: Slow, **options: Any) -> Any:
+    """A run whose second call was in flight at the backup; it is restored, and the worker serves."""
+    flow = ordering(write(shop, **options), "a", "b")
     world.worker(flow)
     await world.start(flow)
     await slow.begun.wait()
     recovered = await restore(world, backup(world))
     assert (recovered.runs, recovered.effects, recovered.generation.n) == (1, 1, 2)
-    assert world.reasons() == ["restored", "effect_uncertain"]
-    assert [e.status.value for e in world.effects()] == ["done", "uncertain"]
+    assert world.reasons() == ["restored"] and [e.status.value for e in world.effects()] == ["done", "intended"]
     assert world.effect("order/b").code == "restored"
     world.worker(flow, name="wk-new")
-    await world.resolve("order/b", "happened", response=b'"did order/b"')
-    assert world.reasons() == ["restored"] or world.status() == "waiting"
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ["restored"] and (len(shop.attempts), shop.asked) == (2, 0), "nothing before continue"
+    return flow
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+async def test_an_effect_open_at_the_backup_is_sent_again_to_a_receiver_that_remembers(world: World) -> None:
+    slow = Slow(acts_first=True)
+    shop = Receiver("did order/a", slow, dedupes=True)
+    await open_at_the_backup(world, shop, slow, if_uncertain=resend(remembered_for=timedelta(days=2)))
     await world.answer("restored", "continue")
     assert world.outcome()["said"] == ["did order/a", "did order/b"]
-    assert len(shop.attempts) == 2
+    assert (len(shop.attempts), len(shop.did)) == (3, 2)
+
+
+@pytest.mark.req("TEST-4", "EFF-2")
+@pytest.mark.parametrize("happened", [True, False])
+async def test_the_receiver_is_asked_about_an_effect_open_at_the_backup(world: World, happened: bool) -> None:
+    slow = Slow(acts_first=happened)
+    shop = Receiver("did order/a", slow)
+    await open_at_the_backup(world, shop, slow, mode="reconcile")
+    await world.answer("restored", "continue")
+    assert (world.status(), shop.asked, world.reasons()) == ("completed", 1, [])
+    assert (len(shop.attempts), len(shop.did)) == (2 if happened else 3, 2)
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_a_person_is_asked_about_an_effect_open_at_the_backup_that_declares_nothing(world: World) -> None:
+    slow = Slow()
+    shop = Receiver("did order/a", slow)
+    await open_at_the_backup(world, shop, slow)
+    await world.answer("restored", "continue")
+    assert world.reasons() == ["effect_uncertain"] and world.effect("order/b").code == "restored"
+    await world.resolve("order/b", "happened", response=b'"did order/b"')
+    assert world.outcome()["said"] == ["did order/a", "did order/b"] and len(shop.attempts) == 2
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_a_wait_for_another_attempt_proves_nothing_after_a_restore(world: World) -> None:
+    """In the backup the last attempt had no effect. In the lost time the next one was made."""
+    shop = Receiver(RetryLater("busy", after=timedelta(minutes=1)))
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    copy = backup(world)
+    await world.pass_(2 * MINUTE)
+    assert world.status() == "completed"
+    await restore(world, copy)
+    world.worker(flow, name="wk-new")
+    await world.go_on()
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ["effect_uncertain"] and (len(shop.attempts), len(shop.did)) == (2, 1)
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_a_proof_that_a_call_was_not_sent_proves_nothing_after_a_restore(world: World) -> None:
+    """The evidence is of the last attempt in the backup; the attempt of the lost time is not in it."""
+    slow = Slow()
+    shop = Receiver(slow)
+    flow = ordering(write(shop), "a")
+    world.worker(flow)
+    await world.start(flow)
+    copy = backup(world)
+    row = copy.rows.get(EFFECT, ("t", "r1", 1, "order/a"))
+    assert row is not None and row.attempts == 1
+    proof = EvidenceAnswer(NOT_SENT, attempt=1)
+    evidence = Evidence("t", "r1", 1, "order/a", row.epoch, ANSWER.encode(proof), 1)
+    copy.rows.put(EVIDENCE, evidence[:5], evidence)
+    await restore(world, copy)
+    world.worker(flow, name="wk-new")
+    await world.go_on()
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ["effect_uncertain"] and len(shop.attempts) == 1
+
+
+@pytest.mark.req("TEST-4", "EFF-3")
+async def test_an_effect_that_was_reopened_at_the_backup_is_settled_as_declared(world: World) -> None:
+    """A person had answered "did not happen", and the call was made again in the lost time."""
+    shop = Receiver(Perhaps("lost"))
+    shop.tells = [Unknown("no record")] * 20
+    flow = ordering(write(shop, mode="reconcile"), "a")
+    process = world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * QUIET)
+    assert world.reasons() == ["effect_uncertain"]
+    process.kill()
+    await world.resolve("order/a", "did_not_happen")
+    copy = backup(world)
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    assert (world.status(), len(shop.did)) == ("completed", 1)
+    shop.tells, asked = [], shop.asked
+    await restore(world, copy)
+    world.worker(flow, name="wk-new")
+    await world.go_on()
+    await world.pass_(10 * MINUTE)
+    assert (world.status(), shop.asked, len(shop.did)) == ("completed", asked + 1, 1)
 
 
 @pytest.mark.req("TEST-4", "REC-3")

@@ -143,7 +143,7 @@ async def recover(ops: Operations, screen: Screen, after_restore: bool, moved: b
     if not screen.data(_recovered_view(done)):
         screen.line(f"generation {done.generation.n} begins: {done.generation.id}")
         screen.line(f"  shut out     {done.workers} workers, {done.writers} writers")
-        screen.line(f"  uncertain    {done.runs} runs, {done.effects} effects")
+        screen.line(f"  waiting      {done.runs} runs, with {done.effects} open effects")
         screen.advice("now: start workers, check each run's receivers, then continue the runs:")
         screen.advice("  outlast attention ls;  outlast attention resolve --all restored continue --reason …")
         screen.advice("runs started after the backup are not in it: start them again from where they came, with the")

@@ -28,7 +28,7 @@ from outlast.core.effect_rows import (
     Wait,
 )
 from outlast.core.limits import DETAIL_CHARS_MAX, KEY_BYTES_MAX
-from outlast.core.machine import EffectStatus, WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.machine import EffectStatus, Reason, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.row_checks import check_effect
 from outlast.core.row_kind import key_of
 from outlast.core.rows import Run
@@ -280,7 +280,9 @@ def record_unsent(effect: Effect, error: EffectError, now: Instant) -> Commit:
 
 
 def is_unsent(effect: Effect, evidence: Iterable[Evidence]) -> bool:
-    """True if the holder of the latest attempt has proven that it was not sent."""
+    """True if the holder of the latest attempt has proven that it was not sent, and no restore lost a later one."""
+    if effect.code == Reason.RESTORED:
+        return False
     for row in evidence:
         if (row.visit, row.key, row.epoch) == (effect.visit, effect.key, effect.epoch):
             answer = row.answer

@@ -198,8 +198,9 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("unfit", E.UNCERTAIN, E.DONE),  # a person's answer that the activity's type cannot load
     *_transitions("undone_manually", E.DONE, E.REFUSED, E.UNCERTAIN),  # a failed undo that a person did manually
     *_transitions("undo", E.UNDONE, E.DONE),  # in the commit that records its undo
-    # after a restore, REFUSED only if it was reopened
-    *_transitions("mark_uncertain_after_restore", E.UNCERTAIN, E.INTENDED, E.UNCERTAIN, E.REFUSED),
+    # after a restore, REFUSED only if it was reopened: it is settled as declared once a person lets the run continue
+    *_transitions("reopen_after_restore", E.INTENDED, E.INTENDED, E.REFUSED),
+    *_transitions("mark_uncertain_after_restore", E.UNCERTAIN, E.UNCERTAIN),
     # wait
     *_transitions("open_wait", W.OPEN, None),
     *_transitions("bind", W.BOUND, W.OPEN),

@@ -13,7 +13,7 @@ from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
 from outlast.core.row_checks import check_effect
 from outlast.core.rows import Event, Run, is_over
-from outlast.core.run_columns import Attention, WaitingFor, attention_timers
+from outlast.core.run_columns import ATTENTION, Attention, WaitingFor, attention_timers
 from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value
@@ -42,20 +42,27 @@ def restore_run(
     mapping: Mapping,
     skew: int = 0,
 ) -> Commit:
-    """Release an unfinished run after a restore, mark its open effects uncertain, and ask a person.
+    """Release an unfinished run after a restore, and ask a person.
 
-    `effects`: own effects that may have changed. From here on a key that is missing in the ledger counts as one that
-    may have happened (`Run.restored`). Earlier holders cannot write: the epoch has risen. `skew`: of the store; it
-    widens the settle time of the effects.
+    `effects`: own effects that may have changed. Those for which a person was asked are asked about again. The others
+    stay open, and are settled as declared once a person lets the run continue. So is a key that is missing in the
+    ledger, because it counts as one that may have happened (`Run.restored`). Earlier holders cannot write: the epoch
+    has risen. `skew`: of the store; it widens the settle time of the effects.
     """
     assert not is_over(run) and generation > run.restored
     assert all(may_have_changed(effect) for effect in effects)
     said = f"the store was restored from a backup: generation {generation}"
     called = [
         Attention(Reason.RESTORED, now.business, said, seen=run.inbox_seq),
-        *(Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit) for e in effects),
+        *(
+            Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit)
+            for e in effects
+            if e.status is EffectStatus.UNCERTAIN
+        ),
     ]
-    left = joined(run, called)
+    opened = {(e.visit, e.key) for e in effects if e.status is not EffectStatus.UNCERTAIN}
+    asked = [a for a in run.attention if (a.visit, a.key) not in opened]  # a reopened effect was answered before
+    left = joined(run._replace(attention_text=ATTENTION.encode(asked)), called)
     waiting = [WaitingFor("attention", f"a person: {a.reason.value} {a.key}".rstrip(), since=a.since) for a in called]
     names = [f"{e.visit}:{e.key}" for e in effects]
     data: dict[str, object] = {"by": actor, "generation": generation, "doubted": names}
@@ -70,20 +77,21 @@ def restore_run(
         mapping,
         attention=left,
     )
-    return Commit((*put, *uncertain_after_restore(effects, now, skew)), label=f"{run.run} restore")
+    return Commit((*put, *open_after_restore(effects, now, skew)), label=f"{run.run} restore")
 
 
-def uncertain_after_restore(effects: Iterable[Effect], now: Instant, skew: int = 0) -> tuple[Put, ...]:
-    """Return the writes that mark effects uncertain because a restore may have lost their calls."""
-    return tuple(Put(EFFECT, _uncertain_after_restore(effect, now, skew), effect.version) for effect in effects)
+def open_after_restore(effects: Iterable[Effect], now: Instant, skew: int = 0) -> tuple[Put, ...]:
+    """Return the writes by which a restore opens effects of which it may have lost a call or an answer."""
+    return tuple(Put(EFFECT, _open_after_restore(effect, now, skew), effect.version) for effect in effects)
 
 
-def _uncertain_after_restore(effect: Effect, now: Instant, skew: int) -> Effect:
+def _open_after_restore(effect: Effect, now: Instant, skew: int) -> Effect:
+    asked = effect.status is EffectStatus.UNCERTAIN
     row = effect._replace(
         version=effect.version + 1,
-        status=effect_target("mark_uncertain_after_restore", effect.status),
+        status=effect_target("mark_uncertain_after_restore" if asked else "reopen_after_restore", effect.status),
         response=None,
-        error_text=ERROR.encode(EffectError(RESTORED, WHY)),
+        error_text=ERROR.encode(EffectError(RESTORED, WHY)),  # without a time to wait until: it may have passed
         settle_after=max(effect.settle_after, now.real + QUIET + skew),
         settled_at=0,
         settled_by="",
@@ -113,7 +121,7 @@ def contradiction(run: Run, checkpoint: Event, newest: Event | None) -> str:
 
 def cut_off(effect: Effect, *, restored: bool) -> tuple[str, str]:
     """Return code and detail for an open effect whose call was cut off."""
-    if restored and effect.attempts == 1:
+    if effect.code == RESTORED or (restored and effect.attempts == 1):
         return RESTORED, WHY
     return "interrupted", "the process that called it died or was replaced before the answer was recorded"
 

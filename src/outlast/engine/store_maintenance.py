@@ -10,7 +10,7 @@ from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
 from outlast.core.effect_rows import Effect
 from outlast.core.generation import GENERATION, LEDGERS, Generation, generation_of, ledgers_of
 from outlast.core.machine import LeaseStatus, lease_target
-from outlast.core.recovery import may_have_changed, restore_run, uncertain_after_restore
+from outlast.core.recovery import may_have_changed, open_after_restore, restore_run
 from outlast.core.row_kind import Key
 from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_over
 from outlast.core.run_transition import rearmed
@@ -110,15 +110,15 @@ async def _mark_runs(store: Store, generation: int, actor: str) -> tuple[int, in
 
 
 async def _mark_run(store: Store, run: Run, generation: int, actor: str) -> int:
-    """Mark one run, and return how many of its effects became uncertain."""
-    done = 0
+    """Mark one run, and return how many of its effects may have happened in the lost time."""
+    done: set[tuple[int, str]] = set()
     while True:
         (rows,) = await store.run_rows([run[:2]])
         if rows is None or is_over(rows.run) or rows.run.restored >= generation:
-            return done
-        doubtful = _uncertain_effects(rows)
+            return len(done)
+        doubtful = [effect for effect in _open_effects(rows) if (effect.visit, effect.key) not in done]
         now = rows.now
-        portions = in_portions(uncertain_after_restore(doubtful, now, store.skew))
+        portions = in_portions(open_after_restore(doubtful, now, store.skew))
         if len(portions) > 1:  # the run is marked with the last ones
             here = Expect(RUN, run[:2], rows.run.version)
             commit = Commit(portions[0], expects=(here,), label=f"{run.run} restore")
@@ -134,14 +134,14 @@ async def _mark_run(store: Store, run: Run, generation: int, actor: str) -> int:
             )
         try:
             await store.commit(commit)
-            done += len(portions[0]) if portions else 0
+            done.update((effect.visit, effect.key) for effect in doubtful[: len(portions[0]) if portions else 0])
         except Ended:
-            return done
+            return len(done)
         except Stale:
             continue
 
 
-def _uncertain_effects(rows: RunRows) -> list[Effect]:
+def _open_effects(rows: RunRows) -> list[Effect]:
     own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
     return sorted((e for e in own if may_have_changed(e)), key=lambda e: e.ordinal)
 
