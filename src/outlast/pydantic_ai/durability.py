@@ -47,6 +47,7 @@ from outlast.pydantic_ai.operations import (
     ENGINE,
     INVALID,
     Backend,
+    answer_of_lookup,
     ask_model,
     current_unit,
     differs_from_recorded,
@@ -341,10 +342,13 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
                 return getattr(result, "result", result)
 
         with durable_unit_scope():
-            payload = await (answer_of_server(made()) if kind == "mcp" and acts else made())
+            if not acts:
+                codec = cast(ToolActivity, self.activity_of(address.toolset, address.tool)).activity.response_codec
+                return await answer_of_lookup(made(), codec)
+            payload = await (answer_of_server(made()) if kind == "mcp" else made())
         if not isinstance(payload, dict) or "kind" not in payload:
             return cast(JsonValue, payload)
-        if payload["kind"] == INVALID and acts:
+        if payload["kind"] == INVALID:
             # raised by the body of the tool, which may have acted: the model must not be asked to try again
             raise Perhaps(
                 f"the tool raised a ValidationError: {payload['title']}: {payload['errors']}"[:TEXT_CHARS_MAX]

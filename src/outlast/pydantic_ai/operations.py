@@ -52,11 +52,20 @@ from typing_extensions import override
 from outlast.core.codec import compact, is_json, plain_json
 from outlast.core.effect_steps import EXHAUSTED, Happened
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import AnswerNotStored, InvalidInput, LimitExceeded, OutlastError
+from outlast.engine.call_outcome import is_transient
+from outlast.errors import (
+    AnswerNotStored,
+    DefinitionError,
+    InvalidInput,
+    LimitExceeded,
+    Misplaced,
+    NotStorable,
+    OutlastError,
+)
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Plan, RecordedCall, this_call, tool_call
 from outlast.flow.context import Context, current_context
-from outlast.flow.outcomes import Perhaps, Refused
+from outlast.flow.outcomes import Cancel, Declared, Fail, Perhaps, Refused
 from outlast.pydantic_ai.requests import (
     DIGEST_CHARS,
     OUTLINE,
@@ -71,6 +80,7 @@ from outlast.pydantic_ai.requests import (
     used_part,
     with_outline,
 )
+from outlast.telemetry.redact import redact
 
 if TYPE_CHECKING:
     from outlast.pydantic_ai.durability import OutlastDurability
@@ -347,10 +357,14 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
             return {"kind": FAILED, "message": conflict_of(plan)}
         if standing.done is not None:
             return _done_before(plan, standing.done)
-        return await self._make_call(Unit(params.ctx, call_id=call_id), plan, repeated=repeated)
+        reads = found.activity.kind == "lookup"
+        return await self._make_call(Unit(params.ctx, call_id=call_id), plan, repeated=repeated, reads=reads)
 
-    async def _make_call(self, unit: Unit, plan: Plan[Any], *, repeated: bool) -> object:
-        """Make a call, or get its recorded answer, and return the result for the model."""
+    async def _make_call(self, unit: Unit, plan: Plan[Any], *, repeated: bool, reads: bool) -> object:
+        """Make a call, or get its recorded answer, and return the result for the model.
+
+        An error of a tool that only `reads` is an answer for the model, because nothing was changed.
+        """
         context = current_context()
         assert context is not None
         try:
@@ -360,7 +374,12 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         except Refused as refused:
             if refused.code == EXHAUSTED:
                 raise
-            return {"kind": FAILED, "message": f"refused: {refused}"}
+            said = "error" if refused.code in FAULTS else "refused"
+            return {"kind": FAILED, "message": f"{said}: {refused}"}
+        except Exception as error:
+            if not reads or isinstance(error, ENDS):
+                raise
+            return {"kind": FAILED, "message": f"error: no_answer: {_shown(error)}"}
         return _with_note(payload, already_done(plan, context.visit)) if repeated else payload
 
 
@@ -382,6 +401,11 @@ RETURNED: Final = "tool_return"
 INVALID: Final = "validation_error"
 FAILED: Final = "tool_failed"
 CONTENT: Final = "tool_content_result"
+TOO_LARGE, NOT_STORABLE, RAISED = "too_large", "not_storable", "raised"
+ENDS: Final = (Fail, Cancel, UserError, DefinitionError, Misplaced)
+"""Errors that end the run as the author says, or that the author has to mend."""
+FAULTS: Final = frozenset({TOO_LARGE, NOT_STORABLE, RAISED})
+"""Codes of tools that only read and gave no result."""
 
 
 def refusal_text(code: str, error: Exception) -> str:
@@ -394,6 +418,35 @@ def conflict_of(plan: Plan[Any]) -> str:
     """Return what the model is told about a call under a key that has another call."""
     why = f"{plan.activity} was called as {plan.key} with other arguments; a key is used once"
     return f"refused: conflict: {why}"
+
+
+async def answer_of_lookup(call: Awaitable[object], codec: Any) -> JsonValue:
+    """Return the recorded form of the result of a tool that only reads.
+
+    Raises Refused for an error that another attempt would repeat, so that each execution of the visit gets the same
+    one, and for a result that `codec` cannot store. Other errors are raised as they are.
+    """
+    try:
+        payload = await call
+        answer = stored(payload) if isinstance(payload, dict) and "kind" in payload else payload
+        codec.dump(answer)
+    except (Declared, *ENDS):
+        raise
+    except LimitExceeded as error:
+        raise Refused(TOO_LARGE, f"{error.what}: {error.why}"[:TEXT_CHARS_MAX]) from error
+    except NotStorable as error:
+        raise Refused(NOT_STORABLE, _shown(error)) from error
+    except Exception as error:
+        if is_transient(error):
+            raise
+        raise Refused(RAISED, f"{type(error).__name__}: {_shown(error)}"[:TEXT_CHARS_MAX]) from error
+    return cast(JsonValue, answer)
+
+
+def _shown(error: Exception) -> str:
+    """Return the text of an error for the model: without secrets, valid Unicode and not too long."""
+    text = f"{error.what}: {error.why}" if isinstance(error, OutlastError) else str(error)
+    return redact(text.encode(errors="backslashreplace").decode())[:TEXT_CHARS_MAX]
 
 
 def already_done(plan: Plan[Any], visit: int) -> str:
