@@ -502,7 +502,7 @@ class NodeExecution:
         until = self._loop.time() + self._grace()
         while not self.waits_forever(task):
             left = until - self._loop.time()
-            if left <= 0:
+            if left < 0.001:  # the rest of a subtraction, for which no timer advances
                 break
             await asyncio.wait([task], timeout=min(left, FOREIGN_AWAIT_GRACE / SECOND))
             if self.progress != before or self.calls_in_flight or task.done() or self.closing:
