@@ -21,6 +21,7 @@ from tests.removals import (
     schedulers,
     service,
     store,
+    values,
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -46,6 +47,8 @@ BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
+VALUES: Final = _tests("tests/values/test_safeguards.py", "values that come back")
+FORMER: Final = _tests("tests/values/test_former_digests.py", "digests from before")
 SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
 GROWING: Final = _tests("tests/engine/test_growing_states.py", "states that grow")
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
@@ -75,7 +78,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(ANSWERS, DEVELOPER, MESSAGES),
+    *(VALUES, FORMER, ANSWERS, DEVELOPER, MESSAGES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -119,6 +122,14 @@ OF_THE_ENGINE: Final = (
     _row(engine.mutable_items_reused, "Only items that cannot change keep their bytes.", GROWING),
     _row(engine.first_dump_not_compared, "The first state of a claim equals its whole dump.", GROWING),
     _row(engine.list_shared_between_steps, "Each node gets a new list.", GROWING),
+    # values
+    _row(values.values_not_compared, "A value is compared with what is loaded for it.", VALUES),
+    _row(values.classes_not_checked, "A type that proves its round trip checks the classes of its parts.", VALUES),
+    _row(values.states_not_loaded, "A state, an answer and a lookup are loaded before they count.", VALUES),
+    _row(values.sets_as_iterated, "Sets are written in the order of their members.", VALUES),
+    _row(values.defaults_not_checked, "The default of a parameter is a value of its type.", VALUES),
+    _row(values.former_digests_not_decoded, "A digest of a set from before stands for its arguments.", FORMER),
+    _row(values.former_inputs_not_decoded, "A start key finds a run whose input held a set before.", FORMER),
     # the inbox and waits
     _row(engine.no_inbox_check, "A run does not park with an unread message.", SIMULATION, CRASH, ENGINE, STORES),
     _row(engine.no_inbox_check_in_bind, "A deadline loses to a message that arrived before it.", ENGINE),

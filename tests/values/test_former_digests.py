@@ -10,9 +10,10 @@ from pydantic import BaseModel
 
 from outlast import Context, NeedsApproval, Workflow, activity, lookup, role, workflow
 from outlast.core import codec
-from outlast.engine import commands, former_digests
+from outlast.engine import former_digests
 from outlast.errors import Conflict
 from outlast.testing import App
+from tests.mutants import remove
 from tests.values.cases import WORDS, Tagged
 
 pytestmark = pytest.mark.req("CKP-8")
@@ -126,7 +127,7 @@ GUARDED = pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "rem
 
 def _without(patch: pytest.MonkeyPatch, guarded: bool) -> None:
     if not guarded:
-        patch.setattr(former_digests, "_rewritten", lambda activity, arguments: None)
+        remove("former_digests_not_decoded", patch)
 
 
 @GUARDED
@@ -188,7 +189,7 @@ def test_a_derived_key_finds_its_run(app: App, monkeypatch: pytest.MonkeyPatch, 
     with before(monkeypatch):
         first = app.do(client.start(flow, given))
     if not guarded:
-        monkeypatch.setattr(commands, "_began_alike", _never)
+        remove("former_inputs_not_decoded", monkeypatch)
         with pytest.raises(Conflict, match="with another input"):
             app.do(client.start(flow, given))
         return
@@ -196,10 +197,6 @@ def test_a_derived_key_finds_its_run(app: App, monkeypatch: pytest.MonkeyPatch, 
     assert again.id == first.id and not again.created
     with pytest.raises(Conflict, match="with another input"):
         app.do(client.start(flow, {**given, "to": ["zoe"]}))
-
-
-async def _never(*_: Any) -> bool:
-    return False
 
 
 def test_what_is_written_now_has_one_form(monkeypatch: pytest.MonkeyPatch) -> None:

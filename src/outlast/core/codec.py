@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, core_sch
 from typing_extensions import override
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX, STATE_BYTES_MAX
-from outlast.core.round_trip import Comparison, are_as_declared, examine, in_order
+from outlast.core.round_trip import ValueComparison, are_as_declared, examine, in_order
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
 T = TypeVar("T")
@@ -299,7 +299,7 @@ class Codec(Generic[T]):
         if self.leaves_out:
             self._dump = partial(adapter.serializer.to_python, mode="json", exclude_computed_fields=True)
             self._to_json = partial(adapter.serializer.to_json, exclude_computed_fields=True)
-        self._comparison = Comparison(sequences="serialize_sequence_via_list" in text)
+        self._comparison = ValueComparison(sequences="serialize_sequence_via_list" in text)
         self._proven, self._refusing, self._model, self._fields, self._checks = examine(
             adapter.core_schema, validated=validated
         )

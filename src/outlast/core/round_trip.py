@@ -9,7 +9,7 @@ given one. The comparison is needed only if the schema does not prove that both 
   check does not see the class of a model, a float that was an integer, or an offset with seconds. `Shape.checks` finds
   these by columns, in C: each step reads one field of all values of a type, so the cost in Python does not grow with
   the value.
-* Any other type is compared part by part with what was loaded (`Comparison`).
+* Any other type is compared part by part with what was loaded (`ValueComparison`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -175,7 +175,7 @@ class _Examined:
             self._columns = columns
 
     def _check_keys(self, schema: Schema) -> None:
-        if schema.get("on_error", "raise") != "raise":
+        if "on_error" in schema:  # a value that does not fit may become the default
             raise Unproven
         more = schema.keys() - _HARMLESS
         if more - _REFUSING:
@@ -312,7 +312,7 @@ def _in_minutes(offset: timedelta | None) -> bool:
 
 
 # --- the comparison --------------------------------------------------------------------------
-class Comparison(NamedTuple):
+class ValueComparison(NamedTuple):
     """Comparison of what was loaded with what was given."""
 
     sequences: bool = False

@@ -17,7 +17,7 @@ from outlast.core.failed_calls import EmptyEnd, WhenEmpty
 from outlast.core.growing_list import growing_list
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
-from outlast.core.round_trip import Comparison
+from outlast.core.round_trip import ValueComparison
 from outlast.core.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, DefinitionError, InvalidInput, NotStorable
@@ -441,7 +441,7 @@ class Workflow(Generic[S, In, Out]):
     def _check_input(self, given: Any, data: bytes) -> None:
         """Raise NotStorable unless the input is read from JSON as it was given."""
         read = self._input_codec.admit(data)
-        if why := Comparison(sequences=True).difference(given, read, "input"):
+        if why := ValueComparison(sequences=True).difference(given, read, "input"):
             raise NotStorable(
                 f"the input of {self.title} cannot be sent",
                 why,
