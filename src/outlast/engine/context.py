@@ -311,7 +311,7 @@ class NodeContext(Context[Any]):
         A task that the node left behind may have made the call since; then it counts as awaited.
         """
         self._concluded = True
-        return context_calls.never_awaited(self._unawaited)
+        return context_calls.never_awaited(self._unawaited) if self._unawaited else None
 
     # --- acting ----------------------------------------------------------------------------
     @override

@@ -130,10 +130,13 @@ class ExpectedCalls:
 
 
 def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
-    """Return what the execution of a node must ask for; None if its visit has recorded nothing."""
+    """Return what the execution of a node must ask for, None for the first one of a run.
+
+    The rows of the session were read in the present visit.
+    """
     session, workflow = execution.session, execution.workflow
     seen = session.effects or session.memos or session.waits or session.approvals
-    if not seen or session.loaded_visit != session.run.visit:
+    if not seen:
         return None
 
     def is_paid(name: str) -> bool:

@@ -388,8 +388,8 @@ class RunExecutor:
         """Execute the node, and return what its result means."""
         session, node = self.session, prepared.node
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
-        execution.expected = expected_by(execution)
-        if execution.expected is not None and session.messages:
+        if session.loaded_visit == session.run.visit:  # in a later visit nothing is recorded yet
+            execution.expected = expected_by(execution)
             execution.continued_after = continued_after(session.messages)
         context = NodeContext(execution, prepared.state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
