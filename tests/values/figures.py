@@ -103,9 +103,9 @@ def _measured(state: Any, steps: int) -> tuple[float, float]:
 
 
 def _cpu(work: Callable[[], Any]) -> float:
-    begun = time.process_time()
+    first = time.process_time()
     work()
-    return time.process_time() - begun
+    return time.process_time() - first
 
 
 if __name__ == "__main__":

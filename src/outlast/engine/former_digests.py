@@ -1,7 +1,7 @@
 """Calls that were stored before the members of sets were written in order (CKP-8).
 
 A set was stored in the order in which the process iterated it, so its digest differed between processes. A digest of
-that time is compared by what it stands for: the stored arguments are decoded and written in today's form. Only calls
+that time is compared by its call: the stored arguments are decoded and written in today's form. Only calls
 whose parameters hold a set are judged, and only once their digests differ.
 """
 
