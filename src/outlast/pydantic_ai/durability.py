@@ -26,8 +26,11 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.messages import AgentStreamEvent, ModelResponse
 from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import AgentDepsT
 from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.usage import RequestUsage
 from typing_extensions import override
 
 from outlast.core.codec import plain_json
@@ -53,10 +56,12 @@ from outlast.pydantic_ai.operations import (
     differs_from_recorded,
     key_part,
     prepare_unit,
+    price_of,
     refusal_text,
     stored,
     streaming,
 )
+from outlast.pydantic_ai.options import Options
 from outlast.pydantic_ai.requests import Fault, fault_of, judge_answer
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
@@ -138,6 +143,18 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         retry: Retry = RETRY,
         limit: RateLimit | None = None,
     ) -> None:
+        check = Options("OutlastDurability", where_called(1))
+        check.flag("stream", stream)
+        check.function("deps", deps, "deps=lambda: Deps(…)")
+        check.duration("timeout", timeout, optional=False)
+        check.instance("retry", retry, Retry, "retry=Retry(attempts=3)", optional=False)
+        check.instance("limit", limit, RateLimit, "limit=RateLimit(concurrent=5)")
+        if tools is not None and not isinstance(tools, Mapping):
+            raise check.wrong(
+                "tools", tools, "it is a DurableTool by the name of each tool", 'tools={"pay": DurableTool()}'
+            )
+        for tool, terms in (tools or {}).items():
+            check.instance(f"tools[{tool!r}]", terms, DurableTool, 'tools={"pay": DurableTool()}', optional=False)
         handler = streaming(event_stream_handler) if stream else event_stream_handler
         super().__init__(models=models, event_stream_handler=handler, name=name)
         self._stream: Final = stream
@@ -257,6 +274,17 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
                     where=self.where,
                 )
         return made
+
+    def models_without_price(self) -> Sequence[str]:
+        """Return the name of the agent's model if its list price is not known. A model of one run is not judged."""
+        model = getattr(self._agent, "model", None)
+        names: list[str] = []
+        for each in _models_of(model):
+            usage = RequestUsage(input_tokens=1, output_tokens=1)
+            named = ModelResponse(parts=[], model_name=each.model_name, provider_name=each.system, usage=usage)
+            if price_of(named) is None:
+                names.append(each.model_name)
+        return names
 
     def activity_of(self, toolset_id: str, tool_name: str) -> ToolActivity | None:
         """Return the activity of a tool, or None if the tool runs in the node itself. Raises DefinitionError."""
@@ -402,6 +430,15 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
             return found.activity.plan(**found.arguments(tool, ident, plain_json(arguments, by_alias=True)))
         except (InvalidInput, NotStorable, LimitExceeded, ValueError) as error:  # of values that a model gave
             return refusal_text("invalid_arguments", error)
+
+
+def _models_of(model: object) -> list[Model]:
+    """Return the models that may answer for a model: those of a fallback, and the wrapped one."""
+    if isinstance(model, FallbackModel):
+        return [one for each in model.models for one in _models_of(each)]
+    if isinstance(model, WrapperModel):
+        return _models_of(model.wrapped)
+    return [model] if isinstance(model, Model) else []
 
 
 def _suppress_replayed_spans() -> Context[Any]:

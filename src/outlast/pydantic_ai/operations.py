@@ -1,10 +1,12 @@
 """Durable operations of an agent as calls of the node that runs it."""
 
 import json
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
@@ -89,6 +91,9 @@ ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
 
+log = logging.getLogger("outlast.pydantic_ai")
+TOKENS_MAX: Final = 1_000_000_000
+"""Of one answer; a larger number is a fault of the provider."""
 PREPARED_CHARS: Final = 200
 """Of the name of a call that changes nothing, in its key."""
 
@@ -532,15 +537,27 @@ def check_whole(response: ModelResponse) -> None:
         raise Perhaps("the stream of the model ended without a finish reason and usage, so it may have been cut off")
 
 
-def _report_usage(response: ModelResponse) -> None:
-    """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known."""
+def price_of(response: ModelResponse) -> Decimal | None:
+    """Return the list price of an answer in dollars; None if it is not known."""
     try:
         price = response.cost().total_price if response.model_name else None
     except (LookupError, ValueError):  # the price of the model, or what was used, is not known
-        price = None
+        return None
+    return price if price is None or price >= 0 else None
+
+
+def _report_usage(response: ModelResponse) -> None:
+    """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known.
+
+    Usage that no answer can have, such as a negative number of tokens, is left out, because the answer was paid.
+    """
+    used = response.usage
+    possible = all(type(n) is int and 0 <= n <= TOKENS_MAX for n in (used.input_tokens, used.output_tokens))
+    if not possible:
+        log.warning("%s reports impossible usage, which is left out: %s", response.model_name or "the model", used)
     this_call().used(
-        money=price,
+        money=price_of(response) if possible else None,
         model=response.model_name or "",
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
+        input_tokens=used.input_tokens if possible else 0,
+        output_tokens=used.output_tokens if possible else 0,
     )

@@ -19,8 +19,9 @@ from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity, Effectful, activity, lookup
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.options import IfUncertain, RateLimit, Retry
-from outlast.flow.registry import where_of
+from outlast.flow.registry import where_called, where_of
 from outlast.pydantic_ai.operations import plain_result, recorded
+from outlast.pydantic_ai.options import Options
 
 log = logging.getLogger("outlast.pydantic_ai")
 METADATA: Final = "outlast"
@@ -63,6 +64,21 @@ class DurableTool:
     provider: str = ""
     limit: RateLimit | None = None
     name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises DefinitionError. Of options with further rules, `@activity` checks the rest."""
+        check = Options("DurableTool", where_called(2))
+        check.flag("lookup", self.lookup)
+        for name in ("key", "provider", "name"):
+            check.instance(name, getattr(self, name), str, f'{name}="…"', optional=False)
+        if self.once_per is not None:
+            check.one_of("once_per", self.once_per, ("visit", "run", "tenant"))
+        check.function("reconcile", self.reconcile, "reconcile=was_paid", is_async=True)
+        check.function("undo", self.undo, "undo=take_back", is_async=True)
+        check.text("no_undo", self.no_undo, 'no_undo="a mail cannot be unsent"')
+        check.duration("timeout", self.timeout)
+        check.instance("retry", self.retry, Retry, "retry=Retry(attempts=3)")
+        check.instance("limit", self.limit, RateLimit, "limit=RateLimit(concurrent=5)")
 
     @property
     def scope(self) -> OncePer:
