@@ -53,6 +53,22 @@ async def whole(ops: Operations, reason: Reason, choice: Choice, workflow: str =
             return done, pages
 
 
+def test_accept_is_given_to_the_runs_at_a_node_that_miss_calls_of_one_activity() -> None:
+    async def go() -> None:
+        rows = [flagged(n, Reason.NODE_DIVERGED) for n in range(4)]
+        missing = [("mail?mail/1",), ("mail?mail/2", "pay?pay/1"), ("mail?mail/3",), ("mail?mail/4",)]
+        nodes = ["a", "a", "b", "a"]
+        changed = [
+            row._replace(node=node, attention_text=ATTENTION.encode([row.attention[0]._replace(missing=names)]))
+            for row, node, names in zip(rows, nodes, missing, strict=True)
+        ]
+        ops = await opened(*changed)
+        given = await ops.answer_all(Reason.NODE_DIVERGED, Choice.ACCEPT, text="gone", node="a", activity="mail")
+        assert sorted(given.done) == [rows[0].run, rows[3].run]
+
+    asyncio.run(go())
+
+
 def test_page_by_page_each_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "PAGE", 2)
 

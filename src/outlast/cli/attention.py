@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
+from typing import NamedTuple
 
 import click
 
@@ -19,12 +20,24 @@ from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.errors import InvalidInput
 from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
 from outlast.models.service import StatusSummary
-from outlast.runtime.attention import choice_commands_for_all
+from outlast.runtime.attention import choice_commands_for_all, concerns
 from outlast.runtime.client import Client
 from outlast.runtime.labels import counted, late_answer_label
 
 FAILURES_SHOWN = 50
 UNCERTAIN = EffectStatus.UNCERTAIN.value
+
+
+class Selection(NamedTuple):
+    """Flagged runs that get one answer: of a workflow, at a node, and whose missing calls are of an activity."""
+
+    workflow: str = ""
+    node: str = ""
+    activity: str = ""
+
+    def __str__(self) -> str:
+        said = (("of", self.workflow), ("at", self.node), ("without", self.activity))
+        return "".join(f" {word} {name}" for word, name in said if name)
 
 
 async def answer_many(
@@ -34,14 +47,13 @@ async def answer_many(
     choice: Choice,
     *,
     text: str,
-    workflow: str,
+    of: Selection,
     by: timedelta | None,
     yes: bool,
 ) -> int:
     """Answer each run of a reason once, after a confirmation unless `yes`. Exit code 4 if some were refused."""
     check_for_all(reason, choice)
-    n = await _count(client, reason, workflow)
-    of = f" of {workflow}" if workflow else ""
+    n = await _count(client, reason, of)
     if not n:
         if not screen.data({"answered": 0, "not_answered": []}):
             screen.line(f"no run{of} is flagged {reason.value}")
@@ -50,7 +62,7 @@ async def answer_many(
     question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
     if not yes and (code := await unsure(screen, question)) is not None:
         return code
-    done, failed = await _answer(client, reason, choice, text, workflow, by)
+    done, failed = await _answer(client, reason, choice, text, of, by)
     listed = [{"run": run, "why": why} for run, why in failed]
     if not screen.data({"answered": done, "not_answered": listed}):
         many = "1 run is answered" if done == 1 else f"{done} runs are answered"
@@ -62,22 +74,23 @@ async def answer_many(
     return CONFLICT if failed else OK
 
 
-async def _count(client: Client, reason: Reason, workflow: str) -> int:
+async def _count(client: Client, reason: Reason, of: Selection) -> int:
     runs, cursor = set[str](), ""
     while True:
-        page = await client.attention(reason=reason, workflow=workflow, cursor=cursor)
-        runs |= {item.run for item in page.attention if item.run}
+        page = await client.attention(reason=reason, workflow=of.workflow, cursor=cursor)
+        items = [item for item in page.attention if isinstance(item, RunAttention)]
+        runs |= {item.run for item in items if concerns(item.node, item.missing, of.node, of.activity)}
         cursor = page.next_cursor
         if not cursor:
             return len(runs)
 
 
 async def _answer(
-    client: Client, reason: Reason, choice: Choice, text: str, workflow: str, by: timedelta | None
+    client: Client, reason: Reason, choice: Choice, text: str, of: Selection, by: timedelta | None
 ) -> tuple[int, list[tuple[str, str]]]:
     done, failed, cursor = 0, list[tuple[str, str]](), ""
     while True:
-        page = await client.answer_all(reason, choice, text=text, workflow=workflow, by=by, cursor=cursor)
+        page = await client.answer_all(reason, choice, text=text, by=by, cursor=cursor, **of._asdict())
         done += len(page.done)
         failed += page.failed
         cursor = page.cursor
@@ -302,6 +315,10 @@ async def assign(
     "--all", "every", type=REASONS, metavar="REASON", help="Answer every run with this reason instead of one RUN."
 )
 @click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
+@click.option("--node", default="", metavar="NAME", help="With --all: only runs at this node.")
+@click.option(
+    "--activity", default="", metavar="NAME", help="With --all node_diverged: only if all missing calls are of it."
+)
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to answer; required if RUN has several.")
 @click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
 @click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: time to add [168h].")
@@ -314,6 +331,8 @@ async def resolve(
     words: tuple[str, ...],
     every: str | None,
     workflow: str,
+    node: str,
+    activity: str,
     reason_name: str | None,
     key: str,
     by: int | None,
@@ -337,11 +356,10 @@ async def resolve(
     if every:
         if reason_name or key:
             raise click.UsageError("--reason-name and --key need a RUN; --all names the reason itself")
-        return await answer_many(
-            client, screen, Reason(every), choice, text=reason, workflow=workflow, by=more, yes=yes
-        )
-    if workflow:
-        raise click.UsageError("--workflow needs --all")
+        of = Selection(workflow, node, activity)
+        return await answer_many(client, screen, Reason(every), choice, text=reason, of=of, by=more, yes=yes)
+    if workflow or node or activity:
+        raise click.UsageError("--workflow, --node and --activity need --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
     if choice in ENDS_IT and not yes:
         await client.run_summary(run)  # an unknown run is refused before the question

@@ -68,6 +68,7 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.runtime.attention import concerns
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
 
@@ -482,12 +483,13 @@ class ServiceClient(Client):
 
     @override
     async def answer_all(
-        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", by: Duration | None = None,
-        cursor: str = "",
+        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", node: str = "", activity: str = "",
+        by: Duration | None = None, cursor: str = "",
     ) -> AnsweredRuns:  # fmt: skip
         check_for_all(reason, choice)
         page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
         keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]
+        items = [item for item in items if concerns(item.node, item.missing, node, activity)]
         asked = {(item.run, item.key if keyed else ""): None for item in items}
         given = [AnswerFor(run=run, key=key) for run, key in asked]
 

@@ -42,6 +42,9 @@ class RunAttention(AttentionItem):
     version: int = Field(description="Version of the run for If-Match.")
     trigger: str
     key: str
+    missing: list[str] = Field(
+        description="For node_diverged: recorded calls that were not asked for, as activity?key."
+    )
     evidence: list[LateEvidence]
     assigned_to: str = Field(description="Person who takes care of it. Empty: not assigned.")
     assigned_by: str

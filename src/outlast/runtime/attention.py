@@ -158,6 +158,7 @@ def attention_item(
         version=run.version,
         trigger=entry.trigger,
         key=entry.key,
+        missing=list(entry.missing),
         evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
         assigned_to=assigned.to if assigned is not None else "",
         assigned_by=assigned.by if assigned is not None else "",
@@ -191,17 +192,26 @@ async def answer_page(
     workflow: str,
     cursor: str,
     one: Callable[[AnswerFor], Awaitable[None]],
+    *,
+    node: str = "",
+    activity: str = "",
 ) -> AnsweredRuns:
-    """Answer each flagged run of a page; for uncertain effects, once for each key."""
+    """Answer each flagged run of a page; for uncertain effects, once for each key. `node`, `activity` as `concerns`."""
     rows, further = await rows_of.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=PAGE)
     asked = [
         AnswerFor(run=row.run, key=entry.key if reason is Reason.EFFECT_UNCERTAIN else "")
         for row in rows
         for entry in row.attention
-        if entry.reason is reason
+        if entry.reason is reason and concerns(row.node, entry.missing, node, activity)
     ]
     given = list({(each.run, each.key): each for each in asked}.values())
     return AnsweredRuns.of((await answer_each(given, one)).answers, further)
+
+
+def concerns(at: str, missing: Sequence[str], node: str, activity: str) -> bool:
+    """Return True if a reason of a run at a node concerns this node, and calls of this activity only; '' for any."""
+    names = {name.partition("?")[0] for name in missing}
+    return node in ("", at) and (not activity or names == {activity})
 
 
 async def answer_each(runs: Sequence[AnswerFor], one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerList:

@@ -511,12 +511,14 @@ class Client(ABC):
 
     @abstractmethod
     async def answer_all(
-        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", by: Duration | None = None,
-        cursor: str = "",
+        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", node: str = "", activity: str = "",
+        by: Duration | None = None, cursor: str = "",
     ) -> AnsweredRuns:  # fmt: skip
         """Answer every run with this `reason` on one page of runs with a `choice`, each once.
 
-        `text` and `by` are those of `answer`. Failures are listed, not raised.
+        `workflow`, `node`, `activity`: only runs of this workflow, at this node, and of "node_diverged" only those
+        whose missing calls are all of this activity. `text` and `by` are those of `answer`. Failures are listed, not
+        raised.
         """
 
     @abstractmethod

@@ -363,6 +363,8 @@ class Operations(Client):
         *,
         text: str,
         workflow: str = "",
+        node: str = "",
+        activity: str = "",
         by: Duration | None = None,
         cursor: str = "",
     ) -> AnsweredRuns:
@@ -372,7 +374,7 @@ class Operations(Client):
         async def one(given: AnswerFor) -> None:
             await self._answer(given.run, choice, reason=reason, key=given.key, text=text, by=longer)
 
-        return await answer_page(self.rows, reason, workflow, cursor, one)
+        return await answer_page(self.rows, reason, workflow, cursor, one, node=node, activity=activity)
 
     @override
     async def answer_many(
