@@ -220,7 +220,7 @@ def test_a_typed_result_is_judged_the_same(outlast_app: AppFactory) -> None:
 
 
 def test_the_faults_of_answers() -> None:
-    assert [fault_of(each) for each in (said(), cut(), filtered("a"), said(" "))] == ["", "cut", "refused", "empty"]
+    assert [fault_of(each) for each in (said(), cut(), filtered("a"), said(" "))] == ["", "cut", "declined", "empty"]
     assert fault_of(ModelResponse(parts=[TextPart("a")], finish_reason="error")) == "cut"
     assert fault_of(ModelResponse(parts=[TextPart(""), call("pay")])) == ""
     assert judge_answer(said(), ["cut"]) is None

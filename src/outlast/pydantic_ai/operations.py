@@ -379,9 +379,8 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         except Refused as refused:
             if refused.code == EXHAUSTED:
                 raise
-            said = "error" if refused.code in FAULTS else "refused"
-            return {"kind": FAILED, "message": f"{said}: {refused}"}
-        except Exception as error:
+            return {"kind": FAILED, "message": f"{'error:' if refused.code in FAULTS else 'refused:'} {refused}"}
+        except Exception as error:  # of the author's tool: an answer for the model if nothing was changed
             if not reads or isinstance(error, ENDS):
                 raise
             return {"kind": FAILED, "message": f"error: no_answer: {_shown(error)}"}
@@ -441,7 +440,7 @@ async def answer_of_lookup(call: Awaitable[object], codec: Any) -> JsonValue:
         raise Refused(TOO_LARGE, f"{error.what}: {error.why}"[:TEXT_CHARS_MAX]) from error
     except NotStorable as error:
         raise Refused(NOT_STORABLE, _shown(error)) from error
-    except Exception as error:
+    except Exception as error:  # of the author's tool, which may raise anything
         if is_transient(error):
             raise
         raise Refused(RAISED, f"{type(error).__name__}: {_shown(error)}"[:TEXT_CHARS_MAX]) from error
@@ -467,7 +466,7 @@ def _done_before(plan: Plan[Any], call: RecordedCall[Any]) -> object:
 
 def _not_stored(error: AnswerNotStored) -> dict[str, Any]:
     """Return the result of a call that was done, and whose answer could not be stored."""
-    told = {"done": f"the call was done, and its answer is missing: {error.what}: {error.why}", "head": error.head}
+    told = {"answer": f"the call was done, and its answer is missing: {error.what}: {error.why}", "head": error.head}
     return {"kind": RETURNED, "result": told}
 
 

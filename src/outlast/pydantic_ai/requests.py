@@ -163,7 +163,7 @@ def _cut(payload: dict[str, Any], size: int) -> dict[str, Any]:
     return {**small, "parts": parts, "finish_reason": "length", "provider_details": {"outlast": why}}
 
 
-Fault = Literal["", "cut", "refused", "empty"]
+Fault = Literal["", "cut", "declined", "empty"]
 """Reason for which an answer is no result."""
 
 
@@ -188,7 +188,7 @@ def fault_of(response: ModelResponse) -> Fault:
     if response.state == "suspended":
         return ""
     if response.finish_reason == "content_filter":
-        return "refused"
+        return "declined"
     if response.finish_reason in ("length", "error"):
         return "cut"
     saying = (part for part in response.parts if not isinstance(part, ThinkingPart))
@@ -203,7 +203,7 @@ def judge_answer(response: ModelResponse, faults: Sequence[Fault]) -> ModelRetry
     """
     fault, again = fault_of(response), bool(faults) and faults[-1] == fault_of(response)
     details = response.provider_details or {}
-    if fault == "refused":
+    if fault == "declined":
         words = details.get("refusal") or text_of(response) or details.get("finish_reason") or "it gave no reason"
         return AnswerRefused(f"the model did not answer, or its answer was filtered: {words}"[:TEXT_CHARS_MAX])
     if fault == "cut" and again:
