@@ -123,9 +123,9 @@ async def recover(ops: Operations, screen: Screen, after_restore: bool, moved: b
     With --moved nothing else changes. It is refused while the old file exists.
 
     With --after-restore a new generation of the store begins; run it before any worker starts. Workers and writers of
-    the lost time are shut out. Every unfinished run of all tenants waits for a person, and its open effects are
-    uncertain. A continued run resolves every effect that its ledger does not have: by asking the receiver if the
-    activity can, else a person.
+    the lost time are shut out. Every unfinished run of all tenants waits for a person, and its open effects may
+    have happened. A continued run settles them, and every effect that its ledger does not have, as declared: by asking
+    the receiver if the activity can, else a person.
     """
     if after_restore == moved:
         raise click.UsageError("use --after-restore (a backup or a copy) or --moved (the old file is gone)")

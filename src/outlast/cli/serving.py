@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -12,11 +13,12 @@ from typing import Any, Final, TypeVar
 import click
 
 from outlast.cli.exit_codes import INTERRUPTED
-from outlast.cli.text import duration
+from outlast.cli.text import duration, inert
 from outlast.core.durations import DAY, HEARTBEAT_EVERY, SECOND, Liveness, span
 from outlast.engine.alerts import Notifier
 from outlast.engine.user_code import ends_process, text_of
 from outlast.errors import InvalidInput, to_install
+from outlast.runtime.left_code import left_tasks, left_threads
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.settings import load
 from outlast.runtime.stores import MEMORY
@@ -81,6 +83,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     A task that ends with SystemExit or KeyboardInterrupt ends an event loop, and workflow code may create tasks. Unless
     a signal raised it, the loop goes on: the exception is the result of that task, and its awaiter receives it.
+
+    If code ignores its end, this leaves the process with the result as exit code, and names that code.
     """
     begun: list[asyncio.Task[T]] = []
 
@@ -92,14 +96,38 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    with asyncio.Runner(loop_factory=_quickest()) as runner:
-        while True:
-            try:
-                return runner.run(goes_on())
-            except (SystemExit, KeyboardInterrupt) as error:
-                if not begun or begun[0].done() or ends_process(error):
-                    raise
-                log.error("a task of a workflow raised %s; this process goes on", text_of(error))
+    runner = asyncio.Runner(loop_factory=_quickest())
+    result: T | None = None
+    try:
+        result = _result(runner, goes_on, begun)
+        return result
+    finally:
+        _leave(runner, result)
+
+
+def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]], begun: list[asyncio.Task[T]]) -> T:
+    while True:
+        try:
+            return runner.run(goes_on())
+        except (SystemExit, KeyboardInterrupt) as error:
+            if not begun or begun[0].done() or ends_process(error):
+                raise
+            log.error("a task of a workflow raised %s; this process goes on", text_of(error))
+
+
+def _leave(runner: asyncio.Runner, result: object) -> None:
+    """Close the event loop. Leave the process at once if a task or thread ignores that it ends: all is committed."""
+    left = left_tasks(runner.get_loop())
+    if not left:
+        left = left_threads()
+    if not left:
+        runner.close()
+        return
+    click.echo(inert(f"left behind: {'; '.join(left)}. It ignored that its process ends"), err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if isinstance(result, int):
+        os._exit(result)
 
 
 def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -200,8 +200,11 @@ class Executors:
             gone = isinstance(self._store, OnFile) and self._store.lost() is not None
             # Do not wait for answers that cannot be written, because the file is gone.
             await asyncio.wait(list(self._tasks), timeout=0 if gone else self.services.live.drain_grace / SECOND)
-        for task in self._tasks:
+        for task, executor in self._tasks.items():
             task.cancel()
+            if executor.execution is not None and (at := executor.execution.left_at()):
+                run = executor.session.run.run
+                log.warning("run %s is released, and its code is left behind at %s: nothing it does counts", run, at)
 
 
 log = logging.getLogger("outlast.engine")

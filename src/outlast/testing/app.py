@@ -5,6 +5,7 @@ It is the real engine with its worker in this process. The store is in memory, o
 
 import asyncio
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from outlast.flow.workflow import Workflow
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.left_code import left_tasks
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
@@ -188,6 +190,9 @@ class AppRun(Generic[S]):
         self._app.settle()
 
 
+log = logging.getLogger("outlast.testing")
+
+
 class App:
     """A store, a worker and a virtual clock. Every call returns when nothing is left to do at the current time.
 
@@ -283,7 +288,10 @@ class App:
     def close(self) -> None:
         """Stop the worker and close the store."""
         self.do(self._close())
-        self._runner.close()
+        if left := left_tasks(self._runner.get_loop()):
+            log.warning("left behind, because it ignores its cancellation: %s", "; ".join(left))
+        else:
+            self._runner.close()
 
     async def _close(self) -> None:
         await self.runtime.__aexit__(None, None, None)
