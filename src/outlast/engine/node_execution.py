@@ -432,6 +432,8 @@ class NodeExecution:
                 if waits and not self.calls_in_flight and await self._is_at_rest(task):
                     if self.expected is not None and self.expected.held:
                         self.call_person(self.expected.diverged())
+                    if at_rest is not None and not self.closing:
+                        at_rest(task)
                     self.close()
                     break
                 if not task.done() and not self.closing:
