@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from outlast.cli.settings import JSON, NDJSON, TABLE, CliSettings
 from outlast.cli.text import inert, json_escaped
 from outlast.core.durations import span
-from outlast.core.events import iso
+from outlast.core.events import FAR_FROM, FAR_TEXT, iso
 from outlast.models import milliseconds
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ DECISION_SCHEMA: Final = frozenset({"schema_"})
 
 def iso_of(at: datetime | None) -> str:
     """Return an instant as RFC 3339 text; '' for None."""
-    return iso(milliseconds(at)) if at is not None else ""
+    return _iso(milliseconds(at)) if at is not None else ""
+
+
+def _iso(at_ms: int) -> str:
+    return iso(at_ms) if at_ms < FAR_FROM else FAR_TEXT
 
 
 class Screen:
@@ -141,16 +145,20 @@ class Screen:
         if instant is None:
             return ""
         at = milliseconds(instant)
-        return iso(at) if self._settings.utc else span(max(0, at - self.now_ms))
+        return _iso(at) if self._settings.utc or at >= FAR_FROM else span(max(0, at - self.now_ms))
 
     def ahead(self, instant: datetime | None) -> str:
         """Return `in 12s`, or with --utc the instant."""
         text = self.left(instant)
-        return f"in {text}" if text and not self._settings.utc else text
+        return f"in {text}" if text and text != FAR_TEXT and not self._settings.utc else text
 
     def clock(self, instant: datetime) -> str:
         """Return the local time of day, or with --utc the instant."""
-        return iso_of(instant) if self._settings.utc else instant.astimezone().strftime("%H:%M:%S")
+        return (
+            iso_of(instant)
+            if self._settings.utc or milliseconds(instant) >= FAR_FROM
+            else instant.astimezone().strftime("%H:%M:%S")
+        )
 
     def since(self, instant: datetime | None) -> str:
         """Return `40h ago`, or with --utc the instant."""

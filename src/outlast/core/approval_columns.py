@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded, load_names
+from outlast.core.columns import Column, decoded, load_names, typed
 
 
 class PlanChange(NamedTuple):
@@ -75,7 +75,7 @@ def _plan_of(
     change = None
     if changes is not None:
         change = PlanChange(of, changed_by, changed_at, dumps(changes, ensure_ascii=False))
-    return OfferedCall(activity, key, digest, arguments, change)
+    return typed(OfferedCall(activity, key, digest, arguments, change))
 
 
 def _dump_votes(votes: Iterable[ApprovalVote]) -> str:
@@ -84,7 +84,9 @@ def _dump_votes(votes: Iterable[ApprovalVote]) -> str:
 
 
 def _load_votes(text: str) -> tuple[ApprovalVote, ...]:
-    return tuple(ApprovalVote(**{**vote, "claims": tuple(vote["claims"])}) for vote in loads(text)) if text else ()
+    return (
+        tuple(typed(ApprovalVote(**{**vote, "claims": tuple(vote["claims"])})) for vote in loads(text)) if text else ()
+    )
 
 
 def _dump_claims(claims: Iterable[str]) -> str:

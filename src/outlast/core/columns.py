@@ -7,13 +7,14 @@ those of workers and subscriptions here.
 
 import json
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from functools import cache, lru_cache
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from outlast.errors import Corrupt
 
 Given = TypeVar("Given")
 Value = TypeVar("Value")
+Typed = TypeVar("Typed", bound=tuple[Any, ...])
 
 SUFFIX: Final = "_text"
 """Suffix of a field that holds the text of a column: the database's column `attention` is `Run.attention_text`."""
@@ -68,9 +69,31 @@ class Column(Generic[Given, Value]):
     def decode(self, text: str) -> Value:
         """Return the value of a text. Raises Corrupt if Outlast has not written the text."""
         try:
+            if "\\ud" in text:
+                text = _without_halves(text)
             return self._cached(text) if len(text) <= CACHED_CHARS_MAX else self._decode(text)
         except _UNREADABLE as error:
             raise Corrupt(f"its {self.name} cannot be read: {error!r}") from error
+
+
+def _without_halves(text: str) -> str:
+    """Return JSON text without halves of surrogate pairs, which no client could be sent."""
+    return json.dumps(stored_data(json.loads(text), len(text)))
+
+
+@cache
+def _plain_types(of: type[Any]) -> tuple[tuple[str, type], ...]:
+    hints = get_type_hints(of).items()
+    return tuple((name, str if get_origin(hint) is Literal else hint) for name, hint in hints
+                 if hint in (int, str) or get_origin(hint) is Literal)  # fmt: skip
+
+
+def typed(value: Typed) -> Typed:
+    """Return a decoded value whose texts are texts and whose numbers are integers. Raises TypeError."""
+    for name, of in _plain_types(type(value)):
+        if type(getattr(value, name)) is not of:
+            raise TypeError(f"{name} is {getattr(value, name)!r}"[:200])
+    return value
 
 
 def load_names(text: str) -> tuple[str, ...]:

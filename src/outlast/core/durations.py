@@ -17,6 +17,8 @@ SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
+FAR: Final = 36_525 * DAY
+"""100 years: the longest duration, and how far an instant may lie ahead. Above it, a calendar's year overflows."""
 
 # --- business -------------------------------------------------------------------------------
 APPROVAL_WITHIN: Final = 96 * HOUR  # GATE-3
@@ -131,6 +133,8 @@ class Liveness(NamedTuple):
             )
         if not 0 < self.breaker_pause <= self.breaker_pause_max:
             raise ValueError("the first pause of a breaker is positive, and at most its longest")
+        if max(self) > FAR:
+            raise ValueError("a duration is at most 100 years")
         if min(self) < 0 or self.attempt_timeout == 0 or self.attempts_max == 0:
             raise ValueError("durations and attempts are positive")
         return self
@@ -182,8 +186,28 @@ UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 *
 WRITTEN: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d|w)")
 
 
+NO_END: Final = "leave the timeout out for a wait without end"
+
+
+def too_far(what: str, given: object) -> InvalidInput:
+    """Return the error of a duration or an instant that is more than 100 years ahead."""
+    return InvalidInput(f"{what} is {given!r}"[:200], "the limit is 100 years", NO_END)
+
+
+def check_near(what: str, given: object, ms: float) -> None:
+    """Raise InvalidInput if a duration, or the time to an instant, exceeds 100 years. `given`: as it was written."""
+    if abs(ms) > FAR:
+        raise too_far(what, given)
+
+
 def milliseconds(text: str) -> int:
-    """Return the milliseconds of a text such as 500ms, 2s, 10m or 1h30m. Raises ValueError."""
+    """Return the milliseconds of a text such as 500ms, 2s, 10m or 1h30m, up to 100 years. Raises ValueError."""
+    if (ms := _parsed(text)) > FAR:
+        raise ValueError(f"{text!r} is too long: the limit is 100 years; leave it out if there is to be no end")
+    return ms
+
+
+def _parsed(text: str) -> int:
     parts = WRITTEN.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration: write 500ms, 2s, 10m or 1h30m")
@@ -191,19 +215,33 @@ def milliseconds(text: str) -> int:
 
 
 def timedelta_of(what: str, given: Duration) -> timedelta:
-    """Return a duration as `timedelta`. Raises InvalidInput, which calls it `what`."""
+    """Return a duration as `timedelta`, up to 100 years. Raises InvalidInput, which calls it `what`."""
+    span = _span_of(what, given)
+    check_near(what, given, span / timedelta(milliseconds=1))
+    return span
+
+
+def _span_of(what: str, given: Duration) -> timedelta:
     if isinstance(given, timedelta):
         return given
     try:
-        return timedelta(milliseconds=milliseconds(given))
-    except (TypeError, ValueError, OverflowError):  # a caller without a type checker may pass anything
+        ms = _parsed(given)
+    except (TypeError, ValueError):  # a caller without a type checker may pass anything
         why = 'a duration is a timedelta, or text such as "500ms", "10m", "96h", "1d" or "1h30m"'
         raise InvalidInput(f"{what} is {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
+    try:
+        return timedelta(milliseconds=ms)
+    except OverflowError:
+        raise too_far(what, given) from None
 
 
-def ms_of(what: str, given: Duration) -> int:
-    """Return a duration in milliseconds. Raises as `timedelta_of`."""
-    return int(timedelta_of(what, given) / timedelta(milliseconds=1))
+def ms_of(what: str, given: Duration, *, any_length: bool = False) -> int:
+    """Return a duration in milliseconds. Raises as `timedelta_of`.
+
+    `any_length`: the caller checks the length (`check_near`) if no row has the instant already.
+    """
+    span = _span_of(what, given) if any_length else timedelta_of(what, given)
+    return int(span / timedelta(milliseconds=1))
 
 
 def span(ms: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded, stored_text
+from outlast.core.columns import Column, decoded, stored_text, typed
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
 
 
@@ -76,8 +76,8 @@ def _load_error(text: str) -> EffectError | None:
         return None
     plain = loads(text)
     if (answer := plain.pop("unstored", None)) is not None:
-        return EffectError(**plain, unstored=UnstoredAnswer(**answer))
-    return EffectError(**plain)
+        return typed(EffectError(**plain, unstored=typed(UnstoredAnswer(**answer))))
+    return typed(EffectError(**plain))
 
 
 def _dump_answer(answer: EvidenceAnswer) -> str:

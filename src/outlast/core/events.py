@@ -6,7 +6,7 @@ again for each delivery (OUT-3).
 
 import hashlib
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
@@ -58,8 +58,28 @@ def _text(value: str) -> str:
     return compact(value)
 
 
+EARLIEST: Final = -62_135_510_400_000  # 0001-01-02, so that it has a local time in every zone
+LATEST: Final = 253_402_128_000_000  # 9999-12-30
+FAR_FROM: Final = 4_954_435_200_000  # 2127-01-01
+FAR_TEXT: Final = "after 2126"
+"""Text of an instant that is further ahead than a wait may be now (`durations.FAR`); earlier versions stored such."""
+
+
+def in_calendar(at_ms: int) -> int:
+    """Return an instant, or the first or last one of the calendar: a stored number may be any of 64 bits."""
+    return min(max(at_ms, EARLIEST), LATEST)
+
+
+def utc(at_ms: int) -> datetime:
+    """Return an instant in ms as a datetime in UTC, within the calendar."""
+    at_ms = in_calendar(at_ms)
+    return datetime.fromtimestamp(at_ms // 1000, UTC) + timedelta(milliseconds=at_ms % 1000)
+
+
 def iso(at_ms: int) -> str:
-    """Return an instant as RFC 3339 in UTC, with milliseconds."""
+    """Return an instant as RFC 3339 in UTC, with milliseconds, within the calendar."""
+    if not EARLIEST <= at_ms <= LATEST:
+        at_ms = in_calendar(at_ms)
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 

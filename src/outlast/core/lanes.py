@@ -35,8 +35,9 @@ def workflow_in(lane: str) -> str:
 
 
 def version_in(lane: str) -> int:
-    """Return the version in a lane's name."""
-    return int(lane.rpartition("@")[2])
+    """Return the version in a lane's name; 0 if a stored name has none."""
+    version = lane.rpartition("@")[2]
+    return int(version) if version.isdecimal() and len(version) < 10 else 0
 
 
 def check_scheduler(name: str) -> str:

@@ -5,18 +5,35 @@ Both use the functions of this module, so no commit can write a row that fsck re
 """
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Final
 
-from outlast.core.approver_rule import identity
+from outlast.core.approval_columns import PLANS, OfferedCall
+from outlast.core.approver_rule import Rule, identity
+from outlast.core.columns import SUFFIX
+from outlast.core.commit import changed
 from outlast.core.effect_columns import ANSWER_NOT_STORED
 from outlast.core.effect_rows import APPROVAL, EFFECT, STATED, UNDO_RESERVED, USED, WAIT, Approval, Effect, Wait
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
-from outlast.core.machine import ENDED, HELD, TERMINAL, ApprovalStatus, EffectStatus, WaitStatus
-from outlast.core.outbox_rows import CURSOR, Cursor
-from outlast.core.row_kind import AnyKind
-from outlast.core.rows import CALL_USAGE, RUN, SLOT, WORKER, Row, Run, Slot, Worker
+from outlast.core.machine import (
+    ENDED,
+    HELD,
+    TERMINAL,
+    ApprovalStatus,
+    DeliveryStatus,
+    EffectStatus,
+    LeaseStatus,
+    Reason,
+    RunStatus,
+    SubscriptionStatus,
+    WaitStatus,
+)
+from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
+from outlast.core.row_kind import AnyKind, Kind
+from outlast.core.rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
+from outlast.core.run_columns import ATTENTION, Attention
 from outlast.core.usage import CallUsage, day_of
-from outlast.errors import Corrupt
+from outlast.errors import Corrupt, InvalidInput
 
 DECIDED: Final = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
 
@@ -174,3 +191,54 @@ def check_row(kind: AnyKind, row: Row) -> None:
         check_effect(row)
     if (wrong := WRONG.get(kind.name)) is not None and (why := wrong(row)):
         raise Corrupt(f"{kind.name} {'/'.join(map(str, row[: kind.key]))}: {why}")
+
+
+# --- rows in lists: one that cannot be read must not hide the others -----------------------------------
+STRUCTURED: Final = {kind.name: tuple([name for name in kind.row._fields if name.endswith(SUFFIX)]) for kind in KINDS}
+"""Fields with a structured value, by kind of row."""
+UNREADABLE: Final = "unreadable"
+_CLOSED: Final[dict[str, StrEnum]] = {
+    RUN.name: RunStatus.WAITING,
+    APPROVAL.name: ApprovalStatus.WITHDRAWN,
+    EFFECT.name: EffectStatus.REFUSED,
+    WAIT.name: WaitStatus.BOUND,
+    WORKER.name: LeaseStatus.CLOSED,
+    SUBSCRIPTION.name: SubscriptionStatus.DISABLED,
+    DELIVERY.name: DeliveryStatus.DEAD,
+}
+"""Status that a list shows in place of an unknown one: nothing can be decided about such a row."""
+_IN_PLACE: Final = {"plans_text": PLANS.encode([OfferedCall(UNREADABLE, UNREADABLE, "", "{}")])}
+
+
+def listed(kind: Kind[R], row: R) -> R:
+    """Return a row as a list shows it: columns that cannot be read are replaced, and a run says so."""
+    for field in STRUCTURED[kind.name]:
+        try:
+            getattr(row, field.removesuffix(SUFFIX))
+        except Corrupt as error:
+            row = _without(kind, row, {field: _IN_PLACE.get(field, "")}, error.what)
+    if isinstance(row, Approval):
+        if not row.plans:
+            row = _without(kind, row, {"plans_text": _IN_PLACE["plans_text"]}, "it offers no plan")
+        try:
+            Rule.parse(str(getattr(row, "who")))  # noqa: B009 - of a kind that mypy does not narrow
+        except InvalidInput as error:
+            row = _without(kind, row, {"who": UNREADABLE}, error.what)
+    return row
+
+
+def listed_as_unreadable(kind: Kind[R], values: tuple[Any, ...], why: str) -> R:
+    """Return the row of values that break an invariant, or have an unknown status, for a list."""
+    row, shown = kind.row(*values), _CLOSED.get(kind.name)
+    if shown is None:
+        return row
+    at = kind.columns.index("status")
+    known = {member.value: member for member in type(shown)}
+    return _without(kind, row, {"status": known.get(values[at], shown)}, why)
+
+
+def _without(kind: Kind[R], row: R, changes: dict[str, object], why: str) -> R:
+    if kind.name == RUN.name:
+        asked = Attention(Reason.CONTRADICTION, 0, f"its row cannot be read: {why}; check the store: outlast fsck")
+        changes = {**changes, "attention_text": ATTENTION.encode([asked])}
+    return changed(row, **changes)

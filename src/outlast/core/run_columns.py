@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
-from outlast.core.columns import CACHED_TEXTS, Column, stored_text
+from outlast.core.columns import CACHED_TEXTS, Column, stored_text, typed
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
@@ -215,7 +215,7 @@ def _load_attention(text: str) -> tuple[Attention, ...]:
     if not text:
         return ()
     return tuple(
-        Attention(**{**item, "reason": Reason(item["reason"]), "missing": tuple(item.get("missing", ()))})
+        typed(Attention(**{**item, "reason": Reason(item["reason"]), "missing": tuple(item.get("missing", ()))}))
         for item in loads(text)
     )
 
@@ -226,7 +226,7 @@ def _dump_waiting(waiting: Iterable[WaitingFor]) -> str:
 
 
 def _load_waiting(text: str) -> tuple[WaitingFor, ...]:
-    return tuple(WaitingFor(**item) for item in loads(text)) if text else ()
+    return tuple(typed(WaitingFor(**item)) for item in loads(text)) if text else ()
 
 
 def _dump_timers(timers: Iterable[Timer]) -> str:
@@ -235,7 +235,7 @@ def _dump_timers(timers: Iterable[Timer]) -> str:
 
 
 def _load_timers(text: str) -> tuple[Timer, ...]:
-    return tuple(Timer(what, at, bool(real)) for what, at, real in loads(text)) if text else ()
+    return tuple(typed(Timer(what, at, bool(real))) for what, at, real in loads(text)) if text else ()
 
 
 def _load_visits(text: str) -> Mapping[str, int]:
@@ -264,7 +264,7 @@ def _load_ending(text: str) -> Ending | None:
     if not text:
         return None
     plain = loads(text)
-    return Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"])
+    return typed(Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"]))
 
 
 ATTENTION: Final = Column("attention", _dump_attention, _load_attention)

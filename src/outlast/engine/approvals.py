@@ -6,6 +6,7 @@ person may answer, `commands.py` records it.
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from outlast.core import approvals, divergence
@@ -15,6 +16,7 @@ from outlast.core.codec import canonical, digest
 from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
+from outlast.core.durations import check_near
 from outlast.core.effect_rows import Approval
 from outlast.core.limits import (
     NAME_CHARS_MAX,
@@ -205,6 +207,8 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
     session, run = execution.session, execution.session.run
     now = await session.store.now()
+    for what, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
+        check_near(f"{what} of approval {question.name}", timedelta(milliseconds=ms), ms)
     plans = [offered_call(plan, run) for plan in question.plans]
     within_until = now.business + question.within_ms
     if last := execution.visit_deadline():

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from uuid import UUID
@@ -19,8 +19,9 @@ from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest, schema_text
 from outlast.core.columns import stored_text
 from outlast.core.conclude import Parked
-from outlast.core.durations import SECOND, Duration, ms_of
+from outlast.core.durations import SECOND, Duration, check_near, ms_of
 from outlast.core.effect_rows import Wait
+from outlast.core.events import utc
 from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
@@ -72,7 +73,8 @@ class NamedWait:
         self.name = check_name("wait", name)
         if timeout is not None and until is not None:
             raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
-        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout)
+        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout, any_length=True)
+        self._given = timeout if until is None else until
         self.until_ms = None if until is None else _instant(name, until)
         self.most = most
         self.model = model
@@ -105,6 +107,8 @@ class NamedWait:
     async def _declare(self) -> Wait:
         session, run = self.execution.session, self.execution.session.run
         now = await session.store.now()
+        ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now.business) - now.business
+        check_near(f"duration of wait {self.name}", self._given, ahead)
         ends = self.timeout_ms is not None or self.until_ms is not None
         deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
         if deadline and (last := self.execution.visit_deadline()):
@@ -254,7 +258,7 @@ class NodeContext(Context[Any]):
         self.tenant = run.tenant
         self.run_id = run.run
         self.visit = run.visit
-        self.entered_at = datetime.fromtimestamp(run.entered_at / SECOND, UTC)
+        self.entered_at = utc(run.entered_at)
         self.log_entries: dict[str, LogEntry] = {}
         self.results: ResultBuffer | None = None
         self._asked: list[ContextCall] = []
@@ -411,8 +415,8 @@ class NodeContext(Context[Any]):
             plans=(plan, *alternatives),
             summary=summary,
             who=str(rule_of(f"approval {name or plan.activity}", by)),
-            within_ms=ms_of(f"within of approval {name or plan.activity}", within),
-            valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for),
+            within_ms=ms_of(f"within of approval {name or plan.activity}", within, any_length=True),
+            valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for, any_length=True),
             risk=risk,
             again=again,
             quorum=quorum,

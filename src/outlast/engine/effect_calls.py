@@ -1,7 +1,6 @@
 """Calls of one effect: an attempt, an attempt in a transaction, and the question to its receiver (S-4, S-17)."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from outlast.core.commit import Commit
@@ -20,6 +19,7 @@ from outlast.core.effect_steps import (
     Unknown,
     Unsent,
 )
+from outlast.core.events import utc
 from outlast.core.keys import idempotency_key
 from outlast.core.route import cancel_of
 from outlast.core.usage import Used
@@ -126,7 +126,7 @@ def _late_answer(row: Evidence) -> LateAnswer:
         response=answer.response(),
         code=error.code,
         detail=error.detail,
-        at=datetime.fromtimestamp(row.at / SECOND, UTC),
+        at=utc(row.at),
     )
 
 

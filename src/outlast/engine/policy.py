@@ -6,7 +6,7 @@ judged again at each intent, so no call relies on an old answer.
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
@@ -15,9 +15,8 @@ from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.columns import decoded, stored_text
 from outlast.core.commit import Instant
-from outlast.core.durations import SECOND
 from outlast.core.effect_rows import Approval, Memo
-from outlast.core.events import EventType
+from outlast.core.events import EventType, utc
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows import Run
 from outlast.core.run_transition import LogEntry
@@ -314,4 +313,4 @@ def _recall(execution: NodeExecution, key: str) -> Verdict:
 
 
 def _utc(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / SECOND, UTC)
+    return utc(at_ms)

@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from outlast.core.columns import stored_text
 from outlast.core.durations import Duration
 from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
-from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX
+from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.usage import Budget
 from outlast.errors import DefinitionError, LimitExceeded
 from outlast.flow.policy import Policy
@@ -109,11 +110,13 @@ class StartKey:
         try:
             key, again = self._function(given), self._function(given)
         except Exception as error:  # code of the author
-            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
+            raise self._wrong(f"raised {_head(error)}", "let it return a text for every valid input") from None
         if not isinstance(key, str) or not key:
-            raise self._wrong(f"returned {key!r}", "let it return a text that is not empty")
+            raise self._wrong(f"returned {_head(key)}", "let it return a text that is not empty")
         if key != again:
-            raise self._wrong(f"returned {key!r} and {again!r} for one input", "compute it from the input alone")
+            raise self._wrong(
+                f"returned {_head(key)} and {_head(again)} for one input", "compute it from the input alone"
+            )
         written = quote(key, safe=_UNCHANGED, errors="backslashreplace")
         if len(written) > KEY_BYTES_MAX:
             raise LimitExceeded(
@@ -155,9 +158,9 @@ class Objective:
         try:
             text = self._function(given)
         except Exception as error:  # code of the author
-            raise self._wrong(f"raised {error!r}", "let it return a text for every valid input") from error
+            raise self._wrong(f"raised {_head(error)}", "let it return a text for every valid input") from None
         if not isinstance(text, str):
-            raise self._wrong(f"returned {text!r}", "let it return a text")
+            raise self._wrong(f"returned {_head(text)}", "let it return a text")
         return one_line(text)
 
     def _parsed(self, text: str, model: type[BaseModel]) -> tuple[tuple[str, str], ...]:
@@ -173,6 +176,14 @@ class Objective:
 
     def _wrong(self, why: str, fix: str) -> DefinitionError:
         return DefinitionError(f"objective= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+def _head(value: object) -> str:
+    """Return the beginning of the `repr` of a value of the author's code, which may repeat a whole input."""
+    try:
+        return stored_text(repr(value), TEXT_CHARS_MAX)
+    except Exception:  # because the __repr__ of an author's class may raise anything
+        return f"a {type(value).__name__}"
 
 
 def one_line(text: str) -> str:

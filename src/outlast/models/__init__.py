@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints
 
-from outlast.core.events import iso
+from outlast.core.events import in_calendar, iso
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import InvalidInput
 
@@ -23,8 +23,8 @@ def instant(at: int) -> datetime | None:
 
 
 def exact_instant(at: int) -> datetime:
-    """Return an instant in ms as a datetime."""
-    return EPOCH + timedelta(milliseconds=at)
+    """Return an instant in ms as a datetime; one beyond the calendar as its first or last day."""
+    return EPOCH + timedelta(milliseconds=in_calendar(at))
 
 
 def milliseconds(at: datetime) -> int:

@@ -14,11 +14,12 @@ from outlast.core.effect_rows import APPROVAL, EFFECT, Approval
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
 from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
+from outlast.core.row_checks import listed
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import PAUSE, RUN, STORE, WORKER, Pause, R, Row, Run, Worker
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.sql import MARK, SQL, Values, equal, rows_of
+from outlast.store.sql import MARK, SQL, Values, equal, listed_rows
 
 
 class _Open(NamedTuple):
@@ -97,7 +98,7 @@ class OpenRows(Query[Page[R]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Page[R]:
-        return self._page(rows_of(self.kind, found[0]))
+        return self._page(listed_rows(self.kind, found[0]))
 
     @override
     def find(self, rows: RowsInMemory) -> Page[R]:
@@ -110,7 +111,7 @@ class OpenRows(Query[Page[R]]):
             if (after is None or (place > after if earliest else place < after)) and self._fits(row, columns):
                 found.append((place, row))
         found.sort(reverse=not earliest)
-        return self._page(tuple([row for _, row in found[: self._rows_max() + 1]]))
+        return self._page(tuple([listed(self.kind, row) for _, row in found[: self._rows_max() + 1]]))
 
     @staticmethod
     def _fits(row: Row, columns: Sequence[tuple[int, object]]) -> bool:
@@ -228,13 +229,13 @@ class Summary(Query[SummaryRows]):
     def answer(self, found: Sequence[Sequence[Values]]) -> SummaryRows:
         approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
-            rows_of(APPROVAL, approvals),
-            rows_of(RUN, flagged[: self.most]),
+            tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, approvals)]),
+            listed_rows(RUN, flagged[: self.most]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
-            rows_of(PAUSE, stops),
-            tuple([row for row in rows_of(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
-            rows_of(DELIVERY, dead[: self.most]),
+            listed_rows(PAUSE, stops),
+            tuple([row for row in listed_rows(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
+            listed_rows(DELIVERY, dead[: self.most]),
             self.most,
         )
 

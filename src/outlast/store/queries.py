@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
+from outlast.core.row_checks import listed
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import (
     CALL_USAGE,
@@ -42,7 +43,7 @@ from outlast.core.rows import (
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.sql import HAS_HOLDER, MARK, SQL, Values, equal, rows_of
+from outlast.store.sql import HAS_HOLDER, MARK, SQL, Values, equal, listed_rows, rows_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -251,7 +252,7 @@ class Newest(Query[Page[R]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Page[R]:
-        rows = rows_of(self.kind, found[0][: self._rows_max()])
+        rows = listed_rows(self.kind, found[0][: self._rows_max()])
         return self._page(rows, more=len(found[0]) > len(rows))
 
     @override
@@ -265,7 +266,8 @@ class Newest(Query[Page[R]]):
             and (after is None or place_of(self.kind, row) < after)
         ]  # fmt: skip
         found.sort(key=lambda row: place_of(self.kind, row), reverse=True)
-        return self._page(tuple(found[: self._rows_max()]), more=len(found) > self._rows_max())
+        page = tuple([listed(self.kind, row) for row in found[: self._rows_max()]])
+        return self._page(page, more=len(found) > self._rows_max())
 
     def _rows_max(self) -> int:
         """Return the number of rows on a page. The statement asks for one more, which tells if a page follows."""
@@ -449,7 +451,7 @@ class Moving(Query[tuple[Run, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Run, ...]:
-        held, over = (rows_of(RUN, values) for values in found)
+        held, over = (listed_rows(RUN, values) for values in found)
         ended = {run[: RUN.key] for run in over}  # a run in both ended between the two statements
         return (*(run for run in held if run[: RUN.key] not in ended), *over)
 

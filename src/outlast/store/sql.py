@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED
-from outlast.core.row_checks import check_effect, check_run
+from outlast.core.row_checks import check_effect, check_run, listed, listed_as_unreadable
 from outlast.core.row_kind import AnyKind, Kind
 from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run
 from outlast.errors import Corrupt
@@ -200,6 +200,18 @@ def rows_of(kind: Kind[R], found: Iterable[Values]) -> tuple[R, ...]:
     Raises Corrupt.
     """
     return tuple(map(DECODE[kind.name], found))
+
+
+def listed_rows(kind: Kind[R], found: Iterable[Values]) -> tuple[R, ...]:
+    """Decode selected rows for a list. A row that cannot be read is replaced, so that it does not hide the others."""
+    rows: list[R] = []
+    for values in found:
+        try:
+            row: R = DECODE[kind.name](values)
+        except Corrupt as error:
+            row = listed_as_unreadable(kind, tuple(values), error.what)
+        rows.append(listed(kind, row))
+    return tuple(rows)
 
 
 def run_of(values: Values) -> Run:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from outlast.core.approver_rule import identity
 from outlast.core.durations import SECOND, span
-from outlast.core.events import iso
+from outlast.core.events import FAR_FROM, FAR_TEXT, iso
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
@@ -214,6 +214,8 @@ def _when(at: datetime | None, now: datetime | None) -> Markup:
 
 def relative(at: datetime, now: datetime | None) -> str:
     """Return an instant relative to now: `3m20s ago`, `in 4d6h`, `just now`."""
+    if milliseconds(at) >= FAR_FROM:
+        return FAR_TEXT
     if now is None:
         return iso(milliseconds(at))
     ms = (now - at) // timedelta(milliseconds=1)
