@@ -8,7 +8,7 @@ from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from outlast import Allow, Context, Deny, NeedsApproval, Workflow, role
+from outlast import Allow, Context, Deny, NeedsApproval, Workflow, activity, role
 from outlast.agent import Message, Proposal, ScriptedModel, admit, agent_workflow, propose
 from outlast.flow import PolicyRequest
 from outlast.pydantic_ai import OutlastApprovals, OutlastDurability
@@ -120,8 +120,15 @@ def test_without_the_question_whether_it_was_done_a_ticket_is_opened_twice(
 ) -> None:
     if not guarded:
         remove("already_done_not_asked", monkeypatch)
+
+    @activity(key="ticket/{title}", once_per="visit", no_undo="a ticket stays")
+    async def open_ticket(title: str) -> str:
+        """Open a ticket."""
+        DONE.append(title)
+        return title
+
     model = ScriptedModel([asks(TICKET), asks(TICKET), "done"])
-    with running(agent_workflow("agent", model=model, tools=TOOLS)) as (_, run):
+    with running(agent_workflow("agent", model=model, tools=[open_ticket])) as (_, run):
         assert run.outcome == "done" and len(DONE) == (1 if guarded else 2)
 
 
@@ -224,7 +231,7 @@ def scripted(name: str, *calls: ToolCallPart, approval: bool) -> tuple[Workflow[
         asked = any(isinstance(message, ModelResponse) for message in messages)
         return ModelResponse(parts=[TextPart("done")] if asked else list(calls))
 
-    capabilities = [OutlastDurability[None](), OutlastApprovals[None](by=LEAD, within="4h")]
+    capabilities = [OutlastDurability[None](), OutlastApprovals[None](by=LEAD, within="4h", editable=("cents",))]
     agent = Agent(FunctionModel(answer), name=name, toolsets=[bank], capabilities=capabilities)
     flow = Workflow(f"runs-{name}", state=Note)
 
