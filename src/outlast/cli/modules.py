@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from outlast.cli.exit_codes import user_frames
 from outlast.errors import DefinitionError, InvalidInput, NotFound, OutlastError
+from outlast.flow.functions import line_of, refuse_unrun_function
 from outlast.flow.policy import Policy
 from outlast.flow.policy_file import policy_from_file
 from outlast.flow.workflow import Workflow, workflows_of
@@ -49,6 +50,7 @@ def load_policy(spec: str) -> Policy:
     policy = found.policy if isinstance(found, Workflow) else found
     if not callable(policy):
         raise NotFound(f"{module_name} has no policy {name}", "the name is neither a policy nor a workflow with one")
+    refuse_unrun_function(f"the policy {spec}", policy, "write it as a plain def", where=line_of(policy))
     return cast(Policy, policy)
 
 

@@ -54,7 +54,8 @@ class Unsent(NamedTuple):
 class Maybe(NamedTuple):
     """Outcome: sent, with an unknown result.
 
-    `abandoned`: a thread outlived its timeout and may still send. `external_id`: learned by the activity before it
+    `abandoned`: only a person can settle it, because a thread outlived its timeout and may still send, or because the
+    function returned before its work had run. `external_id`: learned by the activity before it
     failed.
     """
 

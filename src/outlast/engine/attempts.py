@@ -35,6 +35,7 @@ from outlast.engine.local_limits import NO_THREAD, NoPlace
 from outlast.engine.user_code import as_exception
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Call, LateAnswer, asked_model, current_call, stated_id, tool_call, usage_of
+from outlast.flow.functions import GENERATORS, NeverAwaited, never_awaited
 from outlast.flow.options import Callee
 from outlast.telemetry.redact import redact, secrets_in
 from outlast.telemetry.traces import Traces
@@ -434,6 +435,8 @@ class ActivityCaller:
             return Unsent(TOO_LATE, str(late))
         except Abandoned as error:
             return Maybe("timeout", str(error), abandoned=True)
+        except NeverAwaited as error:  # its code before the return may have acted
+            return Maybe("never_awaited", str(error), abandoned=True)
         except BaseException as raised:  # judged, not raised: an error of the author's function
             outcome = judge(as_exception(raised), self._clock.wall())
             if self._errors is not None and isinstance(outcome, Maybe):
@@ -475,6 +478,8 @@ class ActivityCaller:
         else:
             async with self.seats:
                 value = await self._in_thread(attempt, context)
+        if hasattr(value, "__await__") or type(value) in GENERATORS:
+            raise never_awaited(value, attempt.callee.fn)
         point("call:after", (attempt.label,))
         return value
 
@@ -520,6 +525,8 @@ class ActivityCaller:
             value = await self._limited(callee.fn, attempt)
         else:
             value = await self._in_thread(attempt, contextvars.copy_context())
+        if hasattr(value, "__await__") or type(value) in GENERATORS:
+            raise never_awaited(value, callee.fn)
         point("call:after", (attempt.label,))
         return value
 

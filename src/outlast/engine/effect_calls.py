@@ -32,6 +32,7 @@ from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import LateAnswer
+from outlast.flow.functions import refuse_unrun
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Declared
 from outlast.store.batch import INBOX_SEQ
@@ -96,6 +97,7 @@ async def reconcile(
             await execution.services.clock.sleep(SECOND)
         try:
             answer = await execution.services.caller.as_call(attempt, callee.reconcile_fn, evidence)
+            refuse_unrun(answer, callee.reconcile_fn)
         except BaseException as raised:  # counts as Unknown; `why` names the error of the author's function
             why = text_of(as_exception(raised))
             continue

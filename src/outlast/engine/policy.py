@@ -25,6 +25,7 @@ from outlast.engine.user_code import as_exception
 from outlast.errors import Corrupt
 from outlast.flow.activity import Activity
 from outlast.flow.calls import Plan
+from outlast.flow.functions import never_awaited
 from outlast.flow.policy import (
     Allow,
     Approved,
@@ -107,6 +108,8 @@ def call_policy(policy: Policy, request: PolicyRequest) -> Verdict:
         verdict = policy(request)
     except BaseException as error:  # because an author's policy may raise anything
         raise as_exception(error)  # noqa: B904 - it names its cause
+    if hasattr(verdict, "__await__"):
+        raise never_awaited(verdict, policy, plain=True)
     return checked(verdict)
 
 

@@ -29,6 +29,7 @@ from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
 from outlast.flow.calls import Plan, refuse_bare_call
+from outlast.flow.functions import activity_place, refuse_unrun, refuse_wrapped
 from outlast.flow.options import (
     IfUncertain,
     RateLimit,
@@ -78,7 +79,7 @@ class Activity(Generic[P, R_co]):
 
     def __init__(self, fn: Callable[P, Any], options: "_Options", names: Mapping[str, Any]) -> None:
         self.fn: Final = fn
-        self.where: Final = _where(fn, options.decorator)
+        self.where: Final = activity_place(fn, options.decorator)
         self.name: Final = options.name or fn.__name__
         self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
         self.is_async: Final = inspect.iscoroutinefunction(fn)
@@ -138,7 +139,9 @@ class Activity(Generic[P, R_co]):
         """
         refuse_bare_call(self.name)
         answer: Any = self.fn(*args, **kwargs)
-        return cast(R_co, await answer if self.is_async else answer)
+        answer = await answer if self.is_async else answer
+        refuse_unrun(answer, self.fn)
+        return cast(R_co, answer)
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
@@ -501,16 +504,6 @@ def lookup(
 
 
 # --- checks --------------------------------------------------------------------------------
-def _where(fn: Any, decorator: str) -> str:
-    if not inspect.isfunction(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise DefinitionError(
-            f"{decorator} was put on {fn!r}",
-            "an activity is a function, async def or def, that returns its response",
-            "write it as a function outside of any class",
-        )
-    return where_of(fn)
-
-
 def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
     def wrong(why: str, reason: str, fix: str) -> DefinitionError:
         return DefinitionError(f"{activity.title} {why}", reason, fix, where=activity.where)
@@ -578,7 +571,8 @@ def _check_companion(
 
     expected = first + list(inspect.signature(activity.fn).parameters)
     shown = f"async def {getattr(fn, '__name__', what)}({', '.join(expected)})"
-    if not inspect.iscoroutinefunction(fn):
+    refuse_wrapped(f"{what} of {activity.title}", fn)
+    if not inspect.isfunction(fn) or not inspect.iscoroutinefunction(fn):
         raise wrong("is not async def", "only activities themselves may be def", f"write {shown}")
     if before is not None and where_of(before) != where_of(fn):
         raise wrong("is declared twice", f"the first is at {where_of(before)}", "keep one of them")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from outlast.errors import DefinitionError
+from outlast.flow.functions import refuse_unrun
 
 Plain = dict[str, Any]
 
@@ -102,9 +103,9 @@ def migrated(path: tuple[Migration, ...], node: str, visits: Mapping[str, int], 
     for migration in path:
         made: object = migration.fn(state)
         if not isinstance(made, dict):
-            raise TypeError(
-                f"{migration.fn.__name__} ({migration.where}) returned {made!r}; a migration returns a dict"
-            )
+            refuse_unrun(made, migration.fn, plain=True)
+            name = getattr(migration.fn, "__name__", "a migration")
+            raise TypeError(f"{name} ({migration.where}) returned {made!r}; a migration returns a dict")
         state = made
         node = migration.renamed.get(node, node)
         renamed: dict[str, int] = {}

@@ -1,5 +1,6 @@
 """Workflows: named nodes, the exits between them, and the state they share."""
 
+import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from outlast.core.usage import Budget
 from outlast.errors import Conflict, DefinitionError, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
+from outlast.flow.functions import line_of, refuse_unrun, refuse_unrun_function
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
@@ -151,6 +153,8 @@ class Workflow(Generic[S, In, Out]):
         self.state: Final[type[S]] = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final[Callable[[S], Out] | None] = outcome
+        for option, fn in (("outcome", outcome), ("policy", policy)):
+            refuse_unrun_function(f"{option}= of {self.title}", fn, "write it as a plain def", where=self.where)
         self.policy: Final = policy
         self.asks_permission = policy is not None
         self.input: Final[type[In] | None] = input
@@ -247,8 +251,10 @@ class Workflow(Generic[S, In, Out]):
         """
 
         def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
-            names = dropped_names(self.title, dropped, where_of(fn))
-            self.migrations.add(Migration(from_, to or self.version, fn, dict(renamed or {}), where_of(fn), names))
+            where = where_of(fn) if inspect.isfunction(fn) else line_of(fn)
+            refuse_unrun_function(f"a migration of {self.title}", fn, "write it as a plain def", where=where)
+            names = dropped_names(self.title, dropped, where)
+            self.migrations.add(Migration(from_, to or self.version, fn, dict(renamed or {}), where, names))
             return fn
 
         return decorate
@@ -397,6 +403,7 @@ class Workflow(Generic[S, In, Out]):
         if self.outcome is None:
             return self.state_codec.dump(state)
         outcome = self.outcome(state)
+        refuse_unrun(outcome, self.outcome, plain=True)
         if self._answer_type is not Any:
             return self._answer_codec.dump(outcome)
         try:

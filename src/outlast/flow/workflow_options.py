@@ -16,6 +16,7 @@ from outlast.core.keys import KeyTemplate
 from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.usage import Budget
 from outlast.errors import DefinitionError, LimitExceeded
+from outlast.flow.functions import NeverAwaited, refuse_unrun, refuse_unrun_function
 from outlast.flow.policy import Policy
 
 Given = TypeVar("Given", bound=BaseModel)
@@ -99,6 +100,7 @@ class StartKey:
             self._names: Final = tuple(types)
             self._template: Final = KeyTemplate.parse(key, types, where=where, of=title, noun="field")
         elif callable(key):
+            refuse_unrun_function(f"key= of {title}", key, "write it as a plain def", where=where)
             self._function = key
         else:
             raise self._wrong(f"is {key!r}", "write a template of fields, or a function of the input that returns text")
@@ -108,7 +110,11 @@ class StartKey:
         if self._function is None:
             return self._template.render([getattr(given, name) for name in self._names])
         try:
-            key, again = self._function(given), self._function(given)
+            key = self._function(given)
+            refuse_unrun(key, self._function, plain=True)
+            again = self._function(given)
+        except NeverAwaited as error:
+            raise self._wrong("does not run", str(error)) from error
         except Exception as error:  # code of the author
             raise self._wrong(f"raised {_head(error)}", "let it return a text for every valid input") from None
         if not isinstance(key, str) or not key:
@@ -142,6 +148,7 @@ class Objective:
         if isinstance(text, str):
             self._pieces = self._parsed(text, model)
         elif callable(text):
+            refuse_unrun_function(f"objective= of {title}", text, "write it as a plain def", where=where)
             self._function = text
         else:
             raise self._wrong(
@@ -157,6 +164,9 @@ class Objective:
             return one_line("".join(literal + _spelled(given, name) for literal, name in self._pieces))
         try:
             text = self._function(given)
+            refuse_unrun(text, self._function, plain=True)
+        except NeverAwaited as error:
+            raise self._wrong("does not run", str(error)) from error
         except Exception as error:  # code of the author
             raise self._wrong(f"raised {_head(error)}", "let it return a text for every valid input") from None
         if not isinstance(text, str):

@@ -7,6 +7,7 @@ from typing import Any, Final
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
+from outlast.flow.functions import unrun_kind
 from outlast.flow.options import positive
 
 SHOWN_CHARS: Final = 200
@@ -75,5 +76,5 @@ class Options:
             raise self.wrong(name, value, "it is a function", fix)
         if is_async and not inspect.iscoroutinefunction(value):
             raise self.wrong(name, value, "it is an async function", fix)
-        if not is_async and inspect.iscoroutinefunction(value):
+        if not is_async and unrun_kind(value):
             raise self.wrong(name, value, "it is a function without async", fix)
