@@ -32,6 +32,8 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/engine/context.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/engine/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/engine/context.py", "rejected"): "in the type of a decision, as the author compares it",
+    ("outlast/flow/races.py", "extend"): "the method of a list",
+    ("outlast/outbox/client.py", "accept"): "the name of an HTTP header",
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/flow/approval_rule.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/flow/approval_rule.py", "rejected"): "in the type of a decision, as the author compares it",

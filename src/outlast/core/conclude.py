@@ -496,7 +496,7 @@ def still_flagged(left: tuple[Attention, ...], result: "Returned | Resting | Fla
     """Return the move of a run whose open effects settle while a person is asked.
 
     Each wait that is not for the person is kept with its timer: settle time, retry, pause, breaker, limit, the effect
-    of another run. A person is told of new reasons only.
+    of another run. A person is notified of new reasons only.
     """
     known = {(a.reason, a.key) for a in left}
     if isinstance(result, Flagged) and any((a.reason, a.key) not in known for a in result.reasons):

@@ -236,7 +236,7 @@ def next_step(
     now: Instant,
     known: Known = NOTHING,
 ) -> Step:
-    """Return the step that follows `fact`. `effect` is the row as the executor knows it; None if there is none."""
+    """Return the step that follows `fact`. `effect` is the row as the executor knows it; None without one."""
     if isinstance(fact, Answered):
         return RecordResponse(fact.value)
     if effect is None or effect.status is not EffectStatus.INTENDED:

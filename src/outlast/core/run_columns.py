@@ -106,7 +106,7 @@ class StatedAnswer(NamedTuple):
     visit: int = 0
     reason: str = ""
     external_id: str = ""
-    response: str = ""  # JSON of the response, its digest if it is large; '' if there is none
+    response: str = ""  # JSON of the response, its digest if it is large; '' without one
     version: int = 0  # of the effect that it answers
     corrects: str = ""  # who gave the answer that it replaces; '' if it is the first one
     in_visit: int = 0  # visit of the run at a correction

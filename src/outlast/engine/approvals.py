@@ -151,7 +151,7 @@ def _asked(execution: NodeExecution, question: Question) -> tuple[list[Approval]
 def _replaces(
     execution: NodeExecution, question: Question, asked: list[Approval], latest: Approval
 ) -> Attention | None:
-    """Return the reason to ask an operator about a plan that differs in each execution; None if there is none."""
+    """Return the reason to ask an operator about a plan that differs in each execution; None without one."""
     session, plan = execution.session, question.plans[0]
     run, name = session.run, f"?approval?{question.name}"
     digests = [each.approval_digest(run.tenant, run.run) for each in question.plans]

@@ -1,6 +1,6 @@
 """What the tasks of a node's body wait for, read from their coroutines and futures.
 
-A body may be parked only if none of its tasks can continue. The engine knows the futures of its own waits that never
+A body may be parked only if none of its tasks can continue. The engine knows the futures of those waits that never
 resolve; a task that waits for anything else may continue by itself.
 """
 

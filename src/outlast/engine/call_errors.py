@@ -28,7 +28,7 @@ class CallErrors:
             del self._kept[next(iter(self._kept))]
 
     def of(self, tenant: str, run: str, key: str) -> str:
-        """Return the traceback of the latest call under a key; '' if there is none."""
+        """Return the traceback of the latest call under a key; '' without one."""
         return self._kept.get((tenant, run, key), "")
 
 

@@ -52,7 +52,7 @@ class ContextCall(NamedTuple):
 
     @property
     def is_open_wait(self) -> bool:
-        """Return True for a wait that has begun and has no answer."""
+        """Return True for a wait that has started and has no answer."""
         return self.name in WAITS and self.state == inspect.CORO_SUSPENDED
 
 

@@ -103,7 +103,7 @@ class RunSession:
         self._watch = watch
         self._clock = clock
         self._chain = Chain()
-        self._failure: StoreError | None = None  # what broke the chain, if `land` was told
+        self._failure: StoreError | None = None  # the error that broke the chain, once `land` has raised it
         self._owner = rows.run.owner
         self._snapshots = SnapshotStore(store, rows.run.tenant, rows.run.run)
         self._open: list[tuple[Commit, asyncio.Future[Done]]] = []

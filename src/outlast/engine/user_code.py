@@ -73,7 +73,7 @@ def rebuilt(error: EffectError) -> Exception:
     """Return a recorded error as an exception of its class, with its text. Other attributes are not restored.
 
     The class is looked up among those that this process has loaded, because a stored name must not import code. A base
-    class stands in for one that is not loaded.
+    class replaces one that is not loaded.
     """
     wanted = error.code.split(BETWEEN_CLASSES)
     loaded: dict[str, type[Exception]] = {}

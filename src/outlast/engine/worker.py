@@ -260,8 +260,7 @@ class WorkerProcess:
         `worker`: an id that was never used before. `chance`: random numbers in [0, 1), for jitter. `about`: facts for
         the list of workers. `watch`: observer of its runs. `threads=False`: the heartbeat runs in the event loop, for
         virtual clocks. `guest`: the engine that decides which runs it executes; without one, the worker claims them.
-        `errors`: a developer watches this process, so tracebacks of calls are kept, and a call that has returned here
-        has no settle time.
+        `errors`: tracebacks for a developer; calls that have returned here then have no settle time.
 
         Raises DefinitionError for a mistake in a workflow, ValueError for durations that contradict each other.
         """
@@ -278,8 +277,7 @@ class WorkerProcess:
         self._capacity = capacity = Capacity(concurrency, clock)
         lease, pauses, traces = Lease(worker), PauseCache(store), watch.traces if watch is not None else None
         services = WorkerServices(
-            clock=clock,
-            caller=ActivityCaller(clock, self._pool, traces, errors),
+            clock=clock, caller=ActivityCaller(clock, self._pool, traces, errors),
             lease=lease,
             live=live,
             terms=CallTerms(live, store.skew),
@@ -287,9 +285,8 @@ class WorkerProcess:
             pauses=pauses,
             budgets=BudgetCache(store),
             breakers=Breakers(store, pauses, live),
-            throttle=RateLimiter(store, clock, lease, chance),
+            throttle=RateLimiter(store, clock, lease, chance), errors=errors,
             window=SendWindow(), deltas=DeltaSender(store), chance=chance, counted=self.counters.add, watch=watch,
-            errors=errors,
         )  # fmt: skip
         self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
         self._dead_workers = dead = DeadWorkers(

@@ -1,6 +1,6 @@
 """Functions of authors that do not run when they are called: async functions, generators, and wrappers of them.
 
-A call of such a function returns a coroutine or a generator, and its body has not begun. Where Outlast expects the
+A call of such a function returns a coroutine or a generator, and its body has not started. Where Outlast expects the
 answer, it would record a call that never ran. So a definition refuses each such function that it can see, and each
 caller refuses such an answer.
 """
@@ -23,7 +23,7 @@ class NeverAwaited(TypeError):
 
 
 def refuse_unrun(value: object, fn: object, *, plain: bool = False) -> None:
-    """Close a value that stands for work that has not run, and raise NeverAwaited for it.
+    """Close a value whose work has not run, and raise NeverAwaited for it.
 
     `fn`: the function that returned it. `plain`: it cannot be async. Returns for any other value.
     """
@@ -32,7 +32,7 @@ def refuse_unrun(value: object, fn: object, *, plain: bool = False) -> None:
 
 
 def never_awaited(value: object, fn: object, *, plain: bool = False) -> NeverAwaited:
-    """Return the error for a value that stands for work that has not run. Closes it, so that nothing warns of it."""
+    """Return the error for a value whose work has not run. Closes it, so that nothing warns of it."""
     if isinstance(value, Coroutine | Generator):
         value.close()
     name = getattr(fn, "__name__", type(fn).__name__)
@@ -132,7 +132,7 @@ def refuse_unrun_function(title: str, fn: object, fix: str, *, where: str) -> No
 
 
 def line_of(fn: object) -> str:
-    """Return file and line of a function, or of the first one that a callable wraps; its repr if there is none.
+    """Return file and line of a function, or of the first one that a callable wraps; its repr without one.
 
     Of a wrapper it is the line of the wrapper itself.
     """

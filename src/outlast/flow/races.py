@@ -125,7 +125,7 @@ class _Source:
         return [value for _, value, _ in before[start:]]
 
     def _object(self, node: ast.expr) -> Any:
-        """Return the object that a name or an attribute of a module stands for, or None."""
+        """Return the object that a name or an attribute of a module refers to, or None."""
         if isinstance(node, ast.Name):
             if node.id in self._globals:
                 return self._globals[node.id]
@@ -171,7 +171,7 @@ class _Source:
     def wait_in(self, node: ast.AST, seen: set[Any], *, pending: bool = False) -> tuple[str, str] | None:
         """Return the name and place of a wait of the context that a piece of code begins or awaits, or None.
 
-        `pending`: only waits that the code has begun and not awaited.
+        `pending`: only waits that the code has started and not awaited.
         """
         if node in seen or (pending and isinstance(node, ast.Await)) or isinstance(node, ast.Lambda):
             return None

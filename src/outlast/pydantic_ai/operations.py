@@ -413,13 +413,13 @@ FAULTS: Final = frozenset({TOO_LARGE, NOT_STORABLE, RAISED})
 
 
 def refusal_text(code: str, error: Exception) -> str:
-    """Return what the model is told about a call that was not made because of the values that it has."""
+    """Return what the model reads about a call that was not made because of the values that it has."""
     text = f"{error.what}: {error.why}" if isinstance(error, OutlastError) else f"{type(error).__name__}: {error}"
     return f"refused: {code}: {text}".encode(errors="backslashreplace").decode()[:TEXT_CHARS_MAX]
 
 
 def conflict_of(plan: Plan[Any]) -> str:
-    """Return what the model is told about a call under a key that has another call."""
+    """Return what the model reads about a call under a key that has another call."""
     why = f"{plan.activity} was called as {plan.key} with other arguments; a key is used once"
     return f"refused: conflict: {why}"
 
