@@ -115,7 +115,7 @@ def test_the_first_example_of_the_page_survives_a_hostile_model(tmp_path: Path) 
     ids=["cut", "filtered", "refused", "empty", "prose"],
 )
 def test_no_broken_answer_completes_the_example(tmp_path: Path, answer: ModelAnswer | str, end: str) -> None:
-    """A model that gives the same broken answer for ever never ends the run COMPLETED."""
+    """A model that gives the same broken answer each time never ends the run COMPLETED."""
     with FakeReceivers() as office, ModelServer(lambda body: answer):
         module = example(tmp_path, office.url)
         flow = module.agent_workflow("incident", tools=[module.restart], result=module.Report, max_steps=3, model="m:m")

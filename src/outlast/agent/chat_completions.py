@@ -142,7 +142,7 @@ def _text(content: Any) -> str:
 
 
 def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
-    """Add the parts of calls that one chunk of a stream, or one answer, holds. What cannot be read is left out."""
+    """Add the parts of calls that one chunk of a stream, or one answer, holds. Unreadable parts are left out."""
     for part in parts:
         known = calls.setdefault(int(part.get("index") or 0), ["", "", ""])
         function = part.get("function") or {}

@@ -274,7 +274,7 @@ ASK_AGAIN: Final[Mapping[str, str]] = {
     "too_large": "your answer was cut: it is too large; none of its calls was made. Answer again, in fewer words",
     "empty": "your answer was empty. Answer again, with words or with a call",
 }
-"""What a model reads about an answer that cannot be used, once in each step."""
+"""Text for a model about an answer that cannot be used, once in each step."""
 
 
 def _asked_again(answer: ModelAnswer) -> list[Message]:
@@ -333,7 +333,7 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
 
 
 class _Made(NamedTuple):
-    """The end of one admitted call: its response, or why there is none. `told`: the model knows that it was done before."""
+    """The end of one admitted call: its response, or why there is none. `told`: it was done before, and the model knows."""
 
     plan: Plan[Any]
     visit: int

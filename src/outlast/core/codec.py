@@ -224,7 +224,7 @@ _call_strictly: Final = _make_strict_call()
 class Codec(Generic[T]):
     """Dump and load values of one declared type. Errors call the value `named` ("the state of …").
 
-    What is dumped comes back as it went in, or is refused (CKP-8; see `round_trip`).
+    A dumped value comes back as it went in, or is refused (CKP-8; see `round_trip`).
     """
 
     __slots__ = (

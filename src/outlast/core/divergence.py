@@ -6,7 +6,7 @@ recorded call of the same activity has not been asked for: either the body asks 
 the body can go no further and a person is asked. Nothing is sent in between, because nothing is decided for a held
 call: no policy, approval, budget, seat or intent.
 
-What is recorded has a name: `activity?key` of a call, `?wait?name`, `?approval?name`. An execution asks for these.
+Each recorded thing has a name: `activity?key` of a call, `?wait?name`, `?approval?name`. An execution asks for these.
 """
 
 import json
@@ -93,7 +93,7 @@ def _of_this_visit(run: Run, memo: Memo) -> bool:
 
 
 class Dropped(NamedTuple):
-    """What moves of the run in this visit have dropped: calls of some activities, or all that was recorded before."""
+    """Part that moves of the run in this visit have dropped: calls of some activities, or all that was recorded before."""
 
     activities: frozenset[str] = frozenset()
     ordinal: int = 0  # effects up to this one were recorded before a person moved the run to another node

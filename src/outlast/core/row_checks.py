@@ -175,7 +175,7 @@ WRONG: Final[dict[str, Callable[[Any], str]]] = {
     CALL_USAGE.name: wrong_usage,
     CURSOR.name: wrong_cursor,
 }
-"""What a store checks beside `check_run` and `check_effect`.
+"""Checks of a store beside `check_run` and `check_effect`.
 
 It decodes no structured column: `Column.encode` has written them, and fsck decodes each.
 """

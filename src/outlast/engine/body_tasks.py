@@ -1,4 +1,4 @@
-"""What the tasks of a node's body wait for, read from their coroutines and futures.
+"""Awaits of the tasks of a node's body, read from their coroutines and futures.
 
 A body may be parked only if none of its tasks can continue. The engine knows the futures of those waits that never
 resolve; a task that waits for anything else may continue by itself.

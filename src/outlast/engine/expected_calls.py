@@ -1,4 +1,4 @@
-"""What an execution must ask for, because earlier executions of the visit have recorded it (S-27, EFF-9).
+"""Calls that an execution must ask for, because earlier ones of the visit have recorded them (S-27, EFF-9).
 
 `core/divergence.py` has the rule. An execution has `ExpectedCalls` only if the visit has recorded something, so a first
 execution pays nothing for it.

@@ -40,7 +40,7 @@ _KEPT: Final = ("usage", "model_name", "timestamp", "kind", "provider_name", OUT
 
 
 class RequestOutline(BaseModel):
-    """What a request asked.
+    """Content of a request.
 
     - `messages`: a digest of each message without its instructions and system parts.
     - `last`: the last message as text.

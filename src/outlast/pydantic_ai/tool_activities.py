@@ -140,7 +140,7 @@ class ToolActivity(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What the ledger says about a proposed call of a tool with a key.
+    """Entry of the ledger about a proposed call of a tool with a key.
 
     `conflict`: the key has a call with other arguments, `earlier` if an earlier visit made it. `done`: the same call of
     an earlier visit.
