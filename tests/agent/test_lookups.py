@@ -66,7 +66,7 @@ def told(run: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_a_lookup_without_an_answer_does_not_stop_the_agent(page: str, code: str, words: str) -> None:
-    """Whatever it raises or returns. The others of the same answer go back to the model as usual, and no secret does."""
+    """Whatever it raises or returns. The others of the answer go back to the model as usual, and no secret does."""
     with running(agent("fine", page)) as (_, run):
         assert run.outcome == "done", run.now.attention
         (error,) = told(run)

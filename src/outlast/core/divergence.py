@@ -93,7 +93,7 @@ def _of_this_visit(run: Run, memo: Memo) -> bool:
 
 
 class Dropped(NamedTuple):
-    """Part that moves of the run in this visit have dropped: calls of some activities, or all that was recorded before."""
+    """Calls that moves of the run in this visit have dropped: of some activities, or all that were recorded before."""
 
     activities: frozenset[str] = frozenset()
     ordinal: int = 0  # effects up to this one were recorded before a person moved the run to another node
