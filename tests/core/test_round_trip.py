@@ -1,4 +1,4 @@
-"""What is written comes back as it went in, or is refused; what a schema proves is not loaded for it (CKP-8)."""
+"""A written value comes back as it went in, or is refused; a proof by the schema saves the load (CKP-8)."""
 
 import json
 from collections.abc import Callable

@@ -91,7 +91,7 @@ async def test_a_rejected_request_to_a_person_is_made_in_a_few_words(world: Worl
 
 @pytest.mark.req("RUN-2")
 async def test_a_body_that_catches_everything_does_not_go_on_after_a_rejected_commit(world: World) -> None:
-    """What it did afterwards would be lost with its chain of commits, and it would look like a store that is away."""
+    """Its later commits would be lost with their chain, and it would look like a store that is away."""
     shop = Receiver()
     went_on: list[str] = []
 

@@ -1,8 +1,8 @@
 """S-27: a re-run that asks for other keys than the executions before it sends nothing.
 
 One visit of one run, executed again after a wait and after each death of its holder. Bodies with a wrong key ask for
-another one in each execution; honest bodies ask for the same keys, in any order. What is recorded is decided by
-`core/divergence.py` over the rows that the verbs of effects write.
+another one in each execution; honest bodies ask for the same keys, in any order. `core/divergence.py` decides over the
+rows that the verbs of effects write.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Safeguards of values: what is written comes back as it went in (CKP-8)."""
+"""Safeguards of values: a written value comes back as it went in (CKP-8)."""
 
 from typing import Any
 

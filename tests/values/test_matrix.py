@@ -29,7 +29,7 @@ SEEDS = ("1", "2", "3") if seed() != ALL else tuple("123456789")
 
 
 class Seen(NamedTuple):
-    """What a run met in one place: the value that it was given back, or the text of the refusal."""
+    """Result of a run in one place: the value that it was given back, or the text of the refusal."""
 
     value: Any
     refused: str = ""
