@@ -215,3 +215,8 @@ def test_every_process_ends_when_its_store_is_deleted(outlast: Terminal, end: st
     assert time.monotonic() - began < SOON_S
     if end:  # the log's commits were copied into the file
         assert outlast("fsck", "--chain").code == 0 and outlast.see()["effects"]
+    else:  # a supervisor starts the worker again
+        again = outlast.spawn("worker", MODULE, *SHORT_OPTIONS)
+        _, err = again.communicate(timeout=PATIENCE_S)
+        assert again.returncode == 7 and "was deleted or moved" in err and "Traceback" not in err, err
+        assert not (outlast.folder / "refunds.db").exists()

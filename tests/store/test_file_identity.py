@@ -264,3 +264,24 @@ async def landed(store: SqliteStore, run: str) -> bool:
     except StoreReplaced:
         return False
     return True  # a writer that has died would answer nothing
+
+
+@pytest.mark.req("EFF-2")
+@live
+async def test_a_store_that_was_deleted_is_not_created_again(original: Path, tmp_path: Path) -> None:
+    """A supervisor starts its workers again as soon as they stop; it would start them on an empty store."""
+    await opens(original)
+    os.symlink(original, tmp_path / "link.db")
+    kept = original.with_name("kept.db")
+    os.rename(original, kept)
+    for name in (original, tmp_path / "link.db"):
+        with pytest.raises(StoreUnusable, match="was deleted or moved") as error:
+            await open_store(f"sqlite:{name}")
+        assert original.name not in os.listdir(tmp_path), "nothing was created"
+    os.rename(kept, original)
+    await opens(original)
+    os.unlink(original)
+    lock = f"{original}.lock"
+    assert error.value.fix.endswith(f"for an empty store: rm {lock}")
+    os.unlink(lock)
+    await opens(original)

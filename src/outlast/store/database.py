@@ -16,7 +16,7 @@ from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
-from outlast.store.write_lock import MODE, WriteLock
+from outlast.store.write_lock import MODE, WriteLock, lock_of
 
 APPLICATION: Final = 0x6F75746C  # 'outl', which marks a database of Outlast
 FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file that two processes checkpoint at once
@@ -160,13 +160,23 @@ class Database:
     def _prepare(self) -> None:
         """Create the file, or check that it can be written to.
 
-        Raises StoreUnusable.
+        A file that was deleted is not created again, because a supervisor would start its workers on an empty store.
+        The lock file is created after the store's and is kept. It is read first, because another process may create
+        both now. Raises StoreUnusable.
         """
         path = self.path
+        lock = lock_of(self._real)
+        was_there = os.path.lexists(lock)
         try:
             if not os.access(path.parent, os.W_OK):
                 raise PermissionError(13, "the folder is read only, and SQLite writes files beside the store's")
             if not path.exists():
+                if was_there:
+                    raise StoreUnusable(
+                        f"the store {path} was deleted or moved",
+                        f"its lock file {lock} is left, and a new store would know none of its runs",
+                        f"put the file back (a backup: outlast recover --after-restore); for an empty store: rm {lock}",
+                    )
                 # SQLite gives the -wal and -shm files the permissions of this one. An existing file is not opened here:
                 # closing it would drop the locks that this process's other connections hold on it.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))

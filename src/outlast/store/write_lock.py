@@ -15,6 +15,11 @@ MODE = 0o600
 LOCKS = Path("/proc/locks")
 
 
+def lock_of(database: Path) -> Path:
+    """Return the lock file of a SQLite file. It is never deleted, so it also shows that the store was there."""
+    return database.with_name(f"{database.name}.lock")
+
+
 class WriteLock:
     """Lock held during each batch and checkpoint. Used by one thread at a time.
 
@@ -34,7 +39,7 @@ class WriteLock:
 
     def __enter__(self) -> None:
         if self._lock < 0:
-            self._lock = os.open(f"{self._database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+            self._lock = os.open(lock_of(self._database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
