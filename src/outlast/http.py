@@ -32,6 +32,7 @@ from httpx2 import USE_CLIENT_DEFAULT
 from typing_extensions import override
 
 from outlast.core.addresses import AddressPolicy, NotAllowed, allowed_addresses
+from outlast.core.argument_checks import Arguments
 from outlast.flow.calls import Call, call_under_way
 from outlast.flow.outcomes import NotSent, Perhaps, Refused
 
@@ -213,6 +214,9 @@ class PublicOnly(httpx2.AsyncBaseTransport, httpx2.BaseTransport):
     """
 
     def __init__(self, *, allow: Iterable[str] = (), verify: Any = True) -> None:
+        allow = Arguments("PublicOnly", of_call=True).members(
+            "allow", allow, str, 'list networks: allow=["10.1.0.0/16"]'
+        )
         self._reach: Final = AddressPolicy.of(networks=allow)
         self._verify: Final = verify
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, Workflow, activity, lookup, workflow
+from outlast import Context, Workflow, activity, lookup, role, workflow
 from outlast.errors import DefinitionError
 from outlast.flow import Allow, DidNotHappen, PolicyRequest
 from outlast.flow.functions import NeverAwaited, line_of, never_awaited, refuse_unrun, unrun_kind
 from outlast.flow.migrations import migrated
-from outlast.pydantic_ai.options import Options
+from outlast.pydantic_ai import OutlastApprovals
 
 pytestmark = [pytest.mark.req("EFF-2"), pytest.mark.filterwarnings("error")]
 
@@ -132,8 +132,8 @@ def test_options_that_take_a_plain_function_refuse_others(unrun: Any) -> None:
     flow = Workflow("w", state=State)
     with pytest.raises(DefinitionError, match=r"a migration of .* is (async|a generator)"):
         flow.migrate(from_=1, to=2)(unrun)
-    with pytest.raises(DefinitionError, match="without async"):
-        Options("DurableTool", "here").function("key", unrun, "write it as a plain def")
+    with pytest.raises(DefinitionError, match=r"summary= of .* is (async|a generator)"):
+        OutlastApprovals(by=role("lead"), within="1h", summary=unrun)
 
 
 def test_an_answer_that_has_not_run_is_an_error_that_names_the_function() -> None:

@@ -18,10 +18,12 @@ from outlast.agent.model import (
     usage_of,
 )
 from outlast.agent.prices import Price, has_price
+from outlast.core.argument_checks import Arguments
 from outlast.flow.outcomes import Perhaps
 from outlast.http import AsyncClient, checked
 
 TIMEOUT_S: Final = 600.0
+TIMEOUT_S_MAX: Final = 86_400.0
 CONNECT_S: Final = 10.0
 
 
@@ -38,6 +40,14 @@ class ChatCompletions:
     def __init__(
         self, name: str, *, url: str, key: str = "", timeout_s: float = TIMEOUT_S, price: Price | None = None
     ) -> None:
+        check = Arguments("ChatCompletions", of_call=True)
+        check.text("name", name, 'ChatCompletions("openai:gpt-5", url="https://…")')
+        check.text("url", url, 'url="http://127.0.0.1:8000/v1"')
+        if not url.startswith(("http://", "https://")):
+            raise check.wrong("url", url, "it is an address", 'url="http://127.0.0.1:8000/v1"')
+        check.is_text("key", key, 'key="sk-…"')
+        check.amount("timeout_s", timeout_s, 0.001, TIMEOUT_S_MAX)
+        check.instance("price", price, Price, "price=Price(1.25, 10)")
         self.name: Final = name
         self.price: Final = price
         self._url: Final = f"{url.rstrip('/')}/chat/completions"

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol, Self
+from typing import Annotated, Any, Final, Literal, Protocol, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 from typing_extensions import override
 
-from outlast.agent.prices import FREE, REPORTED, ModelPrice, declared_price
+from outlast.agent.prices import FREE, REPORTED, ModelPrice, Price, declared_price
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
 from outlast.core.limits import KIB
 from outlast.core.usage import AMOUNT_MAX
@@ -242,6 +243,12 @@ class ScriptedModel:
     """
 
     def __init__(self, answers: Answers, *, name: str = "scripted", price: ModelPrice = FREE) -> None:
+        check, given = Arguments("ScriptedModel"), cast(object, answers)
+        if not callable(given) and (not isinstance(given, Sequence) or isinstance(given, str | bytes)):
+            raise check.wrong("answers", given, "it is a list of answers, or a function of the request", '["done"]')
+        check.text("name", name, 'name="scripted"')
+        if not isinstance(price, Price) and price != REPORTED:
+            raise check.wrong("price", price, 'it is a Price, or "reported"', "price=Price(1.25, 10)")
         self.name: Final = name
         self.price: Final = price
         self.requests: Final[list[ModelRequest]] = []
@@ -274,6 +281,12 @@ class RecordingModel:
     """
 
     def __init__(self, inner: Model | None, path: Path | str, *, name: str = "recorded") -> None:
+        check = Arguments("RecordingModel")
+        check.text("name", name, 'name="recorded"')
+        if not isinstance(cast(object, path), str | Path):
+            raise check.wrong("path", path, "it is the path of a file", 'path="answers.jsonl"')
+        if inner is not None and not callable(getattr(inner, "request", None)):
+            raise check.wrong("inner", inner, "it is a model, or None", 'RecordingModel(provided("openai:gpt-5"), …)')
         self.name: Final = inner.name if inner is not None else name
         self.price: Final = REPORTED if inner is None else declared_price(inner)
         self._inner = inner

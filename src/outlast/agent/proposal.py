@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, OfferedTool, ToolCall
 from outlast.agent.provided import model_of
 from outlast.agent.requests import ask
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import canonical, canonical_plain, digest
 from outlast.core.keys import ADMISSION
 from outlast.errors import AnswerNotStored, DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -153,7 +154,7 @@ async def propose(
 def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     """Return tools by name. Raises DefinitionError if two have one name."""
     found: dict[str, Tool] = {}
-    for tool in tools:
+    for tool in Arguments("propose").members("tools", tools, Activity, "list activities and lookups: tools=[restart]"):
         if found.setdefault(tool.name, tool) is not tool:
             raise DefinitionError(
                 f'two tools have the name "{tool.name}"',

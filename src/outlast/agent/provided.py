@@ -7,6 +7,7 @@ from typing import Final
 from outlast.agent.chat_completions import ChatCompletions
 from outlast.agent.model import Model
 from outlast.agent.prices import Price, price_from_environment
+from outlast.core.argument_checks import Arguments
 from outlast.errors import InvalidInput
 
 NAME: Final = "OUTLAST_MODEL"
@@ -22,6 +23,7 @@ def provided(name: str = "") -> Model:
     their own variables, such as `OPENAI_API_KEY`. `OUTLAST_MODEL_PRICE`, for instance `1.25/10`, is its price for a
     million tokens of input and of output (default: the price list of pydantic-ai). Raises InvalidInput.
     """
+    Arguments("provided", of_call=True).is_text("name", name, 'provided("openai:gpt-5")')
     name = name or os.environ.get(NAME, "")
     if not name:
         raise InvalidInput("no model is named", f"{NAME} is not set", f'provided("openai:gpt-5"), or set {NAME}')

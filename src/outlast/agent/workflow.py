@@ -37,13 +37,15 @@ from outlast.agent.tool_results import (
     result_message,
     text_of_result,
 )
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import compact, plain_json, problems_of
 from outlast.core.durations import Duration
 from outlast.core.effect_columns import HEAD_CHARS
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.run_columns import StatusLabels
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
-from outlast.flow.approval_rule import Approvers
+from outlast.flow.activity import Activity
+from outlast.flow.approval_rule import Approvers, rule_of
 from outlast.flow.calls import Plan, tool_call
 from outlast.flow.context import Context
 from outlast.flow.outcomes import Declared, Fail, Refusal
@@ -187,6 +189,7 @@ def agent_workflow(
     Raises DefinitionError.
     """
     where = where_called(1)
+    _check_types(where, tools, model, instructions, approve, within, settings, stream)
     model_of_result: type[Any] | None = None if result is str else result
     agent = Agent(
         model,
@@ -200,6 +203,23 @@ def agent_workflow(
     )
     _check(agent, name, where)
     return AgentWorkflow(name, agent, where=where, max_steps=max_steps, options=options)
+
+
+def _check_types(
+    where: str, tools: Any, model: Any, instructions: Any, approve: Any, within: Any, settings: Any, stream: Any
+) -> None:
+    """Raise DefinitionError for an option of another type."""
+    check = Arguments("agent_workflow", where)
+    check.members("tools", tools, Activity, "list activities and lookups: tools=[read_log, restart]")
+    check.is_text("instructions", instructions, 'instructions="Answer in one sentence."')
+    check.mapping("approve", approve, 'approve={"restart": role("sre")}')
+    for tool, by in (approve or {}).items():
+        rule_of(f"approve= for {tool}", by)
+    check.duration("within", within, optional=False)
+    check.mapping("settings", settings, 'settings={"temperature": 0}')
+    check.flag("stream", stream)
+    if not isinstance(model, str) and not callable(getattr(model, "request", None)):
+        raise check.wrong("model", model, "it is a model, or the name of one", 'model="openai:gpt-5"')
 
 
 def _check(agent: Agent, name: str, where: str) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from outlast.core.approvals import Actor
+from outlast.core.argument_checks import Arguments
 from outlast.errors import InvalidInput
 from outlast.runtime.port import local_actor
 
@@ -69,13 +70,16 @@ class PendingClient:
             raise InvalidInput(
                 "a store takes no token", f"{target} is a store, opened in this process", "leave `token` out"
             )
-        from outlast.flow.workflow import workflows_by_name
+        from outlast.flow.workflow import Workflow, workflows_by_name
         from outlast.runtime.operations import Operations
         from outlast.runtime.stores import open_store
         from outlast.runtime.webhooks import reach_of
 
         actor = Actor(self._actor) if isinstance(self._actor, str) else self._actor or local_actor(())
-        code, reach = workflows_by_name(list(self._workflows)), reach_of(settings)
+        listed = Arguments("connect", of_call=True).members(
+            "workflows", self._workflows, Workflow, "workflows=[orders]"
+        )
+        code, reach = workflows_by_name(list(listed)), reach_of(settings)
         store = await open_store(target)
         opened = Operations(store, tenant=self._tenant or settings.tenant, actor=actor, workflows=code)
         opened.webhooks.reach, opened.scheduler = reach, settings.scheduler
@@ -121,4 +125,15 @@ def connect(
 
     Raises InvalidInput and, for a store, StoreUnusable. A service is contacted by the first call.
     """
+    check = Arguments("connect", of_call=True)
+    for name, text in (("target", target), ("token", token), ("tenant", tenant)):
+        check.is_text(name, text, 'outlast.connect("sqlite:orders.db")')
+    if not isinstance(actor, str):
+        check.instance("actor", actor, Actor, 'actor="mail-service"')
+    check.members("workflows", workflows, object, "list workflows: workflows=[orders]")
+    if timeout != TIMEOUT:
+        from outlast.runtime.run_handle import seconds_of
+
+        if not seconds_of(timeout):
+            raise check.wrong("timeout", timeout, "each request needs some time", f'timeout="{TIMEOUT}"')
     return PendingClient(target, token, tenant, actor, workflows, timeout)

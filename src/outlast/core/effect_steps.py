@@ -77,6 +77,11 @@ class Happened(Generic[R_co]):
     response: R_co
     external_id: str | None = None
 
+    def __post_init__(self) -> None:
+        """Make text of an `external_id` that is a number, because receivers have such ids."""
+        if self.external_id is not None:
+            object.__setattr__(self, "external_id", str(self.external_id))
+
 
 @dataclass(frozen=True)
 class DidNotHappen:
@@ -88,6 +93,10 @@ class Unknown:
     """Answer of a reconcile function: the receiver cannot tell, and `why`. The activity's `if_uncertain` decides."""
 
     why: str
+
+    def __post_init__(self) -> None:
+        """Make text of a `why` that is an exception."""
+        object.__setattr__(self, "why", str(self.why))
 
 
 ReceiverAnswer: TypeAlias = Happened[Any] | DidNotHappen | Unknown

@@ -30,9 +30,9 @@ def check_name(kind: str, value: object) -> str:
     )
 
 
-def check_key(what: str, key: str, example: str) -> None:
+def check_key(what: str, key: object, example: str) -> None:
     """Raise InvalidInput, which says `what` the key is of, unless it is printable text that a row can have as key."""
-    if not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
+    if not isinstance(key, str) or not key.isprintable() or not 0 < len(key.encode(errors="replace")) <= KEY_BYTES_MAX:
         raise InvalidInput(
             f"{what} cannot have the key {key!r}"[:200],
             f"a key is printable text of 1 to {KEY_BYTES_MAX} bytes",
@@ -42,13 +42,15 @@ def check_key(what: str, key: str, example: str) -> None:
 
 def check_reason(reason: str) -> None:
     """Raise LimitExceeded or InvalidInput if a reason cannot be stored."""
+    check_text("the reason", reason)
     if len(reason) > TEXT_CHARS_MAX:
         raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
-    check_text("the reason", reason)
 
 
-def check_text(what: str, text: str) -> None:
-    """Raise InvalidInput if a text holds half a character (a lone surrogate) or NUL, which no store takes."""
+def check_text(what: str, text: object) -> None:
+    """Raise InvalidInput for a value that is no text, or holds half a character (a lone surrogate) or NUL."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what} is {text!r}"[:200], "it is text", "give a text")
     if not text.isascii():
         try:
             text.encode()

@@ -142,3 +142,4 @@ assert _MOVE + 2 + PORTION_ROWS_MAX + LARGE_ITEMS_MAX <= ACTIONS_MAX, "a portion
 assert COMMIT_BYTES_MAX + ACTIONS_MAX * ITEM_OVERHEAD + ITEM_BYTES < TRANSACTION_BYTES, (
     "a transaction holds a commit of the maximum size, and the item of a run that it only fences"
 )
+CONCURRENCY_MAX = 1_000_000  # runs or slices that one worker executes at once

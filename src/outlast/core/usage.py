@@ -151,6 +151,8 @@ class Budget:
 
 def micros(money: Money) -> int:
     """Return an amount of money in micros, rounded up. Raises InvalidInput."""
+    if isinstance(money, bool):
+        raise _wrong("money", money)
     try:
         exact = Decimal(repr(money) if isinstance(money, float) else money) * MICROS
         whole = int(exact.to_integral_value(ROUND_CEILING))

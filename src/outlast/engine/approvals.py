@@ -5,13 +5,14 @@ person may answer, `commands.py` records it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from outlast.core import approvals, divergence
 from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
 from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import canonical, digest
 from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Fence, Instant
@@ -19,7 +20,6 @@ from outlast.core.conclude import Parked
 from outlast.core.durations import check_near
 from outlast.core.effect_rows import Approval
 from outlast.core.limits import (
-    NAME_CHARS_MAX,
     PLANS_BYTES_MAX,
     PLANS_PER_APPROVAL_MAX,
     QUORUM_MAX,
@@ -35,7 +35,6 @@ from outlast.engine.former_digests import as_offered, rewritten_values
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.policy import demand_of, judge
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotStorable, OutlastError
-from outlast.flow.approval_rule import RISKS
 from outlast.flow.calls import Plan
 from outlast.flow.policy import Deny, NeedsApproval
 from outlast.flow.workflow import Workflow
@@ -57,28 +56,37 @@ class Question(NamedTuple):
     editable: tuple[str, ...] = ()
 
 
+def check_arguments(
+    of: str,
+    *,
+    summary: str,
+    alternatives: Sequence[Plan[Any]],
+    again: bool | int,
+    risk: str,
+    not_requester: bool,
+    quorum: int,
+    editable: Sequence[str],
+) -> None:
+    """Raise InvalidInput for an argument of `ctx.approval` of another type."""
+    check = Arguments(of, of_call=True)
+    check.is_text("summary", summary, 'summary="Refund 42 euros"')
+    check.members("alternatives", alternatives, Plan, "alternatives=[refund.plan(order, half)]")
+    if not isinstance(again, bool):
+        check.number("again", again, 0, VISITS_MAX)
+    check.one_of("risk", risk, ("", "low", "medium", "high"))
+    check.flag("not_requester", not_requester)
+    check.number("quorum", quorum, 1, QUORUM_MAX)
+    check.names("editable", editable, 'name parameters of the activity: editable=("cents",)')
+
+
 def check_question(question: Question) -> None:
     """Raise LimitExceeded or InvalidInput if a request is not allowed."""
     if len(question.summary) > TEXT_CHARS_MAX:
         raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
-    if question.risk not in RISKS:
-        raise InvalidInput(
-            f"approval {question.name} has the risk {str(question.risk)[:NAME_CHARS_MAX]!r}",
-            "it marks the approval in lists",
-            f"one of {', '.join(RISKS[1:])}, or leave it out",
-        )
-    if not 1 <= question.quorum <= QUORUM_MAX:
-        raise InvalidInput(
-            f"approval {question.name} has quorum {question.quorum}",
-            f"it takes from 1 to {QUORUM_MAX} different people",
-            "quorum=2",
-        )
-    if type(question.again) is not bool and not 0 <= question.again <= VISITS_MAX:
-        raise InvalidInput(
-            f"approval {question.name} has again={question.again}",
-            f"from 0 to {VISITS_MAX:,} rounds are left",
-            "again=1",
-        )
+    for option, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
+        if ms <= 0:
+            what = f"{option} of approval {question.name} is {ms} ms"
+            raise InvalidInput(what, "a duration must be above zero", f'{option}="24h"')
     if len(question.plans) > PLANS_PER_APPROVAL_MAX:
         raise LimitExceeded(
             f"approval {question.name} offers {len(question.plans)} plans",

@@ -269,9 +269,9 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
 
     Raises NotFound, Conflict (ended, moved).
     """
+    check_reason(reason)
     if not reason.strip():
         raise InvalidInput("a cancel needs a reason", "it appears in the run's history", "say why")
-    check_reason(reason)
 
     async def decide(now: Instant) -> tuple[Commit, None]:
         row = await find_run(store, tenant, run)

@@ -34,6 +34,7 @@ from outlast.engine.approvals import (
     Question,
     answered_before,
     changes_of,
+    check_arguments,
     check_question,
     chosen_plan,
     known_name,
@@ -409,6 +410,11 @@ class NodeContext(Context[Any]):
         execution.note_progress()
         if execution.closing:
             await execution.never()
+        check_arguments(
+            f"approval {name or plan.activity}", summary=summary,
+            alternatives=alternatives, again=again, risk=risk, not_requester=not_requester, quorum=quorum,
+            editable=editable,
+        )  # fmt: skip
         name = known_name(execution, plan, name, formerly) if formerly else name
         question = Question(
             name=name or plan.activity,
@@ -511,7 +517,9 @@ class NodeContext(Context[Any]):
     ) -> list[Any]:
         if timeout is None and until is None:
             raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
-        if limit is not None and limit < 1:
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"ctx.collect(limit={limit!r})", "it is a number of signals", "limit=5")
+        if limit == 0:
             return []
         wait = NamedWait(self._execution, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
         messages = await self._wait(wait)

@@ -21,6 +21,7 @@ from typing import (
 
 from typing_extensions import override
 
+from outlast.core.argument_checks import Arguments, positive
 from outlast.core.codec import digest
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import Duration
@@ -38,7 +39,6 @@ from outlast.flow.options import (
     Transaction,
     check_if_uncertain,
     no_reconcile,
-    positive,
     transaction_of,
 )
 from outlast.flow.registry import ACTIVITIES, locals_of_caller, where_of
@@ -80,6 +80,7 @@ class Activity(Generic[P, R_co]):
     def __init__(self, fn: Callable[P, Any], options: "_Options", names: Mapping[str, Any]) -> None:
         self.fn: Final = fn
         self.where: Final = activity_place(fn, options.decorator)
+        _check_types(options, self.where)
         self.name: Final = options.name or fn.__name__
         self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
         self.is_async: Final = inspect.iscoroutinefunction(fn)
@@ -504,6 +505,18 @@ def lookup(
 
 
 # --- checks --------------------------------------------------------------------------------
+def _check_types(options: _Options, where: str) -> None:
+    """Raise DefinitionError for an option of another type, which would act as its default or fail at a call."""
+    check = Arguments(options.decorator, where)
+    check.is_text("name", options.name, 'e.g. name="mail.send"')
+    check.is_text("provider", options.provider, 'e.g. provider="erp"')
+    if options.key is not None or options.decorator == "@activity":
+        check.is_text("key", options.key, 'a template over the parameters: key="order/{supplier}"')
+    check.instance("retry", options.retry, Retry, "retry=Retry(attempts=2)")
+    check.instance("limit", options.limit, RateLimit, "limit=RateLimit(concurrent=5)")
+    check.flag("durable", options.durable)
+
+
 def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
     def wrong(why: str, reason: str, fix: str) -> DefinitionError:
         return DefinitionError(f"{activity.title} {why}", reason, fix, where=activity.where)
@@ -530,8 +543,6 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             f"has provider {options.provider!r}", "1 to 100 letters, digits, dots, dashes, underscores", "e.g. erp"
         )
-    if options.limit is not None and not isinstance(options.limit, RateLimit):
-        raise wrong(f"has limit={options.limit!r}", "a limit is a RateLimit", "RateLimit(concurrent=5)")
     check_if_uncertain(activity.title, options.if_uncertain, where=activity.where)
     reason: object = options.no_undo  # a caller without a type checker may pass anything
     if reason is not None and not (isinstance(reason, str) and reason.strip()):

@@ -1,6 +1,6 @@
 """Approval rules and decisions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -41,8 +41,9 @@ def person(name: str) -> Rule:
 
 def rule_of(where: str, by: Approvers) -> Rule:
     """Return the rule that `by` of `where` gives. Raises DefinitionError."""
-    rules = [by] if isinstance(by, Rule) else list(by)
-    if not all(isinstance(each, Rule) for each in rules):
+    given: object = by  # a caller without a type checker may pass anything
+    rules = [by] if isinstance(by, Rule) else list(by) if isinstance(given, Iterable) else []
+    if not rules or not all(isinstance(each, Rule) for each in rules):
         raise DefinitionError(
             f"by of {where} is {by!r}"[:300],
             "it names roles and persons",

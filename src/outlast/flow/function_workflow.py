@@ -21,6 +21,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, PrivateAttr, create_model
 from typing_extensions import TypeVar, override
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import Codec
 from outlast.core.limits import PARAMETERS_MAX
 from outlast.errors import DefinitionError, InvalidInput
@@ -57,6 +58,9 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         options: WorkflowOptions[Any],
     ) -> None:
         self.fn: Final = fn
+        given: object = name  # a caller without a type checker may pass anything
+        if not isinstance(given, str):
+            raise Arguments("@workflow").wrong("name", given, "it is text", 'name="refund"')
         self._title = f'workflow "{name or getattr(fn, "__name__", fn)}"'
         self._check_shape()
         parameters = list(inspect.signature(fn).parameters.values())

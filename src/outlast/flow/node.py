@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
+from outlast.core.argument_checks import Arguments, positive
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.core.machine import TERMINAL, RunStatus
@@ -11,7 +12,6 @@ from outlast.core.run_columns import StatusLabels, stored_label
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
 from outlast.flow.graph import Exits, Place, read_exits
-from outlast.flow.options import positive
 from outlast.flow.registry import hints_of, where_of
 
 Plane: TypeAlias = Literal["", "decision", "execution"]
@@ -56,7 +56,6 @@ class Node:
         self.title: Final = f'node "{self.name}" of {workflow} ({self.where})'
         self.start: Final = options.start
         self.status: Final = options.status
-        self.status_label: Final = stored_label(options.status)
         self.end: Final = options.end
         self.max_visits: Final = options.max_visits
         self.plane: Final = options.plane
@@ -66,6 +65,7 @@ class Node:
         self._names = names
         self._exits: Exits | None = None
         self._check_shape()
+        self.status_label: Final = stored_label(options.status)
         self._read(final=False)
 
     @property
@@ -122,13 +122,19 @@ class Node:
         self._names = {}  # keeping the caller's locals would keep its objects alive
 
     def _check_shape(self) -> None:
+        Arguments("@node", self.where).flag("start", self.start)
         if not inspect.iscoroutinefunction(self.fn):
             raise self._wrong("is not async", "only activities may be plain def", f"write async def {self.name}(…)")
         if not NAME.fullmatch(self.name):
             raise self._wrong("has an unusable name", "1 to 100 letters, digits or underscores", "rename the function")
-        status = self.status if isinstance(self.status, StatusLabels) else (self.status,)
-        for option, label, example in (*(("status", s, "EVALUATING") for s in status), ("end", self.end, "AWARDED")):
-            if label is not None and not NAME.fullmatch(label):
+        labels: list[tuple[str, object, str]] = []
+        if self.status is not None:
+            several = self.status if isinstance(self.status, StatusLabels) else (self.status,)
+            labels += [("status", label, "EVALUATING") for label in several]
+        if self.end is not None:
+            labels.append(("end", self.end, "AWARDED"))
+        for option, label, example in labels:
+            if not isinstance(label, str) or not NAME.fullmatch(label):
                 raise self._wrong(
                     f"has {option} {label!r}",
                     "1 to 100 letters, digits, dots, dashes or underscores",
@@ -142,7 +148,7 @@ class Node:
             )
         if self.max_visits is not None and (type(self.max_visits) is not int or not 1 <= self.max_visits <= VISITS_MAX):
             raise self._wrong(f"has max_visits={self.max_visits!r}", f"from 1 to {VISITS_MAX:,}", "e.g. max_visits=5")
-        if self.plane not in get_args(Plane):
+        if all(self.plane != each for each in get_args(Plane)):  # by ==, for a value without a hash
             raise self._wrong(f"has plane={self.plane!r}", "a node decides or acts", 'plane="decision" or "execution"')
         signature = inspect.signature(self.fn)
         parameters = list(signature.parameters.values())

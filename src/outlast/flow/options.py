@@ -4,33 +4,17 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from outlast.core.durations import Duration, timedelta_of
+from outlast.core.argument_checks import Arguments, positive
+from outlast.core.durations import Duration
 from outlast.core.limits import ATTEMPTS_MAX
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError
 
+FACTOR_MAX: Final = 100
+LIMIT_MAX: Final = 1_000_000
 Transaction: TypeAlias = Literal[False, True, "serializable"]
 """Whether the body writes through the store's database, and with which isolation (True: read committed)."""
-
-
-@overload
-def positive(what: str, value: Duration, *, where: str = "") -> timedelta: ...
-@overload
-def positive(what: str, value: Duration | None, *, where: str = "") -> timedelta | None: ...
-def positive(what: str, value: Duration | None, *, where: str = "") -> timedelta | None:
-    """Return a duration above zero as `timedelta`, or None. Raises DefinitionError."""
-    if value is None:
-        return None
-    try:
-        span = timedelta_of(what, value)
-    except InvalidInput as error:
-        raise DefinitionError(error.what, error.why, error.fix, where=where) from None
-    if span <= timedelta():
-        raise DefinitionError(
-            f"{what} is {value!r}", "a duration must be above zero", 'e.g. "30s" or timedelta(seconds=30)', where=where
-        )
-    return span
 
 
 @dataclass(frozen=True, init=False)
@@ -44,6 +28,7 @@ class Resend:
 
     def __init__(self, remembered_for: Duration) -> None:
         """Raises DefinitionError."""
+        Arguments("resend").duration("remembered_for", remembered_for, optional=False)
         self.__dict__.update(remembered_for=positive("remembered_for of resend()", remembered_for))
 
 
@@ -75,14 +60,14 @@ class Retry:
         self, attempts: int = 3, total_wait: Duration = "60s", first: Duration = "1s", factor: float = 2.0
     ) -> None:
         """Raises DefinitionError."""
-        if not 1 <= attempts <= ATTEMPTS_MAX:
-            raise DefinitionError(
-                f"Retry(attempts={attempts})",
-                f"a call has 1 to {ATTEMPTS_MAX} attempts",
-                "Retry(attempts=1) never retries",
+        check = Arguments("Retry")
+        if type(attempts) is not int or not 1 <= attempts <= ATTEMPTS_MAX:
+            raise check.wrong(
+                "attempts", attempts, f"a call has 1 to {ATTEMPTS_MAX} attempts", "Retry(attempts=1) never retries"
             )
-        if not 1 <= factor <= 100:
-            raise DefinitionError(f"Retry(factor={factor})", "waits grow by 1 to 100 times", "leave it at 2")
+        check.amount("factor", factor, 1, FACTOR_MAX)
+        for name, value in (("total_wait", total_wait), ("first", first)):
+            check.duration(name, value, optional=False)
         self.__dict__.update(
             attempts=attempts,
             total_wait=positive("total_wait of Retry()", total_wait),
@@ -104,10 +89,13 @@ class RateLimit:
     per_second: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.concurrent < 0 or self.per_second < 0 or not (self.concurrent or self.per_second):
+        check = Arguments("RateLimit")
+        check.number("concurrent", self.concurrent, 0, LIMIT_MAX)
+        check.amount("per_second", self.per_second, 0, LIMIT_MAX)
+        if not (self.concurrent or self.per_second):
             raise DefinitionError(
                 f"RateLimit(concurrent={self.concurrent}, per_second={self.per_second:g})",
-                "at least one limit must be above zero, and neither below zero",
+                "at least one limit must be above zero",
                 "for example RateLimit(concurrent=5, per_second=10)",
             )
 
@@ -121,7 +109,7 @@ class RateLimit:
 
 def check_if_uncertain(title: str, given: object, *, where: str) -> None:
     """Raise DefinitionError unless `given` is one of the three values of `if_uncertain`."""
-    if given not in ("ask_person", "reconcile") and not isinstance(given, Resend):
+    if not isinstance(given, Resend) and (not isinstance(given, str) or given not in ("ask_person", "reconcile")):
         raise DefinitionError(
             f"{title} has if_uncertain={given!r}",
             "a person is asked, the receiver is asked, or the call is made again under the same key",
@@ -141,7 +129,7 @@ def transaction_of(
 ) -> Transaction:
     """Return the option if calls of this function can be made in a transaction. Raises DefinitionError."""
     given: object = said  # a caller without a type checker may pass anything
-    if given not in (False, True, "serializable"):
+    if not isinstance(given, bool) and given != "serializable":
         why, reason, fix = f"transaction={given!r}", 'it is True or "serializable"', "write transaction=True"
     elif said and not inspect.iscoroutinefunction(fn):
         why, reason, fix = "transaction= and is not async", "its connection is asynchronous", "write async def"

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
+from outlast.core.argument_checks import Arguments, text_of
 from outlast.core.durations import Duration, timedelta_of
-from outlast.errors import DefinitionError
+from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.registry import CLASSIFIED
 
 
@@ -25,6 +27,7 @@ class Fail(Exception):
     """Raise it in a node to end the run as failed, for this `reason`. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
+        reason = text_of(reason)
         super().__init__(reason)
         self.reason = reason
 
@@ -33,6 +36,7 @@ class Cancel(Exception):
     """Raise it in a node to end the run as cancelled, for this `reason`. Its calls are undone in reverse order."""
 
     def __init__(self, reason: str) -> None:
+        reason = text_of(reason)
         super().__init__(reason)
         self.reason = reason
 
@@ -50,6 +54,7 @@ class Refused(Declared):
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
+        code, detail = text_of(code), text_of(detail)
         super().__init__(f"{code}: {detail}" if detail else code)
         self.code = code
         self.detail = detail
@@ -59,19 +64,25 @@ class Refused(Declared):
 
 
 class RetryLater(Declared):
-    """The call had no effect and may succeed later. Retried, not before `after`. `detail` says why."""
+    """The call had no effect and may succeed later. Retried, not before `after`. `detail` says why.
+
+    Raises InvalidInput if `after` is no duration, or a negative one.
+    """
 
     def __init__(self, detail: str = "", *, after: Duration | None = None) -> None:
-        super().__init__(detail)
+        wait = None if after is None else timedelta_of("after of RetryLater()", after)
+        if wait is not None and wait < timedelta():
+            raise InvalidInput(f"after of RetryLater() is {after!r}", "a wait is not below zero", 'after="30s"')
+        super().__init__(detail := text_of(detail))
         self.detail = detail
-        self.after = None if after is None else timedelta_of("after of RetryLater()", after)
+        self.after = wait
 
 
 class NotSent(Declared):
     """The request did not leave this process, and `detail` says why. Retried with every `if_uncertain`."""
 
     def __init__(self, detail: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(detail := text_of(detail))
         self.detail = detail
 
 
@@ -79,7 +90,7 @@ class Perhaps(Declared):
     """The request was sent and its outcome is unknown; `detail` says why. The activity's `if_uncertain` decides."""
 
     def __init__(self, detail: str = "") -> None:
-        super().__init__(detail)
+        super().__init__(detail := text_of(detail))
         self.detail = detail
 
 
@@ -89,8 +100,14 @@ def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
     `errors` maps exception classes to outcomes. The outcomes are `NotSent`, `Refused`, `RetryLater` and `Perhaps`. The
     mapping precedes the built-in one. Raises DefinitionError.
     """
+    given: object = errors  # a caller without a type checker may pass anything
+    if not isinstance(given, Mapping):
+        fix = "classify({stripe.CardError: Refused})"
+        raise Arguments("classify").wrong("errors", given, "it maps exception classes to outcomes", fix)
     for cls, said in errors.items():
-        if not issubclass(cls, Exception) or said not in (NotSent, Refused, RetryLater, Perhaps):
+        key: object = cls
+        is_error = isinstance(key, type) and issubclass(key, Exception)
+        if not is_error or said not in (NotSent, Refused, RetryLater, Perhaps):
             raise DefinitionError(
                 f"classify({{{cls!r}: {said!r}}})",
                 "each exception class maps to NotSent, Refused, RetryLater or Perhaps",

@@ -10,11 +10,11 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from outlast.core.approver_rule import Rule
+from outlast.core.argument_checks import Arguments, positive
 from outlast.core.columns import stored_text
 from outlast.core.durations import Duration
-from outlast.core.limits import NAME_CHARS_MAX
+from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX
 from outlast.flow.approval_rule import Approvers, rule_of
-from outlast.flow.options import positive
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]
 """Occasions on which a policy is asked:
@@ -79,6 +79,10 @@ class Allow:
 
     rule: str = "default"
 
+    def __post_init__(self) -> None:
+        """Raises DefinitionError."""
+        Arguments("Allow").is_text("rule", self.rule, 'Allow("orders below 100 euros")')
+
 
 @dataclass(frozen=True)
 class Deny:
@@ -86,6 +90,12 @@ class Deny:
 
     rule: str
     detail: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises DefinitionError."""
+        check = Arguments("Deny")
+        check.is_text("rule", self.rule, 'Deny("no-weekends", "it is Sunday")')
+        check.is_text("detail", self.detail, 'Deny("no-weekends", "it is Sunday")')
 
 
 @dataclass(frozen=True, init=False)
@@ -113,6 +123,12 @@ class NeedsApproval:
         not_requester: bool = False,
     ) -> None:
         """Raises DefinitionError."""
+        check = Arguments("NeedsApproval")
+        check.is_text("rule", rule, 'NeedsApproval("large-orders", by=role("lead"))')
+        check.is_text("summary", summary, 'summary="an order above 100 euros"')
+        check.number("quorum", quorum, 1, QUORUM_MAX)
+        check.flag("not_requester", not_requester)
+        check.duration("within", within, optional=False)
         self.__dict__.update(
             rule=rule,
             by=rule_of("NeedsApproval()", by),

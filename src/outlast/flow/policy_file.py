@@ -10,7 +10,7 @@ import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from outlast.core.approver_rule import Rule
 from outlast.core.durations import SECOND
@@ -78,6 +78,8 @@ def policy_from_file(path: str | Path) -> PolicyFile:
     `@summary("…")` refine it. Every rule has an `@id("…")`, which verdicts name. Raises InvalidInput if the file cannot
     be read, and DefinitionError if a rule is wrong or the extra `policy` is missing.
     """
+    if not isinstance(cast(object, path), str | Path):
+        raise InvalidInput(f"policy_from_file(path={path!r})", "it is the path of a file", 'e.g. "rules.cedar"')
     where = Path(path)
     try:
         data = where.read_bytes()

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Protocol, TypeVar
 
+from outlast.core.argument_checks import Arguments, positive
 from outlast.core.durations import Duration
 from outlast.errors import DefinitionError
 from outlast.flow.options import (
@@ -13,7 +14,6 @@ from outlast.flow.options import (
     Transaction,
     check_if_uncertain,
     no_reconcile,
-    positive,
     transaction_of,
 )
 
@@ -53,6 +53,7 @@ class UndoTerms:
     ) -> None:
         """Take `name`, `provider`, `limit`, `title` and `where` from the activity. Raises DefinitionError."""
         check_if_uncertain(f"undo of {title}", if_uncertain, where=where)
+        Arguments(f"undo of {title}", where).instance("retry", retry, Retry, "retry=Retry(attempts=2)")
         if if_uncertain == "reconcile" and reconcile is None:
             raise no_reconcile(f"undo of {title}", "name the function that asks the receiver: reconcile=…", where=where)
         if settle_time is not None and reconcile is None:

@@ -6,12 +6,13 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Final, Generic, Protocol, Unpack, cast, overload
+from typing import Any, Final, Generic, Protocol, Unpack, cast, get_args, overload
 
 from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
+from outlast.core.argument_checks import Arguments, positive
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
 from outlast.core.durations import Duration
 from outlast.core.failed_calls import EmptyEnd, WhenEmpty
@@ -28,7 +29,6 @@ from outlast.flow.functions import line_of, refuse_unrun, refuse_unrun_function
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
-from outlast.flow.options import positive
 from outlast.flow.policy import Policy
 from outlast.flow.races import waits_in_races
 from outlast.flow.reach import activities_seen_by, emits, models_without_price, writes_of_decisions
@@ -149,6 +149,13 @@ class Workflow(Generic[S, In, Out]):
         self.name: Final = name
         self.version: Final = version
         self.title: Final = f'workflow "{name}"'
+        check = Arguments("Workflow", self.where)
+        check.flag("slot_while_waiting", slot_while_waiting)
+        check.function("outcome", outcome, "outcome=lambda state: state.receipt")
+        check.function("policy", policy, "policy=rules")
+        check.instance("budget", budget, Budget, "budget=Budget(tokens=100_000)")
+        if cast(object, ceiling) is None:
+            raise check.wrong("ceiling", ceiling, "it is a duration", 'ceiling="168h"')
         self._check_options(name, version, state, input, when_empty, fails_if)
         self.state: Final[type[S]] = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
@@ -159,7 +166,9 @@ class Workflow(Generic[S, In, Out]):
         self.asks_permission = policy is not None
         self.input: Final[type[In] | None] = input
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
-        self.objective: Final = Objective(objective, input or state, self.title, self.where) if objective else None
+        self.objective: Final = (
+            Objective(objective, input or state, self.title, self.where) if objective != "" else None
+        )
         self.slot_while_waiting: Final = slot_while_waiting
         self.when_empty: Final = when_empty
         self.fails_if: Final = fails_if
@@ -249,6 +258,10 @@ class Workflow(Generic[S, In, Out]):
         make any more, because a moved run stays in its visit. Migrations chain; one from a higher version leads back. A
         run of another version without a migration goes to attention. Raises DefinitionError.
         """
+
+        check = Arguments(f"migration of {self.title}", self.where)
+        check.mapping("renamed", renamed, 'renamed={"old": "new"}')
+        check.number("to", to, 0, 2**31)
 
         def decorate(fn: Callable[[Plain], Plain]) -> Callable[[Plain], Plain]:
             where = where_of(fn) if inspect.isfunction(fn) else line_of(fn)
@@ -526,11 +539,12 @@ class Workflow(Generic[S, In, Out]):
         def wrong(why: str, fix: str) -> DefinitionError:
             return DefinitionError(f"{self.title} ({self.where}) {why}", self.where, fix, where=self.where)
 
-        if not NAME.fullmatch(name):
+        given: object = name  # a caller without a type checker may pass anything
+        if not isinstance(given, str) or not NAME.fullmatch(given):
             raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
         if type(version) is not int or version < 1:
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
-        if when_empty not in (None, "complete", "ask_person", "fail"):
+        if when_empty is not None and all(when_empty != each for each in get_args(WhenEmpty)):
             raise wrong(f"has when_empty={when_empty!r}", 'it is "complete", "ask_person" or "fail"')
         if fails_if is not None and not isinstance(fails_if, Failures):
             raise wrong(f"has fails_if={fails_if!r}", "give a share of failed calls, e.g. fails_if=Failures(0.5)")
@@ -613,6 +627,7 @@ _OUTCOME_IS_STATE: Final = (
 
 def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
     """Return every workflow that a `module` declares or imports by name, validated. Raises DefinitionError."""
+    Arguments("workflows_of").instance("module", module, ModuleType, "workflows_of(orders)", optional=False)
     found: dict[str, Workflow[Any]] = {}
     for value in vars(module).values():
         if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:

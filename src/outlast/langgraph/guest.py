@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -14,7 +14,9 @@ from langgraph.types import Command, Durability
 from typing_extensions import override
 
 from outlast.core.approvals import Actor
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Liveness
+from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows import RUN, Run, is_over
 from outlast.core.slices import SliceEnd
 from outlast.engine.compatibility import reader_of
@@ -58,6 +60,10 @@ class LangGraphGuest(Guest):
 
         Raises DefinitionError if a node has the name of a field of `ThreadState`.
         """
+        check = Arguments("LangGraphGuest")
+        workflows = check.members("workflows", workflows, Workflow, "list workflows: [orders]")
+        check.one_of("durability", durability, get_args(Durability))
+        check.number("concurrency", concurrency, 1, CONCURRENCY_MAX)
         self._store = store
         self._checkpointer = checkpointer if checkpointer is not None else InMemorySaver()
         self._forgets = checkpointer is None

@@ -16,15 +16,16 @@ from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResu
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PrefixedToolset, RenamedToolset, WrapperToolset
 from typing_extensions import override
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.flow.approval_rule import RISKS, Approvers, Decision, rule_of
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
+from outlast.flow.functions import refuse_unrun_function
 from outlast.flow.registry import where_called
 from outlast.pydantic_ai.durability import AskedApproval, OutlastDurability
 from outlast.pydantic_ai.operations import conflict_of
-from outlast.pydantic_ai.options import Options
 from outlast.pydantic_ai.tool_activities import ToolActivity
 
 REJECTED: Final = "A person rejected this call."
@@ -56,7 +57,7 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
         editable: Sequence[str] = (),
         summary: Callable[[ToolCallPart], str] | None = None,
     ) -> None:
-        check = Options("OutlastApprovals", where_called(1))
+        check = Arguments("OutlastApprovals", where_called(1))
         try:
             rule_of("OutlastApprovals", by)
         except TypeError:
@@ -66,7 +67,9 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
         check.number("quorum", quorum, 1, QUORUM_MAX)
         check.flag("not_requester", not_requester)
         check.one_of("risk", risk, RISKS)
-        check.function("summary", summary, "summary=lambda call: call.tool_name")
+        fix = "summary=lambda call: call.tool_name"
+        check.function("summary", summary, fix)
+        refuse_unrun_function("summary= of OutlastApprovals", summary, fix, where=check.where)
         self._options: Final[dict[str, Any]] = {
             "by": by, "within": within, "valid_for": valid_for, "quorum": quorum, "not_requester": not_requester,
             "risk": risk,

@@ -33,6 +33,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RequestUsage
 from typing_extensions import override
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import plain_json
 from outlast.core.durations import Duration
 from outlast.core.keys import MODEL
@@ -42,6 +43,7 @@ from outlast.flow.activity import Activity, lookup
 from outlast.flow.approval_rule import Decision
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
+from outlast.flow.functions import refuse_unrun_function
 from outlast.flow.options import RateLimit, Retry
 from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
@@ -61,7 +63,6 @@ from outlast.pydantic_ai.operations import (
     stored,
     streaming,
 )
-from outlast.pydantic_ai.options import Options
 from outlast.pydantic_ai.requests import Fault, fault_of, judge_answer
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
@@ -143,9 +144,10 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         retry: Retry = RETRY,
         limit: RateLimit | None = None,
     ) -> None:
-        check = Options("OutlastDurability", where_called(1))
+        check = Arguments("OutlastDurability", where_called(1))
         check.flag("stream", stream)
         check.function("deps", deps, "deps=lambda: Deps(…)")
+        refuse_unrun_function("deps= of OutlastDurability", deps, "deps=lambda: Deps(…)", where=check.where)
         check.duration("timeout", timeout, optional=False)
         check.instance("retry", retry, Retry, "retry=Retry(attempts=3)", optional=False)
         check.instance("limit", limit, RateLimit, "limit=RateLimit(concurrent=5)")

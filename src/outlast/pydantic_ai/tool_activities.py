@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import JsonValue, WithJsonSchema, validate_call
 from pydantic_ai import Tool
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration
 from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, PARAMETERS_MAX
@@ -21,7 +22,6 @@ from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.options import IfUncertain, RateLimit, Retry
 from outlast.flow.registry import where_called, where_of
 from outlast.pydantic_ai.operations import plain_result, recorded
-from outlast.pydantic_ai.options import Options
 
 log = logging.getLogger("outlast.pydantic_ai")
 METADATA: Final = "outlast"
@@ -67,7 +67,7 @@ class DurableTool:
 
     def __post_init__(self) -> None:
         """Raises DefinitionError. Of options with further rules, `@activity` checks the rest."""
-        check = Options("DurableTool", where_called(2))
+        check = Arguments("DurableTool", where_called(2))
         check.flag("lookup", self.lookup)
         for name in ("key", "provider", "name"):
             check.instance(name, getattr(self, name), str, f'{name}="…"', optional=False)

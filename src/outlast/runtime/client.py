@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
@@ -174,6 +175,8 @@ class Client(ABC):
         trace_id: str = "",
         scheduler: str = "",
     ) -> RunHandle[Any]:
+        for name, text in (("key", key), ("run_id", run_id)):
+            Arguments("start", of_call=True).is_text(name, text, f'{name}="order-7", or leave it out')
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
             why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
             raise InvalidInput("the start key is too long", why, "use a hash of it")

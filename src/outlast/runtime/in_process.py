@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlast.core.approvals import Actor
+from outlast.core.argument_checks import Arguments
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
+from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows import META, Run, is_over
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
@@ -52,6 +54,10 @@ def worker_of(
     `watch`: the observer of its work (default: `observability()`). `guest`: the engine that schedules its runs.
     `errors`: as for WorkerProcess. Raises DefinitionError, ValueError for durations that contradict each other.
     """
+    check = Arguments("worker")
+    workflows = check.members("workflows", workflows, Workflow, "list workflows: [orders]")
+    check.number("concurrency", concurrency, 1, CONCURRENCY_MAX)
+    check.is_text("name", name, 'name="mail-1"')
     return WorkerProcess(
         store,
         workflows,

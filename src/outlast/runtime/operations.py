@@ -10,6 +10,7 @@ from typing_extensions import override
 from outlast.core import compensation
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
+from outlast.core.argument_checks import Arguments
 from outlast.core.assignments import Assignments, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
@@ -122,6 +123,7 @@ class Operations(Client):
     ) -> AbstractAsyncContextManager[None]:
         from outlast.runtime.in_process import serving  # imported here, because most callers serve nothing
 
+        workflows = Arguments("worker").members("workflows", workflows, Workflow, "list workflows: [orders]")
         newest = {each.name: each for each in sorted(workflows, key=lambda each: each.version)}
         self._workflows = {**newest, **self._workflows}
         return serving(self.store, workflows, concurrency=concurrency, name=name, live=live)
@@ -189,6 +191,9 @@ class Operations(Client):
     async def signal(
         self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
+        Arguments("signal", of_call=True).instance(
+            "payload", payload, Mapping, 'signal("bid", {"cents": 1})', optional=False
+        )
         return await commands.signal(
             self.store,
             tenant=self.tenant,
@@ -254,6 +259,9 @@ class Operations(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
+        check = Arguments("approvals", of_call=True)
+        check.flag("mine", mine)
+        check.flag("overdue", overdue)
         rows, further = await approval_page(
             self.rows, self.actor, status=status, run=run, mine=mine, role=role, person=person, overdue=overdue,
             decided_by=decided_by, sort=sort, cursor=cursor, limit=limit,
@@ -507,6 +515,7 @@ class Operations(Client):
     @override
     async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         self.actor.check_person()
+        Arguments("set_budget", of_call=True).instance("budget", budget, Budget, "Budget(tokens=100_000)")
         limits = budget.limits if budget is not None else NO_LIMITS
         await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason)
 
@@ -528,6 +537,10 @@ class Operations(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
+        check = Arguments("runs", of_call=True)
+        check.flag("attention", attention)
+        for name, text in (("workflow", workflow), ("waiting_for", waiting_for), ("q", q), ("cursor", cursor)):
+            check.is_text(name, text, f'{name}="…", or leave it out')
         return await run_page(
             self.rows, status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since,
             cursor=cursor, limit=limit,

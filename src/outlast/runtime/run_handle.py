@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.codec import codec_of, plain_json
-from outlast.core.durations import SECOND, Duration, span, timedelta_of
+from outlast.core.durations import DAY, SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
 from outlast.models.runs import CloudEvent, EndedRun, RunDelta, RunDetail, RunSummary
@@ -19,11 +20,16 @@ Timeout = Duration | float
 """A `timedelta`, text such as "10m", or seconds."""
 
 
+TIMEOUT_S_MAX: Final = 36_500 * DAY / SECOND
+
+
 def seconds_of(timeout: Timeout | None) -> float | None:
     """Return a timeout in seconds; None for no limit. Raises InvalidInput."""
-    if timeout is None or isinstance(timeout, float | int):
-        return timeout
-    return timedelta_of("timeout", timeout).total_seconds()
+    if timeout is None:
+        return None
+    given = timeout if isinstance(timeout, float | int) else timedelta_of("timeout", timeout).total_seconds()
+    Arguments("timeout", of_call=True).amount("timeout", given, 0, TIMEOUT_S_MAX)
+    return given
 
 
 def plain_payload(payload: object) -> Mapping[str, Any]:

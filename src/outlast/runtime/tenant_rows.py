@@ -90,8 +90,8 @@ async def after_commit(read: Awaitable[T]) -> T:
 
 def _check_page(limit: int, **chosen: tuple[str, Iterable[str]]) -> None:
     """Raise InvalidInput for a size of a page, or a value of a filter, that does not exist. '' does not filter."""
-    if not 1 <= limit <= PAGE_ROWS_MAX:
-        raise InvalidInput(f"limit is {limit}", f"a page has 1 to {PAGE_ROWS_MAX:,} rows", "use the cursor for more")
+    if type(limit) is not int or not 1 <= limit <= PAGE_ROWS_MAX:
+        raise InvalidInput(f"limit is {limit!r}", f"a page has 1 to {PAGE_ROWS_MAX:,} rows", "use the cursor for more")
     for name, (value, allowed) in chosen.items():
         if value and value not in tuple(allowed):
             raise InvalidInput(f"{name} is {value!r}", f"it is one of {', '.join(allowed)}", "choose one of these")

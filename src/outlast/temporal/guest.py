@@ -14,7 +14,9 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from typing_extensions import override
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Liveness
+from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows import Run
 from outlast.engine.guest import Guest, GuestAway, SliceWorker
 from outlast.errors import StoreError, Unavailable
@@ -55,6 +57,7 @@ class TemporalGuest(Guest):
         `client` is a connection to the cluster. Without one, the guest connects as `profile` or Temporal's environment
         variables say.
         """
+        Arguments("TemporalGuest").number("concurrency", concurrency, 1, CONCURRENCY_MAX)
         self._client = client
         self._profile = profile
         self._concurrency = concurrency

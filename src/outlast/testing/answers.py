@@ -13,6 +13,10 @@ from pydantic import BaseModel
 from outlast.core.approval_columns import OfferedCall
 from outlast.core.approvals import EVERY_ROLE
 from outlast.core.approver_rule import Rule, identity
+from outlast.core.argument_checks import Arguments
+from outlast.core.limits import PLANS_PER_APPROVAL_MAX
+from outlast.core.machine import Choice
+from outlast.core.usage import amounts_of
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,25 @@ Decide: TypeAlias = Callable[[PendingQuestion], ScriptedAnswer | BaseModel | Map
 
 def approve(reason: str = "in order", *, alternative: int = 0) -> ScriptedAnswer:
     """Approve the plan, or the `alternative` with this number (1, 2, …), for this `reason`."""
+    check = Arguments("approve")
+    check.is_text("reason", reason, 'reason="in order"')
+    check.number("alternative", alternative, 0, PLANS_PER_APPROVAL_MAX)
     return ScriptedAnswer("approve", {"reason": reason, "alternative": alternative})
 
 
 def reject(reason: str = "too much", *, again: bool = False) -> ScriptedAnswer:
     """Reject the plan for this `reason`. `again` asks for another round."""
+    check = Arguments("reject")
+    check.is_text("reason", reason, 'reason="too much"')
+    check.flag("again", again)
     return ScriptedAnswer("reject", {"reason": reason, "again": again})
 
 
 def send(*payloads: BaseModel | Mapping[str, Any]) -> ScriptedAnswer:
     """Send these `payloads` as signals, in this order."""
+    for payload in payloads:
+        if not isinstance(payload, BaseModel | Mapping):
+            raise Arguments("send").wrong("payloads", payload, "a payload is a model or a dict", 'send({"value": 1})')
     return ScriptedAnswer("send", {"payloads": [to_json(payload) for payload in payloads]})
 
 
@@ -80,6 +93,10 @@ def choose(
 
     The choice "raise" adds `tokens`, `money`, `calls` and `minutes` to the budget of the run.
     """
+    check = Arguments("choose")
+    check.one_of("choice", choice, [each.value for each in Choice])
+    check.is_text("reason", reason, 'reason="looked at it"')
+    amounts_of(tokens, money, calls, minutes)
     more = {"tokens": tokens, "money": str(money), "calls": calls, "minutes": minutes}
     return ScriptedAnswer("choose", {"choice": choice, "reason": reason, "more": more})
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from outlast.core import commit
 from outlast.core.approvals import Actor
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
@@ -51,6 +52,10 @@ async def skip(
     `weeks`, `days`, `hours`, `minutes`, `seconds` and `milliseconds` are added up. Real time does not move: leases do
     not expire and calls do not time out. Raises ValueError unless time moves forward.
     """
+    check = Arguments("skip", of_call=True)
+    parts = {"weeks": weeks, "days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+    for name, value in {**parts, "milliseconds": milliseconds}.items():
+        check.amount(name, value, -SKIP_MAX, SKIP_MAX)
     span = timedelta(
         weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
     ) / timedelta(milliseconds=1)
@@ -65,6 +70,7 @@ async def skip(
 
 T = TypeVar("T")
 S = TypeVar("S", bound=BaseModel)
+SKIP_MAX: Final = 1_000_000_000
 TURN_MS: Final = 20  # virtual time that passes while the loop has work to do
 SETTLE_S: Final = 20.0
 REAL: Final = SystemClock()
@@ -200,6 +206,9 @@ class App:
     """
 
     def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
+        check = Arguments("App")
+        check.members("workflows", workflows, Workflow, "App((orders,))")
+        check.text("store", store, 'store="memory:"')
         self._runner = asyncio.Runner()
         self.time: Final = VirtualClock()
         self.clock: Final = AppClock(self)

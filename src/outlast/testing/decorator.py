@@ -6,11 +6,12 @@ import inspect
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, get_args
 
 import pytest
 from pydantic import BaseModel
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration, ms_of
 from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
@@ -19,6 +20,9 @@ from outlast.testing.campaign import ATTEMPT_TIMEOUT_MS, CrashOptions, Pairs, Ru
 from outlast.testing.crash_points import CheckFailed
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.plugin import CrashReports, option
+
+NUMBER_MAX: Final = 2**31
+WORKERS_MAX: Final = 64
 
 
 def every_crash(
@@ -52,6 +56,20 @@ def every_crash(
     - `attempt_timeout` bounds calls of activities that declare no timeout.
     - `cases` limits the number of cases, drawn by `seed` (0: all). `--crash-all` runs all.
     """
+    check = Arguments("every_crash")
+    check.instance("workflow", workflow, Workflow, "every_crash(orders, {…})", optional=False)
+    if not isinstance(given, BaseModel):
+        check.instance("given", given, dict, 'every_crash(orders, {"n": 1})', optional=False)
+    check.function("decide", decide, "decide=approve_all")
+    check.instance("receivers", receivers, FakeReceivers, "receivers=bank")
+    if isinstance(pairs, bool | float) or pairs not in get_args(Pairs):
+        raise check.wrong("pairs", pairs, 'the values are 0, "sampled" and "all"', 'pairs="sampled"')
+    check.number("seed", seed, 0, NUMBER_MAX)
+    check.number("workers", workers, 1, WORKERS_MAX)
+    check.flag("batched", batched)
+    check.number("slots", slots, 0, NUMBER_MAX)
+    check.duration("attempt_timeout", attempt_timeout, optional=False)
+    check.number("cases", cases, 0, NUMBER_MAX)
     asked = CrashOptions(
         workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,
         ms_of("attempt_timeout", attempt_timeout), cases,

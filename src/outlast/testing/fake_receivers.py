@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
+from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import InvalidInput
 from outlast.runtime.clocks import SystemClock
@@ -46,6 +47,9 @@ ok = Behaviour("ok")
 
 def status(code: int, *, acts: bool = False, retry_after: Duration | None = None) -> Behaviour:
     """Answer with the status `code`, and with `retry_after` as header. The request is executed only if `acts`."""
+    check = Arguments("status")
+    check.number("code", code, 100, 599)
+    check.flag("acts", acts)
     headers: tuple[tuple[str, str], ...] = ()
     if retry_after is not None:
         headers = (("Retry-After", str(int(timedelta_of("retry_after", retry_after).total_seconds()))),)
@@ -54,16 +58,19 @@ def status(code: int, *, acts: bool = False, retry_after: Duration | None = None
 
 def times_out(*, acts: bool = True) -> Behaviour:
     """Execute the request (if `acts`) and never answer: the caller's timeout ends the call."""
+    Arguments("times_out").flag("acts", acts)
     return Behaviour("times_out", acts, ending="silence")
 
 
 def resets(*, acts: bool = True) -> Behaviour:
     """Execute the request (if `acts`), then cut the connection."""
+    Arguments("resets").flag("acts", acts)
     return Behaviour("resets", acts, ending="reset")
 
 
 def slow(seconds: float) -> Behaviour:
     """Execute the request, and answer after this many real `seconds`."""
+    Arguments("slow").amount("seconds", seconds, 0, SLOW_S_MAX)
     return Behaviour(f"slow({seconds})", after_s=seconds)
 
 
@@ -74,6 +81,7 @@ def too_many(retry_after: Duration = "1s") -> Behaviour:
 
 def huge(megabytes: int = 50) -> Behaviour:
     """Execute the request, and answer with this many `megabytes`."""
+    Arguments("huge").number("megabytes", megabytes, 1, HUGE_MB_MAX)
     return Behaviour(f"huge({megabytes})", padding=megabytes * 1_000_000)
 
 
@@ -88,6 +96,8 @@ def cuts() -> Behaviour:
 
 
 WAIT_S: Final = 20
+SLOW_S_MAX: Final = 3_600
+HUGE_MB_MAX: Final = 1_000
 VARIABLE: Final = "OUTLAST_RECEIVERS_VARIABLE"
 """Names, in a process under test, the environment variable that holds the address of its receivers."""
 Duplicates = Literal["answer", "act", "conflict"]
@@ -121,6 +131,7 @@ class FakeReceivers:
     """
 
     def __init__(self, *, env: str = "OUTLAST_RECEIVERS") -> None:
+        Arguments("FakeReceivers").text("env", env, 'env="BANK_URL"')
         self.env: Final = env
         self.record = Record(Path(os.devnull))
         self._routes: list[Route] = []
@@ -162,6 +173,12 @@ class FakeReceivers:
         all answers of this path (None: 404), for receivers that are asked by their own id. `script_of` gives the
         script of a request, and `encoded` the bytes of an answer that is not sent as JSON.
         """
+        check = Arguments("route")
+        check.text("path", path, 'route("/charges")')
+        check.members("script", script, Behaviour, "list behaviours: script=[resets(), ok]")
+        check.is_text("key", key, 'key="order/A-7"')
+        check.one_of("duplicates", duplicates, get_args(Duplicates))
+        check.flag("askable", askable)
         kept = None if remembers is None else timedelta_of("remembers", remembers)
         route = Route(path, script, key, duplicates, kept, askable, reply, asked, script_of, encoded)
         self._routes.insert(0, route)

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from outlast.agent.model import ModelAnswer
+from outlast.core.argument_checks import Arguments
+from outlast.core.limits import COUNT_MAX
 from outlast.testing.fake_receivers import Behaviour, Duplicates, FakeReceivers
 from outlast.testing.http_receiver import HttpRequest
 
@@ -54,6 +56,14 @@ def completions(
 
     `answers`, `misbehave` and `duplicates` are those of `ModelServer`.
     """
+    check, given = Arguments("completions"), cast(object, answers)
+    if not callable(given) and (not isinstance(given, Sequence) or isinstance(given, str | bytes)):
+        raise check.wrong("answers", given, "it is a list of answers, or a function of the request", '["done"]')
+    if misbehave is not None and not isinstance(cast(object, misbehave), Mapping):
+        raise check.wrong("misbehave", misbehave, "it maps numbers of answers to behaviours", "{1: [too_many()]}")
+    for n, script in (misbehave or {}).items():
+        check.number("misbehave", n, 0, COUNT_MAX)
+        check.members("misbehave", script, Behaviour, "list behaviours: {1: [too_many()]}")
     scripts = dict(misbehave or {})
 
     def reply(request: HttpRequest) -> Any:

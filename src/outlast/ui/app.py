@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
+from outlast.core.argument_checks import Arguments
 from outlast.flow.workflow import Workflow
 from outlast.service.app import create
 from outlast.service.identity import Anonymous, Authenticator
@@ -54,5 +55,10 @@ def asgi(
     The application never closes the store. It executes no runs: start a worker, or an `InProcessRuntime` in this
     process.
     """
+    check = Arguments("asgi")
+    workflows = check.members("workflows", workflows, Workflow, "asgi(store, [orders])")
+    check.instance("bounds", bounds, Bounds, "bounds=Bounds(…)")
+    if not callable(getattr(store, "commit", None)):
+        raise check.wrong("store", store, "it is an open store", 'store = await open_store("sqlite:orders.db")')
     who = authenticator or Anonymous("local")
     return create(ServiceState(store, who, tuple(workflows), bounds or Bounds(), pages=pages(), error_page=error_page))
