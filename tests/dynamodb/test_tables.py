@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from outlast.core.machine import LeaseStatus
+from outlast.core.rows import STORE, WORKER, Worker
 from outlast.errors import StoreUnusable
 from outlast.store.dynamodb.connection import Connection, DynamoAddress, Throttled, Unusable
+from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.tables import SCHEMA_KEY, TABLES, creation, open_tables, unusable
 from tests.dynamodb import server
 from tests.dynamodb.proxy import ALWAYS, Fate, wire
@@ -229,13 +232,18 @@ def test_a_store_that_lost_a_table_is_refused(url: str, env: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "layout", "words"), [("2", "", "by a newer version"), ("1", "run.old", "before the first release")]
+    ("schema", "layout", "words"), [("99", "", "by a newer version"), ("1", "run.old", "before the first release")]
 )
 def test_a_store_of_another_version_is_refused(schema: str, layout: str, words: str, url: str, env: str) -> None:
     asyncio.run(opened(url))
     item = {**SCHEMA_KEY, "schema": {"N": schema}, "layout": {"S": layout}}
     asyncio.run(ask(url, "PutItem", TableName=f"{env}-runs", Item=item))
     assert words in refused(url, make=False).what
+    worker = Worker(STORE, "w", 1, LeaseStatus.CLOSED, 0, "[]", "", 5, 0, '{"version": "0.0.9"}')
+    (row,) = encode(WORKER, worker, Stamp("w", 0, 0))
+    asyncio.run(ask(url, "PutItem", TableName=f"{env}-runs", Item=row))
+    error = refused(url, make=False)
+    assert words in error.what and "0.0.9" in error.what + error.why
 
 
 def test_a_service_that_cannot_be_asked_is_named_with_the_reason() -> None:

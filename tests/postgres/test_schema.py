@@ -120,7 +120,13 @@ def test_a_store_of_before_the_first_release_is_refused(url: str) -> None:
         await (await open_postgres(url, writer="w")).close()
         async with administrator() as db:
             await db.execute(f"ALTER TABLE {url.rpartition('=')[2]}.{NEWEST[0]} RENAME COLUMN {NEWEST[1]} TO old")
-        with pytest.raises(StoreUnusable, match="before the first release"):
+            with pytest.raises(StoreUnusable, match="release: its version is not recorded"):
+                await open_postgres(url, writer="w2")
+            await db.execute(
+                f"INSERT INTO {url.rpartition('=')[2]}.worker "
+                """VALUES ('*', 'w', 1, 'closed', 0, '[]', '', 5, 0, '{"version": "0.0.9"}', 0)"""
+            )
+        with pytest.raises(StoreUnusable, match=r"before the first release: Outlast 0\.0\.9, as of 1970"):
             await open_postgres(url, writer="w2")
 
     asyncio.run(live())

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -15,7 +15,7 @@ from outlast.errors import StoreUnusable
 from outlast.flow import Context, Workflow, role
 from outlast.store import database
 from outlast.store.database import OFF, Database
-from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, newer, unreleased
 from outlast.store.queries import NextDue
 from outlast.store.sqlite import open_without_sync
 from tests.engine.world import Go, Receiver, State, World, one_node, write
@@ -168,5 +168,42 @@ def test_a_store_of_before_the_first_release_is_refused(tmp_path: Path) -> None:
     db.execute(f"ALTER TABLE {NEWEST[0]} RENAME COLUMN {NEWEST[1]} TO old")
     db.commit()
     db.close()
-    with pytest.raises(StoreUnusable, match="before the first release"):
+    with pytest.raises(StoreUnusable, match="before the first release: its version is not recorded"):
         Database(path, synchronous=OFF).migrate()
+
+
+WORKER_ROW = "INSERT INTO worker VALUES ('*', ?, 1, 'closed', 0, '[]', '', ?, 0, ?, 0)"
+
+
+def test_the_refusal_names_the_version_that_wrote_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    Database(path, synchronous=OFF).migrate()
+    db = sqlite3.connect(path)
+    db.execute(WORKER_ROW, ("w1", 1_000, '{"version": "0.0.8"}'))
+    db.execute(WORKER_ROW, ("w2", 1_790_000_000_000, '{"version": "0.0.9"}'))
+    db.execute("PRAGMA user_version = 99")
+    db.commit()
+    with pytest.raises(StoreUnusable, match="newer version") as error:
+        Database(path, synchronous=OFF).migrate()
+    assert error.value.fix == "update Outlast to 0.0.9 or later" and "2026-09-21" in error.value.why
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
+    db.execute(f"ALTER TABLE {NEWEST[0]} RENAME COLUMN {NEWEST[1]} TO old")
+    db.commit()
+    with pytest.raises(StoreUnusable, match=r"release: Outlast 0\.0\.9, as of 2026-09-21T\S+Z") as error:
+        Database(path, synchronous=OFF).migrate()
+    assert "git rev-list -1 --before=2026-09-21T" in error.value.fix
+    db.execute("ALTER TABLE worker RENAME COLUMN health TO facts")
+    db.commit()
+    db.close()
+    with pytest.raises(StoreUnusable, match="its version is not recorded"):
+        Database(path, synchronous=OFF).migrate()
+
+
+@pytest.mark.parametrize("row", [(10**30, ""), ("x", "{}"), (0, "{"), (0, "[]"), (None, None)])
+def test_rows_of_another_version_that_cannot_be_read_change_no_message(row: tuple[Any, Any]) -> None:
+    for error in (unreleased("s", row), newer("s", 99, row)):
+        assert isinstance(error, StoreUnusable)
+    assert (
+        unreleased("s", row).what.endswith("its version is not recorded")
+        and newer("s", 99, row).fix == "update Outlast"
+    )

@@ -15,7 +15,7 @@ from typing import Any, Final
 from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
-from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, WRITTEN_BY, newer, unreleased
 from outlast.store.write_lock import MODE, WriteLock, lock_of
 
 APPLICATION: Final = 0x6F75746C  # 'outl', which marks a database of Outlast
@@ -361,10 +361,9 @@ class Database:
             raise StoreUnusable(f"the store {self.path} belongs to another program", "it is not Outlast's",
                                 "name another file; this one was not touched")  # fmt: skip
         if found > SCHEMA:
-            raise StoreUnusable(f"the store {self.path} was written by a newer version of Outlast",
-                                f"its schema is {found}, this version knows {SCHEMA}", "update Outlast")  # fmt: skip
+            raise newer(self.path, found, _newest_worker(db))
         if found and not db.execute("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", NEWEST).fetchone():
-            raise unreleased(self.path)
+            raise unreleased(self.path, _newest_worker(db))
         return found
 
     def _migrate(self, db: sqlite3.Connection) -> None:
@@ -442,6 +441,14 @@ class Database:
 
 
 Rows = list[dict[str, Any]]
+
+
+def _newest_worker(db: sqlite3.Connection) -> tuple[Any, Any] | None:
+    try:
+        row: tuple[Any, Any] | None = db.execute(WRITTEN_BY).fetchone()
+    except sqlite3.Error:  # the table of another version
+        return None
+    return row
 
 
 def read_tables(path: Path, tables: Mapping[str, str]) -> dict[str, Rows] | None:

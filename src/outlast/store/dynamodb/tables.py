@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any, Final, NamedTuple
 
+from outlast.core.rows import WORKER
 from outlast.errors import Rejected, StoreUnusable, Unavailable, no_store
 from outlast.store.dynamodb.connection import (
     CHECKPOINTS,
@@ -18,7 +19,7 @@ from outlast.store.dynamodb.connection import (
     Unusable,
 )
 from outlast.store.dynamodb.items import INDEXES, PK, SK, WHOLE
-from outlast.store.migrations import NEWEST, SCHEMA
+from outlast.store.migrations import NEWEST, SCHEMA, newer, unreleased
 
 TTL: Final = "ttl"
 """Attribute of the instant, in seconds, after which DynamoDB may delete an item."""
@@ -29,6 +30,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 SCHEMA_KEY: Final = {PK: {"S": "*#"}, SK: {"S": "schema"}}
 """Key of the item, in the table of runs, that says that the four tables are a whole store of this layout."""
 LAYOUT: Final = ".".join(NEWEST)
+WORKERS: Final = f"{WORKER.name}#"
 WAIT_S: Final = (0.05, 2.0)  # between two looks at a table that is being made
 LOOKS: Final = 300
 AGAIN_S: Final = 1.0
@@ -226,18 +228,23 @@ async def _is_recorded(connection: Connection) -> bool:
         return False
     found = int(item["schema"]["N"])
     if found > SCHEMA:
-        raise StoreUnusable(
-            f"the store {address.shown} was written by a newer version of Outlast",
-            f"its schema is {found}, this version knows {SCHEMA}",
-            "update Outlast",
-        )
+        raise newer(address.shown, found, await _newest_worker(connection))
     if item["layout"]["S"] != LAYOUT:  # items of an earlier schema lack columns, which `items.decode` fills
-        raise StoreUnusable(
-            f"the store {address.shown} was written by a version before the first release",
-            f"its layout is {found} {item['layout']['S']}, this version has {SCHEMA} {LAYOUT}",
-            "finish or export its runs with that version, and start with an empty store",
-        )
+        raise unreleased(address.shown, await _newest_worker(connection))
     return True
+
+
+async def _newest_worker(connection: Connection) -> tuple[int, str] | None:
+    """Return start and health of the worker that started last, as WRITTEN_BY does; None without one."""
+    answer = await _ask(
+        connection,
+        "Query",
+        TableName=connection.address.table(RUNS),
+        KeyConditionExpression=f"{PK} = :pk AND begins_with({SK}, :workers)",
+        ExpressionAttributeValues={":pk": SCHEMA_KEY[PK], ":workers": {"S": WORKERS}},
+    )
+    rows = [(int(item["started_at"]["N"]), item["health"]["S"]) for item in answer["Items"] if "started_at" in item]
+    return max(rows, default=None)
 
 
 async def _has_items(connection: Connection, table: str) -> bool:

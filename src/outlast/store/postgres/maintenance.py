@@ -16,7 +16,7 @@ from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import mapping_row, successor
-from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, unreleased
+from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, WRITTEN_BY, newer, unreleased
 from outlast.store.port import LEDGER_KINDS, RUN_KINDS
 from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
@@ -150,7 +150,7 @@ async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool
     """
     found = await _version(db, address)
     if found and not await db.fetchval(HAS_COLUMN, address.schema, *NEWEST):
-        raise unreleased(address.shown)
+        raise unreleased(address.shown, await _newest_worker(db))
     if found == SCHEMA:
         return
     if not found and not make:
@@ -163,11 +163,7 @@ async def migrate(db: "asyncpg.Connection[Any]", address: Address, *, make: bool
     while (found := await _step(db, address)) < SCHEMA:
         pass
     if found > SCHEMA:
-        raise StoreUnusable(
-            f"the store {address.shown} was written by a newer version of Outlast",
-            f"its schema is {found}, this version knows {SCHEMA}",
-            "update Outlast",
-        )
+        raise newer(address.shown, found, await _newest_worker(db))
 
 
 def _newest_key(kind: AnyKind) -> str:
@@ -178,6 +174,14 @@ def _newest_key(kind: AnyKind) -> str:
     """
     key = ", ".join(kind.columns[: kind.key])
     return f"ALTER TABLE {kind.name} DROP CONSTRAINT {kind.name}_pkey, ADD PRIMARY KEY ({key})"
+
+
+async def _newest_worker(db: "asyncpg.Connection[Any]") -> tuple[Any, Any] | None:
+    try:
+        record = await db.fetchrow(WRITTEN_BY)
+    except asyncpg.PostgresError:  # the table of another version
+        return None
+    return None if record is None else (record[0], record[1])
 
 
 async def _version(db: "asyncpg.Connection[Any]", address: Address) -> int:
