@@ -288,7 +288,7 @@ def test_the_timeout_bounds_an_answer_that_comes_byte_by_byte() -> None:
 
 def test_a_part_that_was_carried_out_is_not_denied(service: Service) -> None:
     """An answer to many runs, a move of many runs and a redelivery consist of several requests."""
-    many = [RunAttention.model_construct(run=f"r{i}", key="") for i in range(2 * ANSWERS_MAX + 1)]
+    many = [RunAttention.model_construct(run=f"r{i}", key="", node="a", missing=[]) for i in range(2 * ANSWERS_MAX + 1)]
     page = AttentionList.model_construct(attention=many, next_cursor="")
     answered = [{"run": "r0", "key": "", "answered": True, "error": "", "code": "", "refusal": ""}]
     service.client.post("/v1/workflows/order/runs", json={"input": {"supplier": "moved"}, "id": "r1"})

@@ -182,7 +182,7 @@ PLACES: Final[dict[str, tuple[Callable[[str, Fails], Workflow[Any]], str]]] = {
     "outcome": (in_outcome, "exception"),
     "migration": (in_migration, "stranded_version"),
     "codec of the state": (in_state_codec, "exception"),
-    "codec of an answer": (in_answer_codec, "effect_uncertain"),
+    "codec of an answer": (in_answer_codec, "exception"),
 }
 """In which workflow it is raised, and the reason for which a person is called."""
 

@@ -268,13 +268,14 @@ async def test_unknown_resends_if_if_uncertain_is_resend(world: World) -> None:
 
 @pytest.mark.req("EFF-2")
 async def test_a_reconcile_answer_of_another_type_calls_a_person(world: World) -> None:
-    """It happened, the response is unusable: uncertain, never called again."""
+    """It happened, the response is unusable: the effect is done without one, and the node gets the error."""
     shop = Receiver(Acts(Perhaps("lost")))
     shop.tells = [Happened("x" * 300_000)]
     flow = ordering(write(shop, mode="reconcile"), "a")
     world.worker(flow)
     await world.start(flow)
-    assert world.reasons() == ["effect_uncertain"]
+    assert world.reasons() == ["exception"] and "is not stored" in world.attention()[0].detail
+    assert world.effect("order/a").status.value == "done"
     assert len(shop.attempts) == 1
 
 

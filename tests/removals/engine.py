@@ -38,6 +38,7 @@ from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
 from outlast.flow import Allow
+from outlast.store import bounds
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from tests.removals import Patch, replace
@@ -385,6 +386,7 @@ def used_twice(patch: Patch) -> None:
 def no_expiry(patch: Patch) -> None:
     _without_condition(patch, "expired")
     replace(patch, approvals.check_in_time, lambda approval, now: None)
+    patch.setattr(bounds, "check_row", lambda kind, row: None)  # which refuses such a row, too
 
 
 def policy_not_asked(patch: Patch) -> None:

@@ -191,7 +191,9 @@ def test_after_a_reboot_time_goes_on_by_the_wall_clock_and_never_backwards(tmp_p
         await store.follow_clock(rearmed)
         world.machine.pass_(MINUTE)
         before = await store.now()
-        await store.commit(Commit((Put(WORKER, worker_row("w")._replace(renewed_at=before.real), 0),)))
+        await store.commit(
+            Commit((Put(WORKER, worker_row("w")._replace(renewed_at=before.real, lease_until=before.real), 0),))
+        )
         await store.close()
         world.machine.boot_again(off_for=MINUTE)
         again = await world.open()

@@ -18,9 +18,15 @@ from outlast.core.attention import check_for_all
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.errors import InvalidInput
-from outlast.models.attention import AttentionChoice, ProviderAttention, RunAttention, WebhookAttention
+from outlast.models.attention import (
+    AttentionChoice,
+    ProviderAttention,
+    RunAttention,
+    WebhookAttention,
+    concerns,
+)
 from outlast.models.service import StatusSummary
-from outlast.runtime.attention import choice_commands_for_all, concerns
+from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
 from outlast.runtime.labels import counted, late_answer_label
 

@@ -35,6 +35,7 @@ from outlast.models.attention import (
     AttentionList,
     RunAttention,
     Verb,
+    concerns,
 )
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
@@ -68,7 +69,6 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.runtime.attention import concerns
 from outlast.runtime.client import Client
 from outlast.runtime.clocks import SystemClock, new_id
 

@@ -42,7 +42,7 @@ def unstored(detail: str, *, size: int, limit: int, head: str) -> EffectError:
     return EffectError(
         ANSWER_NOT_STORED,
         stored_text(detail, TEXT_CHARS_MAX),
-        unstored=UnstoredAnswer(size, limit, stored_text(head, HEAD_CHARS)),
+        unstored=UnstoredAnswer(size, limit, stored_text(head[:HEAD_CHARS], HEAD_CHARS)),
     )
 
 

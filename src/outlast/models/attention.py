@@ -1,6 +1,6 @@
 """Items that require a person, and the possible answers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
@@ -75,6 +75,12 @@ class AttentionList(PagedList):
     """Page of items that require attention."""
 
     attention: list[AnyAttention]
+
+
+def concerns(at: str, missing: Sequence[str], node: str, activity: str) -> bool:
+    """Return True if a reason of a run at a node concerns this node, and calls of this activity only; '' for any."""
+    names = {name.partition("?")[0] for name in missing}
+    return node in ("", at) and (not activity or names == {activity})
 
 
 Verb = Literal["happened", "did_not_happen", "give_up"]

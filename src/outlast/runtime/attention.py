@@ -24,6 +24,7 @@ from outlast.models.attention import (
     AttentionChoice,
     ProviderAttention,
     RunAttention,
+    concerns,
     why_not,
 )
 from outlast.runtime.labels import happened_options, until_of
@@ -206,12 +207,6 @@ async def answer_page(
     ]
     given = list({(each.run, each.key): each for each in asked}.values())
     return AnsweredRuns.of((await answer_each(given, one)).answers, further)
-
-
-def concerns(at: str, missing: Sequence[str], node: str, activity: str) -> bool:
-    """Return True if a reason of a run at a node concerns this node, and calls of this activity only; '' for any."""
-    names = {name.partition("?")[0] for name in missing}
-    return node in ("", at) and (not activity or names == {activity})
 
 
 async def answer_each(runs: Sequence[AnswerFor], one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerList:

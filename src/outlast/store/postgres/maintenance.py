@@ -200,7 +200,7 @@ async def _step(db: "asyncpg.Connection[Any]", address: Address) -> int:
             return found
         for statement in MIGRATIONS[found]:
             await db.execute(in_dialect(statement))
-        if not found:
+        if found + 1 == SCHEMA and not await db.fetchval("SELECT EXISTS (SELECT 1 FROM run)"):
             for kind in KINDS:
                 await db.execute(_newest_key(kind))
         await db.execute(f"INSERT INTO {VERSION} VALUES ($1)", found + 1)
