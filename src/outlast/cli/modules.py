@@ -1,6 +1,7 @@
 """Modules of authors, imported by path or dotted name, with their workflows and policies."""
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -61,9 +62,17 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def _import(name: str) -> ModuleType:
-    dotted = _dotted(name)
+    """Import the module that a command names: a file, a folder with an `__init__.py`, or a dotted name.
+
+    Raises InvalidInput for a module that is not there, or whose name leads to another file; DefinitionError if its code
+    cannot be imported.
+    """
+    file = _file_of(name)
+    dotted = name if file is None else _dotted(file)
     try:
-        return importlib.import_module(dotted)
+        if file is not None and ("." in file.stem or not _is_importable(dotted)):
+            return _load(name, file)
+        module = importlib.import_module(dotted)
     except OutlastError:
         raise
     except ModuleNotFoundError as error:
@@ -76,29 +85,74 @@ def _import(name: str) -> ModuleType:
         raise _does_not_import(name, error) from error
     except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
         raise _does_not_import(name, error) from error
+    found = getattr(module, "__file__", None)
+    if file is not None and found is not None and Path(found).resolve() != file:
+        raise InvalidInput(
+            f"{name} cannot be imported as {dotted}",
+            f"{found} has this name and was imported first",
+            "rename one of the two files, or leave the other one out of the command",
+        )
+    return module
+
+
+def _load(name: str, file: Path) -> ModuleType:
+    """Import a file whose name Python uses itself, or that has a dot, under a name of our own.
+
+    Its folder comes last on Python's path, because the modules beside it may have such names, too.
+    """
+    dotted = f"outlast_file_{file.stem.replace('.', '_')}"
+    if (known := sys.modules.get(dotted)) is not None:
+        return known
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec = importlib.util.spec_from_file_location(dotted, file)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{name} is no file of Python code", fix="name a file that ends with .py")
+    module = sys.modules[dotted] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[dotted]
+        raise
+    return module
 
 
 def _does_not_import(name: str, error: BaseException) -> DefinitionError:
     return DefinitionError(f"{name} cannot be imported", user_frames(error), "correct it, then try again")
 
 
-def _dotted(name: str) -> str:
-    """Return the dotted name of a module, and put the folder of its outermost package on Python's path."""
+def _file_of(name: str) -> Path | None:
+    """Return the file that a command names, None for a dotted name. Raises InvalidInput if there is no such file."""
     if not name.endswith(".py") and not Path(name).is_dir():
         _on_path(Path.cwd())
-        return name
+        return None
     path = Path(name).resolve()
     if not path.exists():
         raise InvalidInput(f"there is no file {name}", fix="name an existing file, or a module by its dotted name")
-    parts = [path.stem] if path.stem != "__init__" else []
-    folder = path.parent
+    return path / "__init__.py" if path.is_dir() else path
+
+
+def _dotted(file: Path) -> str:
+    """Return the dotted name of a file, and put the folder of its outermost package first on Python's path."""
+    parts = [file.stem] if file.name != "__init__.py" else []
+    folder = file.parent
     while (folder / "__init__.py").exists():
         parts.insert(0, folder.name)
         folder = folder.parent
-    _on_path(folder)
-    return ".".join(parts)
+    if not parts:  # a folder without __init__.py
+        parts, folder = [file.parent.name], file.parent.parent
+    if _is_importable(dotted := ".".join(parts)) or len(parts) > 1:
+        _on_path(folder)
+    return dotted
+
+
+def _is_importable(dotted: str) -> bool:
+    """Return True if Python has no module of this name itself, and each part is a name."""
+    first, *rest = dotted.split(".")
+    return first not in sys.stdlib_module_names and first != "outlast" and all(part.isidentifier() for part in rest)
 
 
 def _on_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    """Put a folder first on Python's path, before others that have modules of the same names."""
+    if sys.path[:1] != [str(folder)]:
+        sys.path[:] = [str(folder), *(each for each in sys.path if each != str(folder))]
