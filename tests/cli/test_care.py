@@ -188,3 +188,10 @@ def test_purge_deletes_only_runs_that_ended_long_ago(outlast: Terminal) -> None:
     assert outlast("runs", "show", "r1").code == 3
     assert outlast("runs", "show", "r2").code == 0
     assert outlast("fsck", "--chain").code == 0
+
+
+def test_purge_with_zero_deletes_all_that_ended(outlast: Terminal) -> None:
+    """Zero is a duration, and no word for the default of 30 days."""
+    ended(outlast, "r1")
+    done = outlast("-o", "json", "purge", "--older", "0s", "--ledgers", "0s", "--yes").json
+    assert done["runs"] == 1 and outlast("runs", "show", "r1").code == 3

@@ -182,7 +182,8 @@ async def purge_command(ops: Operations, screen: Screen, older: int | None, ledg
     that: an order paid on day 1 is not paid again on day 31. Unfinished runs are never deleted, nor are their ledgers.
     It works in small transactions and may run beside workers.
     """
-    older_ms, ledgers_ms = older or RUNS_KEPT, ledgers or LEDGER_KEPT
+    older_ms = RUNS_KEPT if older is None else older  # 0: all that have ended
+    ledgers_ms = LEDGER_KEPT if ledgers is None else ledgers
     question = (
         f"of all tenants, delete every run that ended more than {span(older_ms)} ago, "
         f"and every ledger of a run that ended more than {span(ledgers_ms)} ago?"

@@ -269,11 +269,13 @@ class SyncClient:
     @overload
     def get(self, workflow: Workflow[Any, Any, Out], run: str, /) -> SyncRunHandle[Out]: ...
     @overload
+    def get(self, workflow: str, run: str, /) -> SyncRunHandle[Any]: ...
+    @overload
     def get(self, run: str, /) -> SyncRunHandle[Any]: ...
     def get(self, workflow: Any, run: str = "", /) -> SyncRunHandle[Any]:
         """Return the handle of a run without asking for it: `client.get(orders, "run-id")`, `client.get("run-id")`.
 
-        `workflow` types the outcome. Without it, `run` is the only argument and the outcome is plain JSON.
+        `workflow` types the outcome. Its name, or `run` as the only argument, gives an outcome of plain JSON.
         """
         handle = self._target.get(workflow, run) if run else self._target.get(workflow)
         return SyncRunHandle(self._loop, handle)

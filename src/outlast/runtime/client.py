@@ -199,15 +199,21 @@ class Client(ABC):
     @overload
     def get(self, workflow: Workflow[Any, Any, Out], run: str, /) -> RunHandle[Out]: ...
     @overload
+    def get(self, workflow: str, run: str, /) -> RunHandle[Any]: ...
+    @overload
     def get(self, run: str, /) -> RunHandle[Any]: ...
     def get(self, workflow: Workflow[Any, Any, Any] | str, run: str = "", /) -> RunHandle[Any]:
         """Return the handle of a run without asking for it: `client.get(orders, "run-id")`, `client.get("run-id")`.
 
-        `workflow` types the outcome. Without it, `run` is the only argument and the outcome is plain JSON.
+        `workflow` types the outcome. Its name, or `run` as the only argument, gives an outcome of plain JSON. Raises
+        InvalidInput for a workflow without a run.
         """
         if isinstance(workflow, Workflow):
+            if not run:
+                fix = f'client.get({workflow.name}, "run-id")'
+                raise InvalidInput("client.get was given a workflow and no run", "a workflow has many runs", fix)
             return RunHandle(self, run, workflow=workflow.name, decode=workflow.decode_outcome)
-        return RunHandle(self, workflow)
+        return RunHandle(self, run, workflow=workflow) if run else RunHandle(self, workflow)
 
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
         """Wait until a `run` has ended; return False after `within_s` seconds. None: wait without a limit."""
