@@ -142,6 +142,8 @@ OF_THE_ENGINE: Final = (
         engine.given_up_waits, "A wait that its body gives up is put to a person, not waited for without end.", ENGINE
     ),
     # effects
+    _row(engine.new_keys_not_held, "A new key of a re-run waits for the recorded ones.", ENGINE),
+    _row(engine.missing_keys_forgotten, "A node that returns has asked for all that its visit recorded.", ENGINE),
     _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE, CRASHES),
     _row(engine.intent_never_stored, "The intent reaches the store.", SIMULATION),
     _row(engine.no_ledger_hit, "A recorded effect is answered from the ledger.", SIMULATION, CRASH),

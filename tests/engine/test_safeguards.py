@@ -418,3 +418,48 @@ async def test_without_the_check_of_planes_a_decision_acts(world: World, monkeyp
     world.worker(flow.validate())
     await world.start(flow)
     assert (len(shop.did), world.reasons()) == ((0, ["exception"]) if guarded else (1, []))
+
+
+@pytest.mark.req("EFF-9")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_hold_a_key_of_a_clock_acts_at_each_wait(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("new_keys_not_held", monkeypatch)
+    shop, walks = Receiver(), list[int]()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        await ctx.do(order, f"at-{len(walks)}")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert len(shop.did) == (1 if guarded else 2)
+    assert world.reasons() == ["node_diverged"]
+
+
+@pytest.mark.req("EFF-9")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_record_of_the_visit_a_missing_call_ends_completed(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("missing_keys_forgotten", monkeypatch)
+    shop, walks = Receiver(), list[int]()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        await ctx.do(order, f"at-{len(walks)}")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), len(shop.did)) == (("waiting", 1) if guarded else ("completed", 2))

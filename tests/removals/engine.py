@@ -34,6 +34,7 @@ from outlast.engine import (
 )
 from outlast.engine.alerts import Alerts
 from outlast.engine.effect_executor import EffectExecutor
+from outlast.engine.expected_calls import ExpectedCalls, expected_by
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
@@ -387,6 +388,17 @@ def no_expiry(patch: Patch) -> None:
     _without_condition(patch, "expired")
     replace(patch, approvals.check_in_time, lambda approval, now: None)
     patch.setattr(bounds, "check_row", lambda kind, row: None)  # which refuses such a row, too
+
+
+def new_keys_not_held(patch: Patch) -> None:
+    async def begins(self: ExpectedCalls, activity: str, call: Any) -> None:
+        return None
+
+    replace(patch, ExpectedCalls.hold, begins)
+
+
+def missing_keys_forgotten(patch: Patch) -> None:
+    replace(patch, expected_by, lambda execution: None)
 
 
 def policy_not_asked(patch: Patch) -> None:
