@@ -78,7 +78,10 @@ class AttentionList(PagedList):
 
 
 def concerns(at: str, missing: Sequence[str], node: str, activity: str) -> bool:
-    """Return True if a reason of a run at a node concerns this node, and calls of this activity only; '' for any."""
+    """Return True if a reason of a run concerns this `node`, and calls of this `activity` only; '' for any.
+
+    `at`: the node of the run. `missing`: the names of the recorded calls that were not asked for.
+    """
     names = {name.partition("?")[0] for name in missing}
     return node in ("", at) and (not activity or names == {activity})
 
