@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Instant, Mapping, Put
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
@@ -115,7 +116,7 @@ def approval_row(id_: str = "ap-1", run: str = "run-1", tenant: str = TENANT, as
     """Return a pending approval with a deadline in an hour."""
     return Approval(
         tenant=tenant, run=run, id=id_, version=1, status=ApprovalStatus.PENDING, visit=1, wait="approval",
-        plans_text="[]",
+        plans_text=PLANS.encode([OfferedCall("refund", "refund/a", "d", "{}")]),
         summary="Refund 5 €", risk="", again=0, who="finance", requested_by="local:ann", asked_at=asked_at,
         within_until=asked_at + 3_600_000, valid_ms=0, decided_at=0, decided_by="", claims_text="",
         reason="", chosen="",

@@ -249,7 +249,7 @@ async def test_an_approval_that_no_row_can_hold_is_refused_at_its_line(world: Wo
     await world.pass_(MINUTE)
     (entry,) = world.attention()
     assert "test_rejected_commits.py" in entry.detail and "OUT-503" not in entry.detail
-    assert ("offers plans of 6,0" if what == "plans" else "has the risk 'a\\x00b'") in entry.detail
+    assert ("offers plans of 6,0" if what == "plans" else "(risk='a\\x00b')") in entry.detail
 
 
 # --- on a disk ------------------------------------------------------------------------------------------------
