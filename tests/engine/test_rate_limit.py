@@ -202,5 +202,5 @@ def test_calls_of_all_workers_are_spaced_evenly() -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"concurrent": -1}, {"per_second": -0.5}, {"concurrent": 5, "per_second": -1}])
 def test_a_limit_has_a_bound(wrong: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="above zero|from 0 to"):
+    with pytest.raises(DefinitionError, match=r"above zero|from 0 to"):
         RateLimit(**wrong)
