@@ -212,10 +212,14 @@ class App:
         self._runner = asyncio.Runner()
         self.time: Final = VirtualClock()
         self.clock: Final = AppClock(self)
-        self.store: Final[Store] = self.do(open_store(store, clock=self.time))
         self._workflows = workflows
-        self.runtime: Final = self.do(self._open())
         self._started = 0
+        try:
+            self.store: Final[Store] = self.do(open_store(store, clock=self.time))
+            self.runtime: Final = self.do(self._open())
+        except BaseException:
+            self._runner.close()  # otherwise its event loop stays open
+            raise
 
     async def _open(self) -> InProcessRuntime:
         runtime = InProcessRuntime(self.store, self._workflows, clock=self.time, threads=False)
