@@ -96,7 +96,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _load(name: str, file: Path) -> ModuleType:
-    """Import a file whose name Python uses itself, or that has a dot, under a name of our own.
+    """Import a file whose name Python uses itself, or that has a dot, under another name.
 
     Its folder comes last on Python's path, because the modules beside it may have such names, too.
     """
@@ -111,7 +111,7 @@ def _load(name: str, file: Path) -> ModuleType:
     module = sys.modules[dotted] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # because a module that is half imported must not stay, whatever stopped it
         del sys.modules[dotted]
         raise
     return module

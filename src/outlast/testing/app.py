@@ -217,8 +217,8 @@ class App:
         try:
             self.store: Final[Store] = self.do(open_store(store, clock=self.time))
             self.runtime: Final = self.do(self._open())
-        except BaseException:
-            self._runner.close()  # otherwise its event loop stays open
+        except BaseException:  # because its event loop would stay open, whatever stopped it
+            self._runner.close()
             raise
 
     async def _open(self) -> InProcessRuntime:
