@@ -385,6 +385,41 @@ async def test_an_open_effect_among_the_missing_settles_before_accept(world: Wor
     assert "did not happen, so the path of the node has changed" in entry.detail
 
 
+@pytest.mark.req("EFF-9", "EFF-2")
+async def test_accept_is_not_offered_while_a_missing_call_is_uncertain(world: World) -> None:
+    """Its worker died in the call. The outcome is asked for first, then the new key may be accepted."""
+    sent: list[str] = []
+    walks: list[int] = []
+
+    @activity(key="act/{what}", name="act", no_undo="a test")
+    async def act(what: str) -> str:
+        sent.append(what)
+        if what == "a":
+            await asyncio.Event().wait()
+        return what
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        await ctx.do(act, "a" if len(walks) == 1 else "b")
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    process.kill()
+    await world.pass_(MINUTE)
+    world.worker(flow)
+    await world.pass_(QUIET)
+    assert sorted(world.reasons()) == ["effect_uncertain", "node_diverged"] and sent == ["a"]
+    (entry,) = [each for each in world.attention() if each.reason is Reason.NODE_DIVERGED]
+    assert Choice.ACCEPT not in entry.choices(world.attention()) and Choice.ACCEPT in entry.choices()
+    with pytest.raises(Conflict, match="may have happened"):
+        await answer(world, Choice.ACCEPT, "the key is right")
+    await world.resolve("act/a", "happened", response=b'"a"')
+    await answer(world, Choice.ACCEPT, "the key is right")
+    await world.pass_(SECOND)
+    assert (world.status(), sent) == ("completed", ["a", "b"])
+
+
 @pytest.mark.req("EFF-9")
 async def test_an_effect_that_was_not_sent_is_refused_when_it_is_accepted_away(world: World) -> None:
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))

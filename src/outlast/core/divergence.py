@@ -27,7 +27,7 @@ NAMES_KEPT: Final = 50  # names that an entry of the attention set holds; the ne
 NAMES_SHOWN: Final = 5
 ARGUMENTS_SHOWN: Final = 200
 REMEDY: Final = (
-    "a key must be the same in each execution of a visit: make it of business identity, ctx.uuid(name), "
+    "A key must be the same in each execution of a visit: make it of business identity, ctx.uuid(name), "
     "ctx.random(name), ctx.now(), or of a lookup's answer for a model's text"
 )
 Missing = dict[str, set[str]]
@@ -157,7 +157,7 @@ def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str
     left = _shown(names.get(first.activity, ()))
     text = (
         f"node {node} asks for {first.activity} {first.key}{more} with {given} at {first.where}, but not for what an "
-        f"earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY[0].upper() + REMEDY[1:]}"
+        f"earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY}"
     )
     return text[:TEXT_CHARS_MAX]
 
@@ -165,11 +165,11 @@ def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str
 def not_asked_for(node: str, names: Missing, effects: Mapping[tuple[int, str], Effect], path: str = "") -> str:
     """Return the text for a body that returned without asking for what is recorded."""
     open_ = [e for e in effects.values() if not e.settled_at and f"{e.activity}?{e.key}" in names.get(e.activity, ())]
-    begun = f"; not settled yet: {', '.join(f'{e.activity} {e.key}' for e in open_[:NAMES_SHOWN])}" if open_ else ""
+    unsettled = f"; not settled yet: {', '.join(f'{e.activity} {e.key}' for e in open_[:NAMES_SHOWN])}" if open_ else ""
     everything = [name for group in names.values() for name in group]
     text = (
         f"node {node} returned, but did not ask for what an earlier execution of this visit recorded: "
-        f"{_shown(everything)}{begun}. {path or REMEDY[0].upper() + REMEDY[1:]}"
+        f"{_shown(everything)}{unsettled}. {path or REMEDY}"
     )
     return text[:TEXT_CHARS_MAX]
 

@@ -79,9 +79,14 @@ class Attention(NamedTuple):
     until: int = 0  # business; from here on the run continues without an answer; 0 = never
     missing: tuple[str, ...] = ()  # node_diverged: names of what was recorded and not asked for again
 
-    def choices(self) -> tuple[Choice, ...]:
-        """Return the choices of the reason that apply to this entry."""
-        needs = {Choice.USE_RECORDED: self.digest, Choice.ACCEPT: self.missing}
+    def choices(self, beside: Iterable["Attention"] = ()) -> tuple[Choice, ...]:
+        """Return the choices of the reason that apply to this entry. `beside`: the attention set of the run.
+
+        `accept` is not offered while a call that it would accept away is uncertain.
+        """
+        uncertain = {each.key for each in beside if each.reason is Reason.EFFECT_UNCERTAIN}
+        known = not any(name.partition("?")[2] in uncertain for name in self.missing)
+        needs = {Choice.USE_RECORDED: bool(self.digest), Choice.ACCEPT: bool(self.missing) and known}
         return tuple(c for c in CHOICES[self.reason] if needs.get(c, True))
 
 
@@ -303,6 +308,7 @@ def attention_timers(reasons: Iterable[Attention]) -> tuple[Timer, ...]:
 
 def attention_for_people(entries: Iterable[Attention]) -> list[dict[str, object]]:
     """Return attention as CLI and HTTP show it: reason, since, detail, choices, and the effect of no answer."""
+    entries = tuple(entries)
     return [
         {
             "reason": a.reason.value,
@@ -310,7 +316,7 @@ def attention_for_people(entries: Iterable[Attention]) -> list[dict[str, object]
             "detail": a.detail,
             "key": a.key,
             "trigger": a.trigger,
-            "choices": [c.value for c in a.choices()],
+            "choices": [c.value for c in a.choices(entries)],
             "if_ignored": if_ignored(a.reason),
         }
         for a in entries

@@ -48,7 +48,7 @@ from outlast.engine.compatibility import Stranded, command, effect_misfits, misf
 from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import NodeContext
 from outlast.engine.expected_calls import expected_by
-from outlast.engine.node_execution import SETTLED_MEANWHILE, LeftOpen, NodeExecution, WorkerServices
+from outlast.engine.node_execution import SETTLED_MEANWHILE, NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
     exception_attention,
@@ -473,10 +473,6 @@ class RunExecutor:
         if isinstance(result, Returned):
             return Unwound(ending)
         return self._exception(result.error) if isinstance(result, Raised) else result
-
-    @staticmethod
-    def _left_open(execution: NodeExecution) -> list[LeftOpen]:
-        return left_open(execution, ending=False, sent_only=execution.has_diverged())
 
     def _write_log(self, log_entries: Iterable[LogEntry]) -> None:
         """Write the author's new entries while the node goes on, without waiting for the commit.

@@ -72,7 +72,7 @@ def choice_commands(
         ChoiceCommand(choice, raise_command(run.run, entry.trigger))
         if choice is Choice.RAISE
         else ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
-        for choice in entry.choices()
+        for choice in entry.choices(run.attention)
     )
 
 

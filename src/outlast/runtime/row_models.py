@@ -81,7 +81,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
                 detail=a.detail,
                 key=a.key,
                 trigger=a.trigger,
-                choices=[choice.value for choice in a.choices()],
+                choices=[choice.value for choice in a.choices(run.attention)],
                 if_ignored=if_ignored(a.reason),
             )
             for a in run.attention
