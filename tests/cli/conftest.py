@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -143,6 +144,18 @@ def eventually(true: Callable[[], Any]) -> Any:
         assert time.monotonic() < end, "it did not become so"
         time.sleep(0.02)
     return found
+
+
+@pytest.fixture(autouse=True)
+def as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the modules that a test imports by its commands: the next test may have others of the same names."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    earlier = {*sys.modules}
+    yield
+    for name in {*sys.modules} - earlier:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(tempfile.gettempdir()):
+            del sys.modules[name]
 
 
 @pytest.fixture

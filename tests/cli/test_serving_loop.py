@@ -41,6 +41,6 @@ def test_a_worker_in_the_process_of_an_application_leaves_its_collector_alone() 
         async with connect("memory:") as client, client.worker([left_alone]):
             return await (await client.start(left_alone)).result()
 
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     assert asyncio.run(main()) == 1
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    assert gc.get_threshold() == before and gc.get_freeze_count() <= frozen  # a frozen object may end
