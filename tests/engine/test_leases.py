@@ -93,6 +93,23 @@ async def test_a_worker_that_was_frozen_and_replaced_sends_nothing_and_records_n
     assert first.task.done() or first.worker.held == 0
 
 
+@pytest.mark.req("REC-1", "REC-3")
+async def test_a_worker_whose_lease_has_run_out_renews_it_before_it_claims(world: World) -> None:
+    """Found by seed 2014127: it claimed a run, could not call, and handed it back, again and again."""
+    shop = Receiver()
+    flow = ordering(write(shop), "a")
+    process = world.worker(flow)
+    await world.settle()
+    process.wire.away.extend(["renew"] * 4)
+    await world.pass_(16 * SECOND)  # nobody closes its row
+    await world.start(flow)
+    await world.pass_(SECOND)
+    assert "claimed" not in world.verbs()
+    process.wire.away.clear()
+    await world.pass_(10 * SECOND)
+    assert (world.status(), world.effect("order/a").attempts, len(shop.attempts)) == ("completed", 1, 1)
+
+
 @pytest.mark.req("EFF-3")
 async def test_a_call_is_not_sent_after_the_last_moment_of_its_intent(world: World) -> None:
     """Without a replacement: 30 s after the intent it is too late; it is intended again and made once."""

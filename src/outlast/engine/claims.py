@@ -60,7 +60,7 @@ class Claims:
         """
         capacity, services, dead = self._capacity, self._services, self._dead
         async with capacity.claiming:
-            if services.lease.draining or services.lease.lost:
+            if not services.lease.may_claim(services.clock):
                 return 0
             if not (owners or capacity.group().free or capacity.lost_claims):
                 return 0
@@ -121,9 +121,14 @@ class Claims:
         _, end = await self._end(key)
         if end.then != "due":  # another worker was faster
             return end
-        stops = self._services.lease.draining or self._services.lease.lost
-        why = f"{self._worker} stops" if stops else f"{self._worker} has no free slot for it"
-        return end._replace(after_ms=ASK_AGAIN, why=why)
+        return end._replace(after_ms=ASK_AGAIN, why=f"{self._worker} {self._reason()}")
+
+    def _reason(self) -> str:
+        """Return why this worker has not claimed a due run."""
+        lease = self._services.lease
+        if lease.draining or lease.lost:
+            return "stops"
+        return "has no free slot for it" if lease.holds(self._services.clock) else "has not renewed its lease yet"
 
     async def _end(self, key: tuple[str, str]) -> tuple[Run | None, SliceEnd]:
         """Return the run, and its state for the engine that asks."""
@@ -147,7 +152,7 @@ class Claims:
         capacity, services, dead = self._capacity, self._services, self._dead
         key = (run.tenant, run.run)
         async with capacity.claiming:
-            if services.lease.draining or services.lease.lost:
+            if not services.lease.may_claim(services.clock):
                 return None
             taking = capacity.begin_take(
                 self._worker,

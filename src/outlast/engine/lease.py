@@ -56,6 +56,13 @@ class Lease:
         """Return True if this worker may still hold runs, as far as this process knows."""
         return not self.lost and clock.boot() < self.good_until_boot
 
+    def may_claim(self, clock: Clock) -> bool:
+        """Return True if this worker may claim a run now.
+
+        After an outage of the store it renews first: it would have to hand back each run before its first call.
+        """
+        return not self.draining and self.holds(clock)
+
 
 class Permit(NamedTuple):
     """The right to send one attempt, from its intent until `until_boot` on this process's clocks."""
