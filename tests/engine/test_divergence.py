@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Literal
@@ -669,3 +670,30 @@ async def test_the_answer_of_another_run_that_was_used_must_be_asked_for_again(w
     await world.pass_(2 * MINUTE)
     assert sent(shop) == ["order/a"] and world.reasons() == ["node_diverged"]
     assert world.attention()[0].missing == ("order?order/a",)
+
+
+# --- cost ----------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-9")
+async def test_a_late_visit_makes_as_many_calls_of_python_as_an_early_one(world: World) -> None:
+    """What a visit has recorded is not looked for among the rows of all visits."""
+    order, made, at_visit = write(Receiver()), 0, dict[int, int]()
+    flow = Workflow("often", state=State)
+
+    @flow.node(start=True, max_visits=400)
+    async def again(ctx: Ctx) -> Literal["again"] | None:
+        at_visit[ctx.visit] = made
+        await ctx.do(order, "a")
+        return "again" if ctx.visit < 400 else None
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal made
+        made += event == "call"
+
+    world.worker(flow)
+    sys.setprofile(count)
+    try:
+        await world.start(flow)
+    finally:
+        sys.setprofile(None)
+    early, late = at_visit[110] - at_visit[10], at_visit[400] - at_visit[300]
+    assert late < 1.05 * early, (early, late)
