@@ -123,7 +123,10 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The syntax tree of the file."""
-        return ast.parse(self.text)
+        try:
+            return ast.parse(self.text)
+        except SystemError:  # of Python 3.11, if another thread of the tests parses at the same time
+            return ast.parse(self.text)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.flow import Context, DidNotHappen, activity, lookup, resend
-from tests.engine.world import MINUTE, State, World, one_node
+from tests.engine.world import MINUTE, State, World, one_node, threads_and_time
 
 Ctx = Context[State]
 pytestmark = [pytest.mark.req("EFF-2"), pytest.mark.filterwarnings("error")]
@@ -66,6 +66,7 @@ async def test_it_is_uncertain_and_not_called_again(world: World, fn: Any, said:
     flow = one_node(_body(pay))
     await world.start(flow)
     world.worker(flow)
+    await threads_and_time(world, lambda: bool(world.attention()), MINUTE)
     await world.pass_(10 * MINUTE)
     (effect,) = world.effects()
     assert (effect.status, BEGUN, CALLED) == ("uncertain", ["a"], [])
@@ -88,7 +89,7 @@ async def test_a_lookup_is_an_error_that_names_it(world: World) -> None:
     flow = one_node(_body(look))
     await world.start(flow)
     world.worker(flow)
-    await world.pass_(MINUTE)
+    await threads_and_time(world, lambda: bool(world.attention()), MINUTE)
     assert "`look` returned a coroutine that was never awaited" in str(world.run().attention)
 
 
