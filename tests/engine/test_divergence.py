@@ -12,7 +12,18 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.version_move import request_move
 from outlast.engine.run_session import RunSession
 from outlast.errors import Conflict, DefinitionError, InvalidInput
-from outlast.flow import Allow, Context, PolicyRequest, Refused, RetryLater, Workflow, activity, lookup, role
+from outlast.flow import (
+    Allow,
+    Context,
+    NeedsApproval,
+    PolicyRequest,
+    Refused,
+    RetryLater,
+    Workflow,
+    activity,
+    lookup,
+    role,
+)
 from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Go, Receiver, State, World, one_node, write
 
 Ctx = Context[State]
@@ -179,10 +190,13 @@ async def test_a_bound_wait_and_a_used_approval_must_be_asked_for_again(world: W
 
 
 @pytest.mark.req("EFF-9")
-async def test_a_paid_lookup_under_another_key_is_not_paid_again(world: World, other: Iterator[int]) -> None:
+@pytest.mark.parametrize("scope", ["visit", "run"])
+async def test_a_paid_lookup_under_another_key_is_not_paid_again(
+    world: World, other: Iterator[int], scope: Any
+) -> None:
     paid: list[str] = []
 
-    @lookup(key="ask/{text}", name="ask", durable=True)
+    @lookup(key="ask/{text}", name="ask", durable=True, once_per=scope)
     async def ask(text: str) -> str:
         paid.append(text)
         return text
@@ -270,6 +284,41 @@ async def test_a_foreign_await_without_end_calls_a_person_at_half_of_the_claim(w
     assert world.reasons() == []
     await world.pass_(20 * SECOND)
     assert world.reasons() == ["node_diverged"] and sent(shop) == ["order/a"]
+
+
+@pytest.mark.req("EFF-9", "RUN-2")
+@pytest.mark.parametrize("end", ["cancel", "drain", "pause"])
+async def test_a_cancel_a_drain_and_a_pause_end_a_held_call_at_once(world: World, end: str) -> None:
+    """Although a task of the body waits for something that is not the engine's."""
+    shop = Receiver()
+    order = write(shop)
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) > 1:
+            await asyncio.gather(ctx.do(order, "new"), asyncio.Event().wait())
+        await ctx.do(order, "a")
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    process = world.worker(flow)
+    await world.start(flow)
+    await world.pass_(70 * SECOND)
+    assert world.status() == "running"
+    if end == "cancel":
+        await world.cancel()
+        await world.pass_(3 * SECOND)
+        assert world.status() == "cancelled"
+    elif end == "drain":
+        process.worker.drain()
+        await world.pass_(3 * SECOND)
+        assert (world.status(), world.run().owner) == ("queued", "")
+    else:
+        await world.hold("workflow/flow")
+        await world.pass_(10 * SECOND)
+        assert world.waiting() == [("pause", "workflow/flow: an outage")]
+    assert (world.reasons(), sent(shop), len(world.effects())) == ([], ["order/a"], 1)
 
 
 @pytest.mark.req("EFF-9")
@@ -487,6 +536,154 @@ async def test_a_pending_plan_is_replaced_once_and_then_a_person_is_asked(world:
     await answer(world, Choice.ACCEPT, "the third plan is right")
     await world.pass_(HOUR)
     assert world.reasons() == ["node_diverged"], "the fourth plan was not accepted"
+
+
+@pytest.mark.req("EFF-9", "GATE-9")
+@pytest.mark.parametrize("asker", ["node", "policy"])
+async def test_an_approval_under_another_name_each_time_asks_the_approvers_once(
+    world: World, other: Iterator[int], asker: str
+) -> None:
+    """Its name or the call's key differs, so no plan is replaced. The approvers would be asked without end."""
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        n = next(other)
+        if asker == "policy":
+            await ctx.do(order, f"at-{n}")
+        else:
+            name = f"for-{n}"
+            made = await ctx.approval(order.plan("a"), summary="a", by=role("boss"), within="96h", name=name)
+            await ctx.do(made.chosen)
+
+    def judge(request: PolicyRequest) -> Any:
+        return NeedsApproval("large", role("boss")) if asker == "policy" else Allow()
+
+    flow = one_node(body, policy=judge)
+    world.worker(flow)
+    await world.start(flow)
+    await world.decide(world.pending())
+    await world.pass_(SECOND)
+    assert [a.status.value for a in world.approvals()] == ["approved"] and sent(shop) == []
+    (entry,) = world.attention()
+    assert entry.reason is Reason.NODE_DIVERGED and "tests/engine/test_divergence.py:" in entry.detail
+    assert entry.missing == ("order?order/at-1" if asker == "policy" else "?approval?for-1",)
+    await answer(world, Choice.ACCEPT, "the second one is right")
+    assert [a.status.value for a in world.approvals()] == ["approved", "pending"]
+    await world.decide(world.pending())
+    assert world.reasons() == ["node_diverged"], "the next unknown name asks again"
+
+
+@pytest.mark.req("EFF-9", "GATE-9")
+@pytest.mark.parametrize("asker", ["node", "policy"])
+async def test_pending_requests_under_other_names_are_two_at_most(
+    world: World, other: Iterator[int], asker: str
+) -> None:
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        n = next(other)
+        plan, name = order.plan(f"p{n}"), f"for-{n}"
+        asks = ctx.do(plan) if asker == "policy" else ctx.approval(
+            plan, summary="a", by=role("boss"), within="96h", name=name
+        )  # fmt: skip
+        await asyncio.gather(asks, ctx.sleep("1m"), ctx.sleep("2m", name="b"), ctx.sleep("3m", name="c"))
+
+    def judge(request: PolicyRequest) -> Any:
+        return NeedsApproval("large", role("boss")) if asker == "policy" else Allow()
+
+    flow = one_node(body, policy=judge)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * MINUTE)
+    assert (len(world.approvals()), world.reasons()) == (2, ["node_diverged"])
+
+
+@pytest.mark.req("EFF-9", "GATE-9")
+@pytest.mark.parametrize("asker", ["node", "policy"])
+async def test_approvals_of_one_activity_beside_and_after_each_other_raise_no_alarm(world: World, asker: str) -> None:
+    """Each execution asks for those before, in whatever order people decide them."""
+    shop = Receiver()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        async def one(what: str) -> None:
+            if asker == "policy":
+                await ctx.do(order, what)
+                return
+            made = await ctx.approval(order.plan(what), summary=what, by=role("boss"), within="96h", name=what)
+            await ctx.do(made.chosen)
+
+        await asyncio.gather(*map(one, "abc"))
+        await one("d")
+        await one("e")
+        await ctx.sleep("1m")
+
+    def judge(request: PolicyRequest) -> Any:
+        return NeedsApproval("large", role("boss")) if asker == "policy" else Allow()
+
+    flow = one_node(body, policy=judge)
+    world.worker(flow)
+    await world.start(flow)
+    for _ in "abcde":
+        *_, last = [a for a in world.approvals() if a.status.value == "pending"]
+        await world.decide(last)
+        await world.pass_(SECOND)
+    await world.pass_(MINUTE)
+    assert (world.status(), world.reasons(), len(sent(shop))) == ("completed", [], 5)
+
+
+# --- waits -----------------------------------------------------------------------------------------------
+@pytest.mark.req("EFF-9", "GATE-1")
+@pytest.mark.parametrize("kind", ["sleep", "receive", "collect", "signalled"])
+async def test_a_wait_under_another_name_each_time_stops_at_the_third(
+    world: World, other: Iterator[int], kind: str
+) -> None:
+    """The node would never return, and no one would notice."""
+
+    async def body(ctx: Ctx) -> None:
+        name = f"at-{next(other)}"
+        if kind == "sleep":
+            await ctx.sleep("1m", name=name)
+        elif kind == "collect":
+            await ctx.collect(name, Go, timeout="1m")
+        else:
+            await ctx.receive(name, Go, timeout=None if kind == "signalled" else "1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    if kind == "signalled":
+        for n in (1, 2, 3):
+            await world.signal(f"at-{n}")
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ["node_diverged"]
+    (entry,) = world.attention()
+    assert entry.missing == ("?wait?at-1", "?wait?at-2")
+    assert "tests/engine/test_divergence.py:" in entry.detail and "wait at-1, wait at-2" in entry.detail
+    await answer(world, Choice.ACCEPT, "the name is right now")
+    await world.pass_(10 * MINUTE)
+    assert world.reasons() == ([] if kind == "signalled" else ["node_diverged"]), "the next two names ask again"
+
+
+@pytest.mark.req("EFF-9", "GATE-1")
+async def test_a_new_wait_in_front_of_answered_ones_raises_no_alarm(world: World) -> None:
+    walks: list[int] = []
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        if len(walks) > 2:
+            await ctx.sleep("1m", name="new")
+        await ctx.sleep("1m", name="a")
+        await asyncio.gather(ctx.receive("go", Go, timeout="2m"), ctx.sleep("3m", name="b"))
+        await ctx.sleep("1m", name="c")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(20 * MINUTE)
+    assert (world.status(), world.reasons()) == ("completed", [])
 
 
 async def test_accept_is_not_offered_for_other_reasons(world: World) -> None:

@@ -18,7 +18,7 @@ from outlast.core.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.effect_verbs import UNANSWERED, USED_HERE
 from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.rows import Message, Run
 
 DROPPED: Final = "outlast.dropped"
@@ -30,6 +30,7 @@ REMEDY: Final = (
     "A key must be the same in each execution of a visit: make it of business identity, ctx.uuid(name), "
     "ctx.random(name), ctx.now(), or of a lookup's answer for a model's text"
 )
+DECIDED: Final = (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
 Missing = dict[str, set[str]]
 """Names that are recorded and not asked for yet, by activity; those of waits and approvals by ''."""
 
@@ -42,6 +43,16 @@ class HeldCall(NamedTuple):
     args: bytes
     where: str
     """File and line of the author's code."""
+    is_request: bool = False
+    """It is a request for approval of the call."""
+
+
+class Requested(NamedTuple):
+    """Request for approval of an earlier execution, by the name that asks for it."""
+
+    activity: str
+    name: str
+    is_decided: bool
 
 
 def recorded(
@@ -88,8 +99,58 @@ def _is_answer(memo: Memo) -> bool:
 
 
 def _of_this_visit(run: Run, memo: Memo) -> bool:
-    """True for an answer of this visit. One per run counts if its time proves that an earlier visit did not get it."""
-    return memo.visit == run.visit or (memo.visit == 0 and memo.at > run.entered_at)
+    """True for an answer of this visit. One per run counts if no earlier visit can have got it."""
+    return memo.visit == run.visit or (memo.visit == 0 and (run.visit == 1 or memo.at > run.entered_at))
+
+
+def requested(run: Run, approvals: Iterable[Approval], dropped: "Dropped") -> Iterator[Requested]:
+    """Yield the requests for approval of the current visit that are decided or pending.
+
+    A node may return without one that it has not used. But no approver is asked about another call of the activity
+    before the body has asked for these. The policy requests for a call, so asking for the call asks for its request.
+    """
+    for approval in approvals:
+        plan, wait = approval.plans[0], approval.wait
+        if approval.visit != run.visit or dropped.has(plan.activity, approval.asked_at <= dropped.at):
+            continue
+        name = f"{plan.activity}?{plan.key}" if wait.startswith("policy/") else f"?approval?{wait}"
+        if approval.status in DECIDED:
+            yield Requested(plan.activity, name, is_decided=True)
+        elif approval.status is ApprovalStatus.PENDING:
+            yield Requested(plan.activity, name, is_decided=False)
+
+
+def asks_again(left: Collection[Requested]) -> bool:
+    """Return True if a further request would ask approvers again. `left`: requests that the body has not asked for.
+
+    As for one name, the first replacement of a pending request is put to the approvers (`is_replaced_again`).
+    """
+    return len(left) > 1 or any(each.is_decided for each in left)
+
+
+def waits_in_a_loop(
+    run: Run, waits: Iterable[Wait], messages: Sequence[Message], left: Collection[str], asked: Collection[str]
+) -> bool:
+    """Return True if each execution of the visit waits under another name, so that the node would never return.
+
+    `left`: recorded names that the body has not asked for. `asked`: names of the waits that it is in. The first wait
+    that passes over an answered one may be new code. The second one was opened although the first was answered.
+    """
+    mine = [wait for wait in waits if wait.visit == run.visit and wait.status is WaitStatus.OPEN]
+    before = [wait for wait in mine if f"?wait?{wait.name}" in left]
+    for first in before:
+        for second in before:
+            if _passes_over(second, first, messages):
+                return any(_passes_over(now, second, messages) for now in mine if now.name in asked)
+    return False
+
+
+def _passes_over(later: Wait, wait: Wait, messages: Sequence[Message]) -> bool:
+    """Return True if a wait was opened after another one had its answer."""
+    answers = [m.at for m in messages if m.kind == "signal" and m.name == wait.name and m.at >= wait.since]
+    if wait.deadline:
+        answers.append(wait.deadline)
+    return later is not wait and bool(answers) and later.since >= min(answers)
 
 
 class Dropped(NamedTuple):
@@ -155,9 +216,20 @@ def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str
     given = first.args.decode(errors="replace")[:ARGUMENTS_SHOWN]
     more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
     left = _shown(names.get(first.activity, ()))
+    what = "approval of " if first.is_request else ""
     text = (
-        f"node {node} asks for {first.activity} {first.key}{more} with {given} at {first.where}, but not for what an "
-        f"earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY}"
+        f"node {node} asks for {what}{first.activity} {first.key}{more} with {given} at {first.where}, but not for "
+        f"what an earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY}"
+    )
+    return text[:TEXT_CHARS_MAX]
+
+
+def never_returns(node: str, left: Collection[str], where: str) -> str:
+    """Return the text for a body that waits under another name in each execution."""
+    text = (
+        f"node {node} waits at {where} under another name each time, so it would never return. It did not ask for "
+        f"what earlier executions of this visit waited for: {_shown(left)}. A wait must have the same name in each "
+        "execution of a visit: make it of business identity, ctx.uuid(name), ctx.random(name) or ctx.now()"
     )
     return text[:TEXT_CHARS_MAX]
 
@@ -212,8 +284,7 @@ def is_replaced_again(asked: Sequence[Approval], latest: Approval) -> bool:
     replacement of a pending request is put to the approvers. A decided request, or a second replacement, is a sign that
     the plans differ in each execution.
     """
-    decided = latest.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
-    return decided or len({_digests(approval) for approval in asked}) > 1
+    return latest.status in DECIDED or len({_digests(approval) for approval in asked}) > 1
 
 
 def accepts(run: Run, messages: Iterable[Message], name: str, digest: str) -> bool:

@@ -170,7 +170,7 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         call = recorded_call(activity, effect)._replace(proposed=call.proposed)
     expected = execution.expected
     if expected is not None:
-        if effect is None and activity.name in expected.missing and call.key not in execution.session.noted:
+        if effect is None and expected.holds(activity.name) and call.key not in execution.session.noted:
             await expected.hold(activity.name, call)
         if expected.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
             await execution.never()

@@ -148,6 +148,11 @@ def answered_before(execution: NodeExecution, question: Question) -> Approval | 
     return latest if _same(latest, question, execution) and not _lapsed(execution, latest) else None
 
 
+def is_new(execution: NodeExecution, question: Question) -> bool:
+    """Return True if the visit has no request of this name."""
+    return not _asked(execution, question)[0]
+
+
 def _asked(execution: NodeExecution, question: Question) -> tuple[list[Approval], Approval | None]:
     """Return the requests of this name in the visit, and the latest of them."""
     session = execution.session

@@ -37,6 +37,7 @@ from outlast.engine.approvals import (
     check_arguments,
     check_question,
     chosen_plan,
+    is_new,
     known_name,
     request_approval,
 )
@@ -443,6 +444,9 @@ class NodeContext(Context[Any]):
         if row is None:
             if execution.lingering:
                 await execution.never()
+            expected = execution.expected
+            if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
+                await expected.hold(plan.activity, plan, is_request=True)
             row = await execution.deduplicate(flight, lambda: request_approval(execution, question), self._give_up)
             if row is None:
                 await execution.never()

@@ -5,17 +5,18 @@ execution pays nothing for it.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from outlast.core import divergence, effect_verbs
-from outlast.core.divergence import HeldCall, Missing
+from outlast.core.divergence import HeldCall, Missing, Requested
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.run_columns import Attention
 from outlast.engine.body_tasks import calling_line, knows_context_of
 from outlast.errors import DefinitionError, NotFound
 from outlast.flow.activity import BoundCall
+from outlast.flow.calls import Plan
 
 if TYPE_CHECKING:
     from outlast.engine.node_execution import NodeExecution
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 class ExpectedCalls:
     """Names for which an execution has yet to ask, and its new calls that are held in the meantime."""
 
-    def __init__(self, execution: "NodeExecution", missing: Missing) -> None:
+    def __init__(
+        self, execution: "NodeExecution", missing: Missing, requested: Mapping[str, Requested] | None = None
+    ) -> None:
         self.missing = missing
+        self.requested = dict(requested or {})  # requests for approval that it has not asked for, by name
         self.held: list[tuple[HeldCall, asyncio.Future[None]]] = []
         self.lingering = False
         """The body has returned, and a task that it left behind may still ask for what is missing."""
@@ -41,21 +45,32 @@ class ExpectedCalls:
             activity = name.partition("?")[0]
             group = self.missing.get(activity)
             if group is None:
+                if self.requested and self.requested.pop(name, None) is not None:
+                    self._let_go()
                 continue
+            self.requested.pop(name, None)
             group.discard(name)
             if not group:
                 del self.missing[activity]
-                if not self._execution.closing:
-                    self._let_go(activity)
                 if self.lingering:
                     self._execution.wake()
+            self._let_go()
 
-    def _let_go(self, activity: str) -> None:
+    def _let_go(self) -> None:
+        if self._execution.closing:
+            return
         for held, future in self.held:
-            if held.activity == activity and not future.done():
+            if not future.done() and not self.holds(held.activity, is_request=held.is_request):
                 future.set_result(None)
 
-    async def hold(self, activity: str, call: BoundCall) -> None:
+    def holds(self, activity: str, *, is_request: bool = False) -> bool:
+        """Return True if a new call of an activity must wait. `is_request`: it is a request for approval of a call."""
+        if not is_request and activity in self.missing:
+            return True
+        left = [each for each in self.requested.values() if each.activity == activity] if self.requested else ()
+        return divergence.asks_again(left)
+
+    async def hold(self, activity: str, call: BoundCall | Plan[Any], *, is_request: bool = False) -> None:
         """Wait until this execution has asked for all recorded calls of an activity.
 
         Nothing is decided, asked or recorded for the call before. If the body can go no further, a person is asked.
@@ -63,7 +78,8 @@ class ExpectedCalls:
         execution = self._execution
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         where = calling_line() or execution.waiting_at()
-        each = (HeldCall(activity, call.key, call.args_bytes, where), future)
+        arguments = call.arguments if isinstance(call, Plan) else call.args_bytes
+        each = (HeldCall(activity, call.key, arguments, where, is_request), future)
         self.held.append(each)
         execution.wake()
         try:
@@ -87,10 +103,37 @@ class ExpectedCalls:
         node, path = session.run.node, divergence.reopened_in(session.run, session.messages)
         if self.held:
             calls = [call for call, _ in self.held]
-            missing = {call.activity: missing[call.activity] for call in calls if call.activity in missing}
+            missing = self._held_by(calls)
             detail = divergence.held_too_long(node, calls, missing, path)
         else:
             detail = divergence.not_asked_for(node, missing, session.effects, path)
+        return self._to_person(detail, missing)
+
+    def _held_by(self, calls: Iterable[HeldCall]) -> Missing:
+        """Return the names for which these calls wait, by activity."""
+        found: Missing = {}
+        for call in calls:
+            names = () if call.is_request else self.missing.get(call.activity, ())
+            asked = (each.name for each in self.requested.values() if each.activity == call.activity)
+            found.setdefault(call.activity, set()).update(names, asked)
+        return found
+
+    def stuck(self) -> Attention | None:
+        """Return the reason to ask a person about a body that rests: its new calls are held, or it waits in a loop."""
+        return self.diverged() if self.held else self._waits_in_a_loop()
+
+    def _waits_in_a_loop(self) -> Attention | None:
+        left, execution = self.missing.get("", ()), self._execution
+        if not left:
+            return None
+        session = execution.session
+        run, waits, messages = session.run, session.waits.values(), session.messages
+        if not divergence.waits_in_a_loop(run, waits, messages, left, execution.asked):
+            return None
+        return self._to_person(divergence.never_returns(run.node, left, execution.waiting_at()), {"": set(left)})
+
+    def _to_person(self, detail: str, missing: Missing) -> Attention:
+        session = self._execution.session
         entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
         return entry._replace(missing=divergence.in_order(missing))
 
@@ -145,4 +188,4 @@ def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
         except (NotFound, DefinitionError):
             return False
 
-    return ExpectedCalls(execution, session.missing_calls(is_paid))
+    return ExpectedCalls(execution, session.missing_calls(is_paid), session.requested_approvals())

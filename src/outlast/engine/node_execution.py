@@ -19,7 +19,7 @@ from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
-from outlast.core.route import EndCancelled
+from outlast.core.route import EndCancelled, cancel_of
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
@@ -30,7 +30,7 @@ from outlast.engine.call_errors import CallErrors
 from outlast.engine.deltas import DeltaSender
 from outlast.engine.expected_calls import ExpectedCalls
 from outlast.engine.lease import Lease
-from outlast.engine.pauses import Breakers, PauseCache
+from outlast.engine.pauses import TENANT, Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
@@ -430,8 +430,8 @@ class NodeExecution:
             while not task.done() and not self.closing:
                 waits = self._parked or (self.expected is not None and self.expected.held)
                 if waits and not self.calls_in_flight and await self._is_at_rest(task):
-                    if self.expected is not None and self.expected.held:
-                        self.call_person(self.expected.diverged())
+                    if self.expected is not None and (stuck := self.expected.stuck()) is not None:
+                        self.call_person(stuck)
                     if at_rest is not None and not self.closing:
                         at_rest(task)
                     self.close()
@@ -513,7 +513,23 @@ class NodeExecution:
             await asyncio.wait([task], timeout=min(left, FOREIGN_AWAIT_GRACE / SECOND))
             if self.progress != before or self.calls_in_flight or task.done() or self.closing:
                 return False
+            if self.expected is not None and self.expected.held and await self._ends_while_held():
+                return False
         return True
+
+    async def _ends_while_held(self) -> bool:
+        """Return True if a cancel, a drain or a pause ends the execution, whose body waits for more than the engine."""
+        services, run = self.services, self.session.run
+        try:
+            if (cancel := cancel_of(await self.session.new_messages())) is not None:
+                self.cancelled(cancel)
+            elif services.lease.draining:
+                self.hand_back("the worker drains")
+            elif await services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT)) is not None:
+                self.hand_back("it is paused")
+        except StoreError as away:  # a failed read
+            self.break_off(StoreAway(away.reason))
+        return self.closing
 
     def _grace(self) -> float:
         """Return the seconds for which a task may wait for something that is not the engine's."""

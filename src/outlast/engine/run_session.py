@@ -12,7 +12,7 @@ from typing import Final
 from outlast.core import budget, divergence, effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Put, actions_of, in_portions
-from outlast.core.divergence import Missing
+from outlast.core.divergence import Missing, Requested
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.effect_rows import EFFECT, USAGE, Approval, Effect, Evidence, Memo, Usage, Wait
@@ -565,6 +565,15 @@ class RunSession:
         )
         found = set(names)
         return divergence.by_activity(found - divergence.accepted(self.run, self.messages) if found else found)
+
+    def requested_approvals(self) -> dict[str, Requested]:
+        """Return the requests for approval of the visit, by the name that asks for each (EFF-9)."""
+        if not self.approvals:
+            return {}
+        dropped = divergence.dropped_in(self.run, self.memos.values())
+        found = {each.name: each for each in divergence.requested(self.run, self.approvals.values(), dropped)}
+        accepted = divergence.accepted(self.run, self.messages) if found else ()
+        return {name: each for name, each in found.items() if name not in accepted}
 
     def unwritten(self, log_entries: Iterable[LogEntry]) -> tuple[LogEntry, ...]:
         """Return the log entries that no earlier execution of this visit has written."""
