@@ -30,6 +30,7 @@ REMEDY: Final = (
     "A key must be the same in each execution of a visit: make it of business identity, ctx.uuid(name), "
     "ctx.random(name), ctx.now(), or of a lookup's answer for a model's text"
 )
+ACCEPT: Final = "To accept makes the new calls beside the recorded ones"
 DECIDED: Final = (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
 Missing = dict[str, set[str]]
 """Names that are recorded and not asked for yet, by activity; those of waits and approvals by ''."""
@@ -218,8 +219,9 @@ def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str
     left = _shown(names.get(first.activity, ()))
     what = "approval of " if first.is_request else ""
     text = (
-        f"node {node} asks for {what}{first.activity} {first.key}{more} with {given} at {first.where}, but not for "
-        f"what an earlier execution of this visit recorded: {left}. Nothing was sent. {path or REMEDY}"
+        f"node {node} asks for other calls than an earlier execution of this visit, at {first.where}. "
+        f"Nothing was sent. New: {what}{first.activity} {first.key}{more} with {given}. Recorded, and not asked for: {left}. "
+        f"{path or REMEDY}. {ACCEPT}"
     )
     return text[:TEXT_CHARS_MAX]
 
