@@ -220,8 +220,8 @@ def held_too_long(node: str, held: Sequence[HeldCall], names: Missing, path: str
     what = "approval of " if first.is_request else ""
     text = (
         f"node {node} asks for other calls than an earlier execution of this visit, at {first.where}. "
-        f"Nothing was sent. New: {what}{first.activity} {first.key}{more} with {given}. Recorded, and not asked for: {left}. "
-        f"{path or REMEDY}. {ACCEPT}"
+        f"Nothing was sent. New: {what}{first.activity} {first.key}{more} with {given}. "
+        f"Recorded, and not asked for: {left}. {path or REMEDY}. {ACCEPT}"
     )
     return text[:TEXT_CHARS_MAX]
 
