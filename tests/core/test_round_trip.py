@@ -17,7 +17,20 @@ from outlast.core.codec import Codec, canonical, is_json, plain_json
 from outlast.core.round_trip import are_as_declared, examine
 from outlast.errors import InvalidInput, NotStorable
 from tests.slices import ALL, seed
-from tests.values.cases import REFUSED, SAME, WORDS, Case, Holder, Offer, Quote, Tagged
+from tests.values.cases import (
+    REFUSED,
+    SAME,
+    WORDS,
+    Case,
+    Counted,
+    Holder,
+    Offer,
+    Quote,
+    Renaming,
+    Shouting,
+    Tagged,
+    Words,
+)
 
 pytestmark = pytest.mark.req("CKP-8")
 
@@ -192,6 +205,16 @@ def test_sets_have_the_order_of_their_canonical_members() -> None:
     }  # fmt: skip
     assert plain_json([set(WORDS), tagged]) == [sorted(WORDS), written]
     assert json.loads(Codec(list[set[str] | list[str]]).dump([{"b", "a"}])) == [["a", "b"]]
+
+
+@pytest.mark.parametrize("value", [
+    Words(set(WORDS)), Renaming(b=set(WORDS), a=set(WORDS)), Counted(words=frozenset(WORDS)), Shouting(set(WORDS)),
+], ids=lambda value: type(value).__name__)  # fmt: skip
+def test_sets_have_one_order_under_every_name(value: Any) -> None:
+    """The set of a root model, of a computed field, and of a field whose alias is the name of another one."""
+    written = json.loads(Codec[Any](type(value)).dump(value))
+    lists = [written] if isinstance(written, list) else [*written.values()]
+    assert all(each == sorted(each) for each in lists for each in (each if type(each[0]) is list else [each]))
 
 
 def test_a_member_is_written_as_in_its_place() -> None:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import enum
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -21,6 +23,8 @@ from pydantic import (
     field_serializer,
     field_validator,
 )
+from pydantic.dataclasses import dataclass
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 T = TypeVar("T")
@@ -33,6 +37,10 @@ class Colour(enum.Enum):
 
 class Size(enum.StrEnum):
     SMALL = "s"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
 
 
 class Offer(BaseModel):
@@ -167,6 +175,67 @@ class Tagged(BaseModel):
     optional: set[str] | None = None
 
 
+class Words(RootModel[set[str]]):
+    """A set by itself."""
+
+
+class Renaming(BaseModel):
+    """The alias that is written for a field is the name of the other one."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+    a: set[str] = Field(set(), alias="b")
+    c: set[str] = Field(set(), alias="a")
+
+
+class Counted(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
+    words: frozenset[str]
+
+    @computed_field(alias="lines")  # type: ignore[prop-decorator]
+    @property
+    def in_lines(self) -> list[frozenset[str]]:
+        return [self.words]
+
+
+@dataclass
+class Shouting:
+    """A dataclass of pydantic that computes a set."""
+
+    words: set[str]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def loud(self) -> set[str]:
+        return {word.upper() for word in self.words}
+
+
+class Broken(BaseModel):
+    """A model that cannot be written."""
+
+    n: int = 0
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> int:
+        raise LookupError(self.n)
+
+
+class Opaque:
+    """A class that compares nothing, with slots, which comes back as another value."""
+
+    __slots__ = ("n",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, __: Any) -> Any:
+        return core_schema.no_info_plain_validator_function(
+            lambda given: given if isinstance(given, cls) else cls(0),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value.n),
+        )
+
+
 WORDS: Final = ("ann", "bob", "cyd", "dan", "eve", "fay", "gus", "hal")
 BERLIN: Final = ZoneInfo("Europe/Berlin")
 LATE: Final = datetime(2026, 7, 1, 12, tzinfo=BERLIN)
@@ -214,6 +283,10 @@ SAME: Final = (
     Case("set or list", set[str] | list[str], set(WORDS)),
     Case("sets in a tuple", tuple[set[str], int], (set(WORDS), 1)),
     Case("dataclass with a set", Plain, Plain(1, frozenset(WORDS))),
+    Case("set at the root", Holder[Words], Holder[Words](it=Words(set(WORDS)))),
+    Case("sets with swapped aliases", Renaming, Renaming(b=set(WORDS), a=set(WORDS[:3]))),
+    Case("set computed under an alias", Counted, Counted(words=frozenset(WORDS))),
+    Case("set computed by a dataclass", Shouting, Shouting(set(WORDS))),
     Case("sequence given as tuple", Sequence[int], (1, 2), [1, 2]),
     Case("dictionary of numbers", dict[int, str], {2: "b", 1: "a"}),
     Case("named tuple", Pair, Pair(1, "b")),
@@ -248,6 +321,20 @@ REFUSED: Final = (
     (Case("instant in anything", Any, [LATE]), "expected str, found datetime"),
     (Case("dictionary of enumerations", dict[Colour, int], {Colour.TWO: 1}), "not read back"),
     (Case("dictionary of tuples", dict[tuple[int, int], str], {(1, 2): "a"}), "not read back"),
+    (Case("dictionary of sets", dict[frozenset[str], int], {frozenset("a"): 1}), "not valid as object key"),
+    (Case("text that is not Unicode", Holder[str], Holder[str](it="\ud800")), "it is text that is not valid Unicode"),
+    (Case("key that is not Unicode", dict[str, int], {"\ud800": 1}), "has a key that is not valid Unicode"),
+    (Case("nested key that is not Unicode", Any, {"a": [{"\ud800": 1}]}), "a[0] has a key that is not valid Unicode"),
+    (Case("path that is not Unicode", Path, Path("/a\udcff")), "is a path that is not valid Unicode"),
+    (Case("bytes that are not UTF-8", list[bytes], [b"\xff"]), "[0] is bytes that are not UTF-8"),
+    (Case("computed field that raises", Broken, Broken()), "raises LookupError"),
+    (Case("class with slots", Opaque, Opaque(5)), "another value"),
+    (Case("deque that drops", deque[int], deque([1], maxlen=1)), "a deque with maxlen=1"),
+    (Case("factory of values", defaultdict[str, int], defaultdict(lambda: 5, {"a": 1})), "default_factory"),
+    (Case("enumeration or text", Size | str, Size.SMALL), "reads Size back as str"),
+    (Case("number or enumeration", list[int | Level], [Level.LOW]), "[0]: its union reads Level back as int"),
+    (Case("union of twins", Offer | Twin, Twin(cents=3)), "reads Twin back as Offer"),
+    (Case("union with a subclass", Offer | Renamed, Renamed(cents=3)), "reads Renamed back as Offer"),
     (Case("equal keys", dict[int | str, int], {1: 1, "1": 2}), "1 would be read back"),
     (Case("named tuple in a tuple", tuple[int, str], Pair(1, "b")), "expected tuple, found Pair"),
     (Case("tuple for a named tuple", Pair, (1, "b")), "expected Pair, found tuple"),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import sha256
+from pathlib import PurePath
 from types import FunctionType
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
 
@@ -19,7 +20,7 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, core_sch
 from typing_extensions import override
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX, STATE_BYTES_MAX
-from outlast.core.round_trip import ValueComparison, are_as_declared, examine, in_order
+from outlast.core.round_trip import PATH_CHARS_MAX, ValueComparison, alternatives, are_as_declared, examine, in_order
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ _OTHERWISE: Final = "give a value of the declared type, or declare a union of th
 ELSEWHERE: Final = "keep large values elsewhere (file, object store) and store their address"
 _SECRET: Final = re.compile(r"(?:pydantic\.types\.|<function )(Secret(?:Str|Bytes)?)[.']")
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
+_REPLACED: Final = "\ufffd".encode()
+"""The character that pydantic writes for each byte of a lone surrogate in a key."""
 
 
 # --- canonical bytes -----------------------------------------------------------------------
@@ -171,6 +174,9 @@ def _check(value: object, path: str, depth: int) -> None:
             if type(name) is not str:
                 problem = f"has a key that is a {type(name).__name__}, not text"
                 break
+            if not _is_unicode(name):
+                problem = "has a key that is not valid Unicode"
+                break
             _check(item, f"{path}.{name}", depth + 1)
     elif type(value) is list or type(value) is tuple or type(value) is FrozenList:
         for i, item in enumerate(value):
@@ -299,7 +305,7 @@ class Codec(Generic[T]):
         if self.leaves_out:
             self._dump = partial(adapter.serializer.to_python, mode="json", exclude_computed_fields=True)
             self._to_json = partial(adapter.serializer.to_json, exclude_computed_fields=True)
-        self._comparison = ValueComparison(sequences="serialize_sequence_via_list" in text)
+        self._comparison = ValueComparison("serialize_sequence_via_list" in text, alternatives(adapter.core_schema))
         self._proven, self._refusing, self._model, self._fields, self._checks = examine(
             adapter.core_schema, validated=validated
         )
@@ -323,6 +329,8 @@ class Codec(Generic[T]):
             data = self._dump_or_refuse(value)
         if self._writes_floats and b"null" in data:  # pydantic writes NaN as null, silently
             self._refuse_nan(value)
+        if _REPLACED in data:
+            self._refuse_surrogates(value)
         if len(data) > self.bytes_max:
             self.refuse_size(len(data), data)
         if check and (
@@ -344,10 +352,12 @@ class Codec(Generic[T]):
             if self._has_sets:
                 plain = in_order(value, plain, _text_of)
             data = "".join(_sorted_chunks(plain, 0)).encode()
-        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # a serializer or a computed field of the author may raise anything
             self._not_storable(value, error)
         if self._writes_floats and b"null" in data:  # also where any type is allowed
             self._refuse_nan(value)
+        if _REPLACED in data:
+            self._refuse_surrogates(value)
         if len(data) > self.bytes_max:
             self.refuse_size(len(data), data)
         if check:
@@ -429,7 +439,7 @@ class Codec(Generic[T]):
             if self._has_sets:
                 return "".join(_chunks(in_order(value, _call_slowly(self._dump, value), _text_of), 0)).encode()
             return cast(bytes, _call_slowly(self._to_json, value))
-        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # a serializer or a computed field of the author may raise anything
             self._not_storable(value, error)
 
     def _check(self, value: T, data: bytes) -> None:
@@ -476,8 +486,13 @@ class Codec(Generic[T]):
 
     def _not_storable(self, value: object, error: Exception) -> Never:
         why = _TOO_LONG if "int_max_str_digits" in str(error) else ""
-        why = why or _find_unstorable(value, self._word(), 0) or _mismatch(error) or " ".join(str(error).split())
+        why = why or _find_unstorable(value, self._word(), 0) or _mismatch(error) or _raised(self._word(), error)
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
+
+    def _refuse_surrogates(self, value: T) -> None:
+        """Raise NotStorable if a key of `value` is not valid Unicode: pydantic writes it as another text."""
+        if found := _find_surrogate(value, self._word(), 0):
+            self._not_storable(value, ValueError(found))
 
     def _refuse_nan(self, value: T) -> None:
         """Raise NotStorable if `value` contains a number that JSON cannot say."""
@@ -570,18 +585,59 @@ def _may_write_floats(text: str) -> bool:
 def _find_unstorable(value: object, path: str, depth: int) -> str:
     """Return «reply.session is a _thread.lock» for the deepest part without a JSON form, or ''."""
     if depth > JSON_DEPTH_MAX:
-        return f"{path} is nested deeper than {JSON_DEPTH_MAX} levels (or contains itself)"
-    for name, item in _parts(value, path):
+        return f"{path[:PATH_CHARS_MAX]} is nested deeper than {JSON_DEPTH_MAX} levels (or contains itself)"
+    if found := _bad_text(value, path):
+        return found
+    parts = _parts(value, path)
+    for name, item in parts:
         if found := _find_unstorable(item, name, depth + 1):
             return found
     if isinstance(value, float):
         return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
     try:
         to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError):
+    except Exception as error:  # a serializer or a computed field of the author may raise anything
         kind = type(value)
+        if parts and isinstance(value, (BaseModel, Mapping)):
+            return _raised(path, error)
+        if isinstance(value, bytes):
+            return f"{path} is bytes that are not UTF-8; encode them, for example as base64"
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         return f"{path} is a {name}; values must be JSON or a pydantic model"
+    return ""
+
+
+def _raised(path: str, error: Exception) -> str:
+    """Return «writing state.price raises KeyError», or the text of an error of pydantic."""
+    if isinstance(error, (PydanticSerializationError, ValueError, TypeError)):
+        return f"{path}: {' '.join(readable(error).split())}"
+    return f"writing {path} raises {type(error).__name__}"
+
+
+def readable(error: Exception) -> str:
+    """Return the text of an error without characters that cannot be written."""
+    return str(error).encode(errors="replace").decode()
+
+
+def _bad_text(value: object, path: str) -> str:
+    """Return why a text or a key cannot be written, or ''."""
+    if isinstance(value, str):
+        return "" if _is_unicode(value) else f"{path} is text that is not valid Unicode"
+    if isinstance(value, PurePath):
+        return "" if _is_unicode(str(value)) else f"{path} is a path that is not valid Unicode"
+    if isinstance(value, Mapping) and not all(_is_unicode(each) for each in value if isinstance(each, str)):
+        return f"{path} has a key that is not valid Unicode"
+    more = value.__pydantic_extra__ if isinstance(value, BaseModel) else None
+    return f"{path} has a field whose name is not valid Unicode" if more and not all(map(_is_unicode, more)) else ""
+
+
+def _find_surrogate(value: object, path: str, depth: int) -> str:
+    """Return «state.counts has a key that is not valid Unicode» for the first such text, or ''."""
+    if (found := _bad_text(value, path)) or depth > JSON_DEPTH_MAX:
+        return found
+    for name, item in _parts(value, path):
+        if found := _find_surrogate(item, name, depth + 1):
+            return found
     return ""
 
 
@@ -599,7 +655,10 @@ def _find_nan(value: object, path: str, depth: int) -> str:
 
 def _parts(value: object, path: str) -> list[tuple[str, object]]:
     if isinstance(value, BaseModel):
-        return [(f"{path}.{name}", item) for name, item in value.__dict__.items()]
+        more = value.__pydantic_extra__ or {}
+        return [(f"{path}.{name}", item) for name, item in [*value.__dict__.items(), *more.items()]]
+    if isinstance(value, (set, frozenset)):
+        return [(f"a member of {path}", item) for item in value]
     if isinstance(value, Mapping):
         return [(f"{path}.{name}", item) for name, item in value.items()]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):

@@ -12,6 +12,7 @@ given one. The comparison is needed only if the schema does not prove that both 
 * Any other type is compared part by part with what was loaded (`ValueComparison`).
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time, timedelta
@@ -22,7 +23,7 @@ from itertools import chain, filterfalse
 from operator import attrgetter, is_, itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 Schema: TypeAlias = Mapping[str, Any]
 Columns: TypeAlias = list[list[Any]]
@@ -317,6 +318,8 @@ class ValueComparison(NamedTuple):
 
     sequences: bool = False
     """True if the type declares a `Sequence`: a tuple comes back as the list that pydantic reads for it."""
+    alternatives: frozenset[type] = frozenset()
+    """Classes that a union of the type names: a value of one of them comes back as no other."""
 
     def difference(self, given: Any, loaded: Any, path: str) -> str:
         """Return how a loaded value differs from the given one, with the path of the first part; '' if it does not.
@@ -324,6 +327,9 @@ class ValueComparison(NamedTuple):
         The text has no value, because it is shown and logged.
         """
         kind = type(loaded)
+        if type(given) is not kind and type(given) in self.alternatives:
+            found, read = type(given).__qualname__, kind.__qualname__
+            return f"{path}: its union reads {found} back as {read}; give the classes a field that tells them apart"
         if kind in _EXACT:
             return _of_scalars(given, loaded, path)
         if isinstance(loaded, BaseModel):
@@ -331,7 +337,8 @@ class ValueComparison(NamedTuple):
         if is_dataclass(kind):
             return self._of_dataclasses(given, loaded, path)
         if isinstance(loaded, dict):
-            return _other_class(given, kind, path) or self._of_dicts(given, loaded, path)
+            found = _other_class(given, kind, path) or _of_factories(given, loaded, path)
+            return found or self._of_dicts(given, loaded, path)
         if isinstance(loaded, (tuple, list)):
             return self._of_sequences(given, loaded, path)
         if isinstance(loaded, (set, frozenset)):
@@ -405,10 +412,11 @@ class ValueComparison(NamedTuple):
             return "" if given == loaded else _changed(path)
         if isinstance(given, Decimal):
             return "" if given.as_tuple() == loaded.as_tuple() else _changed(path)
+        if isinstance(given, deque) and given.maxlen != loaded.maxlen:
+            return f"{path} is a deque with maxlen={given.maxlen}, which is not stored"
         compares: object = type(loaded).__eq__
         if compares is object.__eq__ and given is not loaded:  # a class of the author that compares nothing
-            before = getattr(given, "__dict__", None)
-            return self._of_dicts(before, vars(loaded), path) if before is not None else ""
+            return self._of_dicts(_attributes(given), _attributes(loaded), path)
         return "" if given == loaded else _changed(path)
 
     def _first(self, pairs: Iterable[tuple[str, Any, Any]]) -> str:
@@ -419,6 +427,40 @@ class ValueComparison(NamedTuple):
 
 
 PATH_CHARS_MAX: Final = 500
+
+
+def _of_factories(given: Any, loaded: Any, path: str) -> str:
+    """Compare what two dictionaries give for a missing key, if both give something."""
+    if isinstance(loaded, defaultdict) and given.default_factory is not loaded.default_factory:
+        return f"{path} is a defaultdict whose default_factory is not stored"
+    return ""
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """Return the attributes of an object by name, those of its slots included."""
+    slots = [name for each in type(value).__mro__ for name in _slots_of(each)]
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def _slots_of(cls: type) -> Iterable[str]:
+    names = cls.__dict__.get("__slots__", ())
+    return (names,) if isinstance(names, str) else [each for each in names if each not in ("__dict__", "__weakref__")]
+
+
+def alternatives(schema: Any, *, within: bool = False) -> frozenset[type]:
+    """Return the classes of models, dataclasses and enumerations that the unions of a schema name.
+
+    `within`: the schema is a part of a union.
+    """
+    if isinstance(schema, Mapping):
+        union = within or schema.get("type") == "union"
+        cls = schema.get("cls") if union and schema.get("type") in ("enum", "model", "dataclass") else None
+        found = frozenset({cls} if isinstance(cls, type) else ())
+        return found.union(*(alternatives(each, within=union) for each in schema.values()))
+    if isinstance(schema, (list, tuple)):
+        return frozenset().union(*(alternatives(each, within=within) for each in schema))
+    return frozenset()
 
 
 def _expected(path: str, kind: type, given: object) -> str:
@@ -457,6 +499,8 @@ def in_order(given: Any, plain: Any, key: Callable[[Any], str]) -> Any:
 
     pydantic writes a set as it iterates, which differs between processes. `plain` is what it wrote of `given`.
     """
+    while isinstance(given, RootModel):
+        given = given.root
     if not isinstance(plain, (list, dict)) or type(given) in _EXACT:
         return plain
     if isinstance(given, (set, frozenset)):
@@ -469,23 +513,38 @@ def in_order(given: Any, plain: Any, key: Callable[[Any], str]) -> Any:
             return plain
         return [in_order(each, written, key) for each, written in zip(given, plain, strict=True)]
     for name, value in _parts(given, plain):
-        if isinstance(plain.get(name), (list, dict)):
-            plain[name] = in_order(value, plain[name], key)
+        plain[name] = in_order(value, plain[name], key)
     return plain
 
 
 def _parts(given: Any, plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a value under the names by which they were written."""
+    if isinstance(given, Mapping):
+        if len(given) == len(plain):
+            yield from zip(plain, given.values(), strict=True)
+        else:
+            yield from ((name, given[name]) for name in plain if name in given)
+        return
+    names = _written_names(given)
+    aliases = [alias for _, alias in names]
+    by_alias = [name for name, _ in names if name in plain] != [*plain] == [each for each in aliases if each in plain]
+    for name, alias in names:
+        written = alias if by_alias or name not in plain else name
+        if isinstance(plain.get(written), (list, dict)):
+            yield written, getattr(given, name, None)
+
+
+def _written_names(given: Any) -> list[tuple[str, str]]:
+    """Return the name and the alias of each part of a model or dataclass, in the order in which they are written."""
+    cls = type(given)
+    of: Mapping[str, Any] = getattr(cls, "__pydantic_fields__", _EMPTY)
     if isinstance(given, BaseModel):
-        model = type(given).__pydantic_fields__
-        for name, value in {**given.__dict__, **(given.__pydantic_extra__ or {})}.items():
-            alias = model[name].serialization_alias if name in model else None
-            yield (alias if alias in plain and name not in plain else name) or name, value
-        for name in type(given).__pydantic_computed_fields__:
-            if name in plain:
-                yield name, getattr(given, name)
-    elif isinstance(given, Mapping):
-        yield from zip(plain, given.values(), strict=False) if len(given) == len(plain) else ()
+        own = [*given.__dict__, *(given.__pydantic_extra__ or ())]
     elif is_dataclass(given):
-        for each in fields(given):
-            yield each.name, getattr(given, each.name, None)
+        own = [each.name for each in fields(given)]
+    else:
+        return []
+    decorators = getattr(cls, "__pydantic_decorators__", None)
+    computed = {name: each.info for name, each in decorators.computed_fields.items()} if decorators else {}
+    named = [(name, getattr(of.get(name), "serialization_alias", None) or name) for name in own]
+    return named + [(name, info.alias or name) for name, info in computed.items()]
