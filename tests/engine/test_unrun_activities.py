@@ -1,6 +1,10 @@
 """An activity that returned before its work had run is uncertain, is not called again, and is never done."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,9 +47,47 @@ def _pay_each(what: str) -> list[str]:
     return items(what)  # type: ignore[return-value]
 
 
+POOL = ThreadPoolExecutor(1)
+
+
+@dataclass
+class Receipt:
+    id: Any
+
+
+def _pay_in_a_thread(what: str) -> str:
+    BEGUN.append(what)
+    return POOL.submit(str, what)  # type: ignore[return-value]
+
+
+def _pay_within(what: str) -> list[Receipt]:
+    BEGUN.append(what)
+    return [Receipt({"id": helper(what)})]
+
+
+def _pay_mapped(what: str) -> list[str]:
+    BEGUN.append(what)
+    return map(str, [what])  # type: ignore[return-value]
+
+
+def _pay_later(what: str) -> Any:
+    BEGUN.append(what)
+    return partial(helper, what)
+
+
+def _pay_managed(what: str) -> Any:
+    BEGUN.append(what)
+    return contextmanager(items)(what)
+
+
 @pytest.mark.parametrize(
     ("fn", "said"),
     [
+        (_pay_in_a_thread, "`_pay_in_a_thread` returned a Future that was never read"),
+        (_pay_within, "`_pay_within` returned a coroutine that was never awaited"),
+        (_pay_mapped, "`_pay_mapped` returned a map that was never run"),
+        (_pay_later, "`_pay_later` returned a partial that was never called"),
+        (_pay_managed, "`_pay_managed` returned a context manager that was never entered"),
         (_pay, "`_pay` returned a coroutine that was never awaited"),
         (_pay_async, "`_pay_async` returned a coroutine that was never awaited"),
         (_pay_each, "`_pay_each` returned a generator that was never run"),

@@ -63,6 +63,7 @@ from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.functions import NeverAwaited, never_awaited, unrun_part
 from outlast.flow.options import Callee, Resend
 from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
@@ -160,7 +161,11 @@ class EffectExecutor:
                     continue
                 assert effect is not None, "the first step is an intent"
                 if isinstance(step, RecordResponse):
-                    return self._record(effect, step, now)
+                    try:
+                        return self._record(effect, step, now)
+                    except NeverAwaited as error:  # its work has not run, or may still run
+                        outcome = Maybe("never_awaited", str(error), abandoned=True)
+                        continue
                 if isinstance(step, Refuse):
                     self._submit(effect_verbs.refuse(session.run, effect, *step, now=now))
                     raise EffectRefused(refusal_of(session.effects[self.ident]), self.ident)  # as a re-run reads it
@@ -430,6 +435,8 @@ class EffectExecutor:
         try:
             response, value = codec.store(step.response)  # what every later process reads, before it counts
         except BaseException as error:  # because a serializer of an author may raise anything
+            if not step.found and (part := unrun_part(step.response)) is not None:
+                raise never_awaited(part, self.callee.fn) from None
             raise self._record_unstored(effect, step, _unstored(step.response, codec, error), now) from None
         recorded = self._recorded(effect, response, step, now)
         if self.used:

@@ -5,17 +5,35 @@ answer, it would record a call that never ran. So a definition refuses each such
 caller refuses such an answer.
 """
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Coroutine, Generator, Iterator
-from types import AsyncGeneratorType, FunctionType, GeneratorType
+from collections.abc import Coroutine, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import is_dataclass
+from types import AsyncGeneratorType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from outlast.errors import DefinitionError
 from outlast.flow.registry import place, where_of
 
 GENERATORS: Final = frozenset({GeneratorType, AsyncGeneratorType})
 _DEPTH_MAX: Final = 100
+_PARTS_MAX: Final = 10_000  # parts of one answer that are looked at
+_LATER: Final = {
+    GeneratorType: ("a generator", "run", "collect its items and return them"),
+    AsyncGeneratorType: ("an async generator", "run", "collect its items and return them"),
+    map: ("a map", "run", "collect its items and return them"),
+    filter: ("a filter", "run", "collect its items and return them"),
+    Future: ("a Future", "read", "return its result()"),
+    FunctionType: ("a function", "called", "call it and return its answer"),
+    MethodType: ("a method", "called", "call it and return its answer"),
+    functools.partial: ("a partial", "called", "call it and return its answer"),
+}
+"""Kinds of a value whose work runs later, or may still run: what it is, what was not done with it, what to do."""
+_MANAGER: Final = ("a context manager", "entered", "enter it with a with block")
 
 
 class NeverAwaited(TypeError):
@@ -36,22 +54,39 @@ def never_awaited(value: object, fn: object, *, plain: bool = False) -> NeverAwa
     if isinstance(value, Coroutine | Generator):
         value.close()
     name = getattr(fn, "__name__", type(fn).__name__)
-    kind, verb = _kind_of(value)
-    if verb == "run":
-        how = "collect its items and return them"
+    if isinstance(value, Coroutine):
+        kind, verb, how = "a coroutine", "awaited", ""
     else:
+        kind, verb, how = _runs_later(value) or (f"an awaitable ({type(value).__name__})", "awaited", "")
+    if not how:
         how = "return the answer from a plain def" if plain else f"write async def {name} and await it there"
     return NeverAwaited(f"`{name}` returned {kind} that was never {verb} ({line_of(fn)}): {how}")
 
 
-def _kind_of(value: object) -> tuple[str, str]:
-    if isinstance(value, Coroutine):
-        return "a coroutine", "awaited"
-    if type(value) is GeneratorType:
-        return "a generator", "run"
-    if type(value) is AsyncGeneratorType:
-        return "an async generator", "run"
-    return f"an awaitable ({type(value).__name__})", "awaited"
+def _runs_later(value: object) -> tuple[str, str, str] | None:
+    return _LATER.get(type(value)) or (_MANAGER if type(value).__module__ == contextlib.__name__ else None)
+
+
+def unrun_part(answer: object) -> object:
+    """Return a part of an answer whose work has not run, or may still run; None if there is none.
+
+    Only an answer that cannot be stored may have one.
+    """
+    left, seen = [answer], set[int]()
+    while left and len(seen) < _PARTS_MAX:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if hasattr(type(each), "__await__") or _runs_later(each) is not None:
+            return each
+        if isinstance(each, Mapping):
+            left += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            left += each
+        elif is_dataclass(each) or isinstance(each, BaseModel):
+            left += vars(each).values() if hasattr(each, "__dict__") else ()
+    return None
 
 
 def layers(fn: object) -> Iterator[Any]:
