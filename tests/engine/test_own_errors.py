@@ -1,6 +1,7 @@
 """Errors of Outlast's own client inside an activity: the proof that each class gives (decision 0104)."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx2
@@ -8,10 +9,11 @@ import pytest
 
 import outlast
 from outlast import errors
+from outlast.agent import Price
 from outlast.core.effect_steps import Maybe, No, Outcome, Unsent
 from outlast.engine.call_outcome import is_transient, judge
 from outlast.errors import OutlastError
-from outlast.flow import Context, Refused, resend
+from outlast.flow import Context, Refused, RetryLater, activity, resend
 from outlast.service import problems
 from outlast.testing.http_receiver import HttpReceiver, HttpRequest, Reply
 from tests.client.test_lost_answers import WRITES
@@ -118,6 +120,40 @@ def test_an_error_that_the_author_caught_before_may_be_of_a_request_that_was_sen
 
     away = raised(read)
     assert away.__cause__ is not None and isinstance(judge(away), Unsent), "the client's own cause is its own"
+
+
+def of_the_call() -> None:
+    RetryLater("busy", after="-5s")
+
+
+def of_a_price() -> None:
+    Price(-1, 1)
+
+
+def of_a_module() -> None:
+    outlast.Budget(tokens=-1)
+
+
+@pytest.mark.parametrize("refused", [of_the_call, of_a_price, of_a_module])
+async def test_an_error_of_another_part_of_the_package_proves_nothing(
+    world: World, refused: Callable[[], None]
+) -> None:
+    """The receiver has acted. Then a value is refused by the package itself, which is no refusal by the receiver."""
+    acted: list[str] = []
+
+    @activity(key="pay/{what}", no_undo="it is final")
+    async def pay(what: str) -> None:
+        acted.append(what)
+        refused()
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(pay, "a")
+
+    await world.start(flow := one_node(body))
+    world.worker(flow)
+    await world.pass_(MINUTE)
+    (effect,) = world.effects()
+    assert (acted, effect.status.value) == (["a"], "uncertain")
 
 
 async def test_a_refusal_reaches_the_node(world: World) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Budget, Context, lookup
+from outlast import Budget, Context, activity, lookup
 from outlast.agent import ModelAnswer, ScriptedModel, agent_workflow
 from outlast.core.budget import budget_text
 from outlast.core.usage import Amounts, Limits
@@ -41,6 +41,49 @@ async def test_tokens_without_money_are_requests_without_a_price(
         await world.start(flow)
         (row,) = usage(world)
         assert (row.money, row.unpriced, row.amounts.unpriced) == (0, unpriced, unpriced)
+
+    await world.live(story)
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"tokens": -5},
+    {"input_tokens": "12"},
+    {"output_tokens": None},
+    {"tokens": 10**30},
+    {"money": float("nan"), "tokens": 9},
+    {"money": "free"},
+    {"money": -1},
+    {"calls": -1},
+]
+
+
+@pytest.mark.parametrize("reported", IMPOSSIBLE, ids=str)
+@pytest.mark.parametrize("writes", [False, True], ids=["lookup", "write"])
+async def test_impossible_usage_of_a_call_that_happened_is_noted(
+    world: World, reported: dict[str, Any], writes: bool
+) -> None:
+    """The answer was paid, so it counts. The report is one request without a price, and the history says why."""
+
+    async def call(what: str) -> str:
+        this_call().used(**reported)
+        this_call().used(tokens=3, money=0)
+        return what
+
+    ask = activity(key="pay/{what}", no_undo="x")(call) if writes else lookup(name="model", durable=True)(call)
+    got: list[str] = []
+
+    async def body(ctx: Context[State]) -> None:
+        got.append(await ctx.do(ask, "a"))
+
+    flow = one_node(body)
+
+    async def story() -> None:
+        world.worker(flow)
+        await world.start(flow)
+        (row,) = usage(world)
+        assert (got, world.status()) == (["a"], "completed")
+        assert (row.tokens, row.money, row.calls, row.unpriced) == (3, 0, 2, 1)
+        assert any(b"reported impossible usage, which is not counted" in each.details for each in world.events())
 
     await world.live(story)
 

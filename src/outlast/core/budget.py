@@ -4,15 +4,16 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put, append_to_inbox
 from outlast.core.durations import DAY, MINUTE, SECOND
 from outlast.core.keys import check_reason
-from outlast.core.limits import MODELS_PER_ATTEMPT_MAX
+from outlast.core.limits import MODELS_PER_ATTEMPT_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import Message, Run
 from outlast.core.run_columns import RAISE, Attention, RaiseRequest
-from outlast.core.run_transition import fence
+from outlast.core.run_transition import LogEntry, fence
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, day_of, money_text
 from outlast.errors import InvalidInput
 
@@ -34,7 +35,7 @@ def usage_rows(
         if (used.attempt, used.model) in sums or len(sums) < MODELS_PER_ATTEMPT_MAX:
             name = (used.attempt, used.model)
         before = sums.get(name)
-        sums[name] = Used(*name, *(a + b for a, b in zip(before[2:], used[2:], strict=True))) if before else used
+        sums[name] = before.plus(used) if before else used
     visit, key = ident
     return tuple(
         CallUsage(
@@ -58,6 +59,15 @@ def usage_rows(
         )
         for n, used in enumerate(sums.values(), after + 1)
     )
+
+
+def notes_of(ident: tuple[int, str], reports: Iterable[Used]) -> tuple[LogEntry, ...]:
+    """Return the entry of the history about reports of a call that are not counted: at most one."""
+    notes = [used.note for used in reports if used.note]
+    if not notes:
+        return ()
+    key = f"usage/{digest(ident[1])[:16]}"
+    return (LogEntry(key, notes[0][:TEXT_CHARS_MAX], {"key": ident[1], "reports": len(notes)}),)
 
 
 def record_usage(run: Run, puts: tuple[Put, ...]) -> Commit:

@@ -59,6 +59,18 @@ class Used(NamedTuple):
     money: int  # micros
     calls: int
     unpriced: int = 0  # calls that reported tokens without a price
+    note: str = ""  # what was wrong with a report that is not counted
+
+    def plus(self, other: "Used") -> "Used":
+        """Return the sums of two reports of one attempt and model."""
+        return self._replace(
+            tokens=self.tokens + other.tokens,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            money=self.money + other.money,
+            calls=self.calls + other.calls,
+            unpriced=self.unpriced + other.unpriced,
+        )
 
 
 class CallUsage(NamedTuple):

@@ -193,8 +193,11 @@ IN_FLIGHT: Final = "in_flight"
 def _of_own(error: OutlastError) -> Classification:
     """Classify an error of Outlast's own client by its class.
 
-    It proves nothing if the author's code has caught, before it, an error of a request that was sent.
+    It proves nothing if the author's code has caught, before it, an error of a request that was sent, or if another
+    part of the package raised it: a value that this part refused says nothing of the call.
     """
+    if not _is_of_client(error):
+        return Classification(Meaning.UNKNOWN, code=error.code)
     frames = {id(f) for f, _ in walk_tb(error.__traceback__) if not _module_of(f).startswith("outlast.")}
     for each in _chain(error):
         by_author = any(id(f) in frames for f, _ in walk_tb(each.__traceback__))
@@ -202,6 +205,18 @@ def _of_own(error: OutlastError) -> Classification:
             return Classification(Meaning.PERHAPS, sure=False)
     meaning = Meaning.PERHAPS if error.refusal == IN_FLIGHT else _meaning(error)
     return Classification(meaning or Meaning.UNKNOWN, code=error.code)
+
+
+_CLIENT: Final = ("outlast.client", "outlast.runtime", "outlast.service")
+"""Parts of the package that make requests to a service or a store."""
+
+
+def _is_of_client(error: OutlastError) -> bool:
+    """Return True if the client raised an error, or the author's code did in its place."""
+    modules = [_module_of(frame) for frame, _ in walk_tb(error.__traceback__)]
+    at = next((n for n, module in enumerate(modules) if not module.startswith("outlast.engine.")), len(modules))
+    inside = [module for module in modules[at:] if module.startswith("outlast.")]
+    return not inside or any(module.startswith(_CLIENT) for module in inside)
 
 
 def _module_of(frame: FrameType) -> str:

@@ -401,6 +401,9 @@ class RunExecutor:
         )
         self._pending += execution.log_entries.values()
         self._pending += context.log_entries.values()
+        if session.notes:
+            self._pending += session.notes
+            session.notes = []
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()

@@ -118,6 +118,7 @@ class RunSession:
         happened, so there is nothing to prove.
         """
         self._notifying: set[asyncio.Task[None]] = set()
+        self.notes: list[LogEntry] = []  # entries of the history about usage that is not counted
         self._usage_n = 0  # number of the last usage row of this claim
         self.commits = 0  # commits of this holder: an execution that makes none would end the same way again
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
@@ -204,6 +205,7 @@ class RunSession:
     def usage_puts(self, ident: EffectKey, activity: str, used: list[Used]) -> tuple[Put, ...]:
         """Return the rows of what a call has reported, and empty the list."""
         rows = budget.usage_rows(self.run, ident, activity, used, after=self._usage_n, now=self.now)
+        self.notes += budget.notes_of(ident, used)
         self._usage_n += len(rows)
         used.clear()
         return tuple(Put(CALL_USAGE, row, 0) for row in rows)

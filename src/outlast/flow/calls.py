@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.core.usage import MODEL_CHARS_MAX, Money, Used, count, micros
-from outlast.errors import AnswerNotStored, Misplaced
+from outlast.errors import AnswerNotStored, InvalidInput, Misplaced
 
 if TYPE_CHECKING:
     import asyncpg  # only with the extra `postgres`
@@ -100,16 +100,24 @@ class Call:
         """Report what this attempt used. It counts towards budgets, also if the attempt fails afterwards.
 
         Each report of an attempt is added: `tokens` (default: `input_tokens` plus `output_tokens`), `money` in the
-        currency of the budgets, exact to a millionth and rounded up, and `calls`. `model`: for statistics. Tokens
-        without `money` count as a request without a price; say `money=0` if it costs nothing. The usage is stored
-        together with the answer of the call. Raises InvalidInput for a negative or unreadable amount.
+        currency of the budgets, exact to a millionth and rounded up, and `calls`. `model`: for statistics. Tokens or a
+        model without `money` count as a request without a price; say `money=0` if it costs nothing. The usage is
+        stored together with the answer of the call.
+
+        Never raises, because the call has already happened: a report with an impossible amount counts as one request
+        without a price, and the history says so.
         """
-        of_input, of_output = count("input_tokens", input_tokens), count("output_tokens", output_tokens)
-        spent = count("tokens", tokens) or of_input + of_output
-        name = str(model)[:MODEL_CHARS_MAX]
-        n = count("calls", calls)
-        unpriced = n if money is None and spent else 0
-        self._used.append(Used(self.attempt, name, spent, of_input, of_output, micros(money or 0), n, unpriced))
+        name = str(model).encode(errors="replace").decode()[:MODEL_CHARS_MAX]
+        try:
+            of_input, of_output = count("input_tokens", input_tokens), count("output_tokens", output_tokens)
+            spent, n = count("tokens", tokens) or of_input + of_output, count("calls", calls)
+            paid = micros(0 if money is None else money)
+        except InvalidInput as error:
+            note = f"{name or self.key} reported impossible usage, which is not counted: {error.what}"
+            self._used.append(Used(self.attempt, name, 0, 0, 0, 0, 1, 1, note))
+            return
+        unpriced = n if money is None and (spent or name) else 0
+        self._used.append(Used(self.attempt, name, spent, of_input, of_output, paid, n, unpriced))
 
     def set_model(self, name: str) -> None:
         """Record the `name` of the model that this call asks, as `provider:model`, in the span of the call.
