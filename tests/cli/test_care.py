@@ -190,6 +190,13 @@ def test_purge_deletes_only_runs_that_ended_long_ago(outlast: Terminal) -> None:
     assert outlast("fsck", "--chain").code == 0
 
 
+@pytest.mark.req("CKP-7")
+def test_purge_with_zero_deletes_every_ledger_of_a_run_that_ended(outlast: Terminal) -> None:
+    ended(outlast, "r1")
+    done = outlast("-o", "json", "purge", "--ledgers", "0s", "--yes").json
+    assert (done["runs"], done["ledgers"], done["ledgers_ms"]) == (0, 1, 0)
+
+
 def test_purge_with_zero_deletes_all_that_ended(outlast: Terminal) -> None:
     """Zero is a duration, and no word for the default of 30 days."""
     ended(outlast, "r1")

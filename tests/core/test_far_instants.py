@@ -1,6 +1,9 @@
 """Durations and instants of more than 100 years are refused where they are written; stored ones are shown."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -12,10 +15,9 @@ from outlast.core.machine import Reason, RunStatus
 from outlast.core.row_checks import listed
 from outlast.core.rows import RUN
 from outlast.errors import DefinitionError, InvalidInput
-from outlast.flow.workflow_options import StartKey
+from outlast.flow.workflow_options import Objective, StartKey
 from outlast.models import exact_instant
 from outlast.store.sql import listed_rows
-from outlast.telemetry.logs import LINE_CHARS_MAX, cut
 from tests.conformance.subject import approval_row, run_row
 
 HOSTILE = [2**63 - 1, -(2**63), 10**17, 253_402_300_800_000, -1, 0]
@@ -63,16 +65,44 @@ def test_an_approval_that_cannot_be_read_is_listed() -> None:
     assert listed(APPROVAL, wrong).plans[0].activity == listed(APPROVAL, wrong).who == "unreadable"
 
 
-def test_a_long_text_of_an_authors_key_is_cut_before_it_is_logged() -> None:
+class Given(BaseModel):
+    text: str
+
+
+def raises(given: Given) -> str:
+    raise ValueError(f"bad {given.text}")
+
+
+AUTHORS: list[Callable[..., StartKey | Objective]] = [
+    lambda fn, model: StartKey(fn, model, "flow", "flows.py:1"),
+    lambda fn, model: Objective(fn, model, "flow", "flows.py:1"),
+]
+
+
+@pytest.mark.parametrize("of_author", AUTHORS, ids=["key", "objective"])
+def test_a_long_error_of_an_authors_key_or_objective_is_cut_before_it_is_logged(
+    of_author: Callable[..., StartKey | Objective],
+) -> None:
     """`ValueError(f"bad {value}")` with 1 MB blocked the service for 5 s."""
-
-    class Given(BaseModel):
-        text: str
-
-    def key(given: Given) -> str:
-        raise ValueError(f"bad {given.text}")
-
+    given = Given(text="x" * 1_000_000)
     with pytest.raises(DefinitionError) as refused:
-        StartKey(key, Given, "flow", "flows.py:1").of(Given(text="x" * 1_000_000))
-    assert len(str(refused.value)) < 3_000 and refused.value.__suppress_context__
-    assert len(cut("x" * 1_000_000)) < LINE_CHARS_MAX + 100
+        of_author(raises, Given).of(given)
+    assert len(str(refused.value)) < 3_000
+    assert refused.value.__cause__ is None and refused.value.__suppress_context__, "its traceback repeats the text"
+
+
+@pytest.mark.parametrize("value", [lambda given: [given.text], lambda given: given.text.encode()])
+@pytest.mark.parametrize("of_author", AUTHORS, ids=["key", "objective"])
+def test_a_long_value_of_an_authors_key_or_objective_is_cut(
+    of_author: Callable[..., StartKey | Objective], value: Callable[[Any], object]
+) -> None:
+    with pytest.raises(DefinitionError, match="returned") as refused:
+        of_author(value, Given).of(Given(text="x" * 1_000_000))
+    assert len(str(refused.value)) < 3_000
+
+
+def test_a_long_key_that_differs_each_time_is_cut() -> None:
+    n = count()
+    with pytest.raises(DefinitionError, match="for one input") as refused:
+        AUTHORS[0](lambda given: f"{given.text}{next(n)}", Given).of(Given(text="x" * 1_000_000))
+    assert len(str(refused.value)) < 6_000

@@ -686,6 +686,31 @@ async def test_a_new_wait_in_front_of_answered_ones_raises_no_alarm(world: World
     assert (world.status(), world.reasons()) == ("completed", [])
 
 
+@pytest.mark.req("EFF-9", "GATE-9")
+async def test_an_accepted_plan_is_put_to_the_approvers(world: World) -> None:
+    """The plan that was approved stays unused; the one that a person accepted is asked for, and made."""
+    shop, wanted = Receiver(), ["p1"]
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        made = await ctx.approval(order.plan(wanted[-1]), summary="a", by=role("boss"), within="96h")
+        await ctx.do(made.chosen)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    wanted.append("p2")
+    await world.decide(world.pending())
+    await world.pass_(SECOND)
+    assert world.reasons() == ["node_diverged"]
+    await answer(world, Choice.ACCEPT, "the second plan is right")
+    await world.pass_(SECOND)
+    assert world.reasons() == [] and world.pending().plans[0].key == "order/p2"
+    await world.decide(world.pending())
+    await world.pass_(SECOND)
+    assert (world.status(), sent(shop)) == ("completed", ["order/p2"])
+
+
 async def test_accept_is_not_offered_for_other_reasons(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         raise ValueError("no")

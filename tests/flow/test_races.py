@@ -4,6 +4,7 @@ import asyncio
 import asyncio as aio
 from asyncio import timeout as within
 from asyncio import wait_for
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -19,6 +20,16 @@ class State(BaseModel):
 
 
 Ctx = Context[State]
+async_timeout: Any = ModuleType("async_timeout")
+"""Stand-in for the package of this name, which need not be installed."""
+
+
+def _timeout(delay: float) -> Any:
+    return asyncio.timeout(delay)
+
+
+_timeout.__module__, _timeout.__name__ = "async_timeout", "timeout"
+async_timeout.timeout = _timeout
 
 
 @activity(key="race/{n}", no_undo="a test")
@@ -115,8 +126,31 @@ async def in_a_block_of_anyio(ctx: Ctx) -> None:
         await ctx.receive("go", State)
 
 
+async def in_a_block_that_fails(ctx: Ctx) -> None:
+    with anyio.fail_after(60):
+        await ctx.receive("go", State)
+
+
+async def in_a_block_of_async_timeout(ctx: Ctx) -> None:
+    async with async_timeout.timeout(60):
+        await ctx.receive("go", State)
+
+
+class Holder:
+    """An object with the context of its node."""
+
+    ctx: Ctx
+
+
+async def of_the_context_of_an_object(ctx: Ctx) -> None:
+    holder = Holder()
+    holder.ctx = ctx
+    await asyncio.wait_for(holder.ctx.receive("go", State), 60)
+
+
 REFUSED = [
     directly, imported, imported_here, by_another_name, tasks_of_names, tasks_in_a_list, one_after_the_other,
+    in_a_block_that_fails, in_a_block_of_async_timeout, of_the_context_of_an_object,
     of_a_helper, of_a_nested_function, in_a_block, in_a_block_of_a_name, in_a_block_made_before, in_a_block_of_anyio,
 ]  # fmt: skip
 

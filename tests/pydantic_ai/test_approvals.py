@@ -151,6 +151,7 @@ def test_only_the_parameters_of_editable_may_be_changed(outlast_app: AppFactory)
 
 @pytest.mark.req("GATE-1")
 def test_nothing_may_be_changed_without_editable(outlast_app: AppFactory) -> None:
+    assert OutlastApprovals[None](by=role("lead"), within="96h").editable == ()
     agent, _ = payer("unedited", calls([ANN]))
     _, run = start(outlast_app, "agent-unedited", agent)
     with pytest.raises(Conflict, match="does not allow a change of cents"):

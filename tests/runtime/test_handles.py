@@ -23,3 +23,11 @@ def test_a_run_is_found_by_the_name_of_its_workflow_and_its_id() -> None:
                 client.get(order, "")
 
     asyncio.run(main())
+
+
+def test_a_client_without_asyncio_finds_a_run_by_name_and_id() -> None:
+    with outlast.connect_sync("memory:") as client:
+        handles = (client.get("order", "r1"), client.get(order, "r1"), client.get("r1"))
+        assert [(each.workflow, each.id) for each in handles] == [("order", "r1"), ("order", "r1"), ("", "r1")]
+        with pytest.raises(InvalidInput, match="no run"):
+            client.get(order, "")

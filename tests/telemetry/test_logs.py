@@ -22,9 +22,10 @@ from outlast.core.rows import KINDS
 from outlast.flow import Context, Refused, Workflow, activity, lookup, role
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, json_formatter
-from outlast.telemetry.redact import GONE, redact, redacted
+from outlast.telemetry.redact import GONE, SHOWN_CHARS_MAX, redact, redacted
 from outlast.telemetry.traces import Traces, parent_of
 from tests.engine.world import Go, World, one_node
+from tests.removals import replace
 
 CANARIES = {
     "key": "sk-canary1234567890abcdef",
@@ -37,6 +38,7 @@ CANARIES = {
     "pem": "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----",
 }
 MARKS = ("canary",)
+LONG = "x" * 1_000_000
 
 
 class Lines(io.StringIO):
@@ -132,6 +134,66 @@ def test_a_run_is_logged_at_start_checkpoint_and_end_with_its_ids(lines: Lines) 
 def test_a_process_without_logging_builds_no_lines() -> None:
     logging.getLogger("outlast").setLevel(logging.WARNING)
     assert RunLog.wanted() is None
+
+
+@pytest.fixture
+def redacted_chars(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of all texts that are redacted."""
+    found: list[int] = []
+
+    def redacted_text(text: str, known: Any = ()) -> str:
+        found.append(len(text))
+        return redact(text, known)
+
+    replace(monkeypatch, redact, redacted_text)
+    return found
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_long_text_of_an_author_is_cut_before_it_is_redacted(as_json: bool, redacted_chars: list[int]) -> None:
+    """1 MB in an exception, and its traceback that repeats it, blocked the service for 5 s."""
+    try:
+        raise ValueError(f"token=canary {LONG} its end")
+    except ValueError as error:
+        given = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("outlast.service", logging.ERROR, "f.py", 1, "it raised %s", (given[1],), given)
+    line = (json_formatter() if as_json else SentenceFormatter(lambda text: text)).format(record)
+    assert redacted_chars and max(redacted_chars) <= SHOWN_CHARS_MAX + 100
+    assert len(line) < 4 * SHOWN_CHARS_MAX and "characters left out" in line and "its end" in line
+    assert "canary" not in line
+
+
+@pytest.mark.req("OBS-3")
+def test_a_long_error_of_a_call_or_node_is_cut_before_it_is_redacted(redacted_chars: list[int]) -> None:
+    """It blocked the worker, and delayed the renewal of its lease."""
+
+    @activity(key="act/{name}", no_undo="nothing to undo")
+    async def act(name: str) -> str:
+        raise ValueError(LONG)
+
+    @lookup
+    async def look(name: str) -> str:
+        raise KeyError(LONG)
+
+    async def body(ctx: Context[Go]) -> None:
+        with contextlib.suppress(KeyError):
+            await ctx.do(look, "a")
+        raise LookupError(LONG)
+
+    world = played(Observer(Counters(), None, RunLog.wanted()), act)
+    assert world.reasons() == ["effect_uncertain"]
+    other = World()
+
+    async def raised() -> None:
+        flow = one_node(body)
+        other.worker(flow)
+        await other.start(flow)
+
+    asyncio.run(other.live(raised))
+    (entry,) = other.attention()
+    assert entry.reason == "exception" and entry.detail.startswith("LookupError: xxx") and len(entry.detail) < 10_000
+    assert redacted_chars and max(redacted_chars) <= SHOWN_CHARS_MAX + 100
 
 
 @pytest.mark.req("OBS-3")

@@ -52,7 +52,7 @@ from outlast.flow.outcomes import Declared, Fail, Refusal
 from outlast.flow.registry import where_called
 from outlast.flow.workflow import Workflow
 from outlast.flow.workflow_options import WorkflowOptions
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact_shown
 
 Out = TypeVar("Out", default=Any)
 Result = TypeVar("Result", bound=BaseModel | str, default=str)
@@ -431,8 +431,8 @@ def _code_of(error: Exception) -> str:
 def _reason_of(error: Exception) -> str:
     """Return the reason for a model: it may contain no secret, and has a limit."""
     if isinstance(error, LimitExceeded | NotStorable):
-        return redact(f"{error.what}: {error.why}")[:TEXT_CHARS_MAX]
-    return redact(storable(f"{type(error).__name__}: {error}"))[:TEXT_CHARS_MAX]
+        return redact_shown(f"{error.what}: {error.why}")[:TEXT_CHARS_MAX]
+    return redact_shown(storable(f"{type(error).__name__}: {error}"))[:TEXT_CHARS_MAX]
 
 
 def _observed(

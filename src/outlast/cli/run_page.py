@@ -10,7 +10,7 @@ from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen, iso_of
 from outlast.core.budget import SHOWN, unpriced_text
 from outlast.core.durations import span
-from outlast.core.events import EventType, iso
+from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.models import milliseconds
@@ -209,7 +209,7 @@ def visit_text(screen: Screen, view: RunDetail, visit: Visit) -> str:
         return f"{'✓' if view.status == RunStatus.COMPLETED else '✗'} {visit.node} {took}"
     spent = _spent(screen, visit.entered_at)
     ends = [(w.since, w.until) for w in view.waiting_for if w.until and w.since]
-    if ends and not view.attention:
+    if ends and not view.attention and milliseconds(ends[0][1]) < FAR_FROM:
         since, until = ends[0]
         spent = f"{_spent(screen, since)} of {span(milliseconds(until) - milliseconds(since))}"
     mark = "!" if view.attention else "▸" if view.owner else "⏸"

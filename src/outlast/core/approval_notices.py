@@ -12,7 +12,7 @@ from outlast.core.approvals import approved_instead
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.durations import DAY, MINUTE, SECOND, span
 from outlast.core.effect_rows import Approval
-from outlast.core.events import TYPES, EventType, iso
+from outlast.core.events import FAR_FROM, FAR_TEXT, TYPES, EventType, iso
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Event, Run
 
@@ -218,14 +218,14 @@ def _about(kind: str, row: Approval, now: int, public_url: str) -> str:
     if kind == ESCALATED:
         said = f"{asks}: {who} did not decide until {until}. Run {inert_text(row.run)} needs an operator."
     else:
-        left = span(max(row.within_until - now, SECOND))
+        left = f", {span(max(row.within_until - now, SECOND))} left" if row.within_until < FAR_FROM else ""
         waits = "still waits" if kind == REMINDER else "waits"
-        said = f"{asks}: {waits} for {who} until {until}, {left} left. Without a decision nothing is approved."
+        said = f"{asks}: {waits} for {who} until {until}{left}. Without a decision nothing is approved."
     return f"{said}\n{_page(public_url, row.id) or f'outlast approvals show {row.id}'}"
 
 
 def _minute(at: int) -> str:
-    return iso(at)[:16].replace("T", " ") + " UTC"
+    return iso(at)[:16].replace("T", " ") + " UTC" if at < FAR_FROM else FAR_TEXT
 
 
 def _page(public_url: str, approval: str) -> str:

@@ -48,7 +48,7 @@ from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.outcomes import Refused
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store, Transactions
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact_shown
 
 
 async def shared_answer(
@@ -380,12 +380,12 @@ def _log_uncertain(
     """Add to the history that a durable lookup may have been paid although no answer came."""
     key = f"uncertain/{call.digest[:16]}/{number}"
     text = f"{activity.name}: attempt {number} may have been paid, and no answer came"
-    data: dict[str, object] = {"activity": activity.name, "error": redact(text_of(error))[:TEXT_CHARS_MAX]}
+    data: dict[str, object] = {"activity": activity.name, "error": redact_shown(text_of(error))[:TEXT_CHARS_MAX]}
     execution.log_entries.setdefault(key, LogEntry(key, text, data))
 
 
 def _redacted_error(code: str, detail: str) -> EffectError:
-    return EffectError(code, redact(detail))
+    return EffectError(code, redact_shown(detail))
 
 
 async def _call_lookup(

@@ -28,7 +28,7 @@ from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.store.queries import Census, NextDue
-from outlast.telemetry.redact import redact, secrets_in
+from outlast.telemetry.redact import redact_shown, secrets_in
 
 NOTHING: Final[tuple[Any, ...]] = (None, "", [], {})
 KEYS_LOOKED_AT: Final = 50  # effects of a visit whose keys are compared; a changed template shows in the first ones
@@ -222,8 +222,8 @@ def _place(
     except BaseException as raised:  # because an author's migration may raise anything; the state does not change
         error = as_exception(raised)
         known = secrets_in(snapshot)
-        text = redact("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]
-        first = redact(_first(error), known)
+        text = redact_shown("".join(traceback.format_exception(error)), known)[-TRACE_CHARS:]
+        first = redact_shown(_first(error), known)
         return Stranded(f"its state does not become that of version {target.version}: {first}\n{text}")
     arrived = _arrived(target, run, moved, state, node, by, reason, declared=bool(path))
     if isinstance(arrived, Stranded):

@@ -67,7 +67,7 @@ from outlast.flow.functions import NeverAwaited, never_awaited, unrun_part
 from outlast.flow.options import Callee, Resend
 from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact_shown
 
 
 class CallTerms(dict[Callee, Terms]):
@@ -537,7 +537,9 @@ def _unstored(value: object, codec: Any, raised: BaseException) -> EffectError:
     """Return why an answer cannot be stored, with its size and its head."""
     text = shown_text(value)
     size = len(text.encode(errors="replace"))
-    return unstored(redact(_why_not(raised)), size=size, limit=codec.bytes_max, head=redact(text[: 2 * HEAD_CHARS]))
+    return unstored(
+        redact_shown(_why_not(raised)), size=size, limit=codec.bytes_max, head=redact_shown(text[: 2 * HEAD_CHARS])
+    )
 
 
 def _with_record(intent: Commit) -> Commit:

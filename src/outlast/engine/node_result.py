@@ -27,7 +27,7 @@ from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Cancel, Fail, Refusal, Refused
 from outlast.flow.workflow import Workflow
-from outlast.telemetry.redact import redact, secrets_in
+from outlast.telemetry.redact import redact_shown, secrets_in
 
 log = logging.getLogger("outlast.engine")
 SHOWN_MAX: Final = 10
@@ -161,9 +161,9 @@ def exception_attention(session: RunSession, error: BaseException) -> Attention:
     """Log an exception of the author's code and return the reason to call an operator. Secrets are redacted."""
     plans = (approval.plans_text for approval in session.approvals.values())
     known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
-    text = redact("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
+    text = redact_shown("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
     log.warning("run %s: %s", session.run.run, text)
-    shown = redact(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
+    shown = redact_shown(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
     return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
 
 

@@ -82,7 +82,7 @@ from outlast.pydantic_ai.requests import (
     used_part,
     with_outline,
 )
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact_shown
 
 if TYPE_CHECKING:
     from outlast.pydantic_ai.durability import OutlastDurability
@@ -450,7 +450,7 @@ async def answer_of_lookup(call: Awaitable[object], codec: Any) -> JsonValue:
 def _shown(error: Exception) -> str:
     """Return the text of an error for the model: without secrets, valid Unicode and not too long."""
     text = f"{error.what}: {error.why}" if isinstance(error, OutlastError) else str(error)
-    return redact(text.encode(errors="backslashreplace").decode())[:TEXT_CHARS_MAX]
+    return redact_shown(text.encode(errors="backslashreplace").decode())[:TEXT_CHARS_MAX]
 
 
 def already_done(plan: Plan[Any], visit: int) -> str:

@@ -107,14 +107,14 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
             return _slot(rows, wait)
         case "timer":
             named = "" if wait.what == SLEEP else f" ({wait.what})"
-            clause = f"sleeps{named} for another {rows.left(wait.until)}"
+            clause = f"sleeps{named} {rows.lasts(wait.until)}"
             return _timed(rows, wait, clause)
         case "signal":
             return _signal(rows, wait)
         case "approval":
             return _decision(rows, wait)
         case "retry":
-            clause = f"waits for {wait.what} ({wait.who}), for another {rows.left(wait.until)}"
+            clause = f"waits for {wait.what} ({wait.who}), {rows.lasts(wait.until)}"
             if wait.who == LOCAL_LIMIT:
                 return _timed(rows, wait, f"{clause}; {NO_PLACE}", "outlast worker --concurrency N")
             return _timed(rows, wait, clause)
@@ -130,7 +130,7 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 
 
 def _timed(rows: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
-    following = f"in {rows.left(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
+    following = f"{rows.ahead(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
     return ExplanationPart(clause, following, unblock, wait.since, wait.until)
 
 
@@ -155,7 +155,7 @@ def _taken(tenant: str, slots: list[Slot]) -> str:
 
 
 def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    left = f"for another {rows.left(wait.until)}" if wait.until else "without a deadline"
+    left = rows.lasts(wait.until) if wait.until else "without a deadline"
     row = next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
     send = f"outlast signal {rows.run.run} {wait.what} --data '{{…}}'"
     spent = {n for w in rows.waits if w.status is WaitStatus.BOUND for n in w.binding or ()}
@@ -170,7 +170,7 @@ def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 
 def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     name = wait.what.partition(" ")[0]
-    clause = f"waits for {wait.who} to decide {wait.what}, for another {rows.left(wait.until)}"
+    clause = f"waits for {wait.who} to decide {wait.what}, {rows.lasts(wait.until)}"
     commands = [f"outlast approvals approve {name} --reason …", f"outlast approvals reject {name} --reason …"]
     row = _approval(rows, wait)
     facts: tuple[tuple[str, str], ...] = ()
@@ -179,7 +179,7 @@ def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
         facts = (("asks for", changed or ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])),)
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
-    then = f"in {rows.left(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
+    then = f"{rows.ahead(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
     return ExplanationPart(clause, then, tuple(commands), wait.since, wait.until, facts)
 
 
@@ -442,7 +442,7 @@ def _why(rows: RunFacts, entry: Attention) -> str:
         case Reason.EXCEPTION:
             return f"node {rows.run.node} raised {detail}"
         case Reason.APPROVAL_TIMEOUT:
-            return f"{detail}; without an answer it is cancelled in {rows.left(until_of(entry))}"
+            return f"{detail}; without an answer it is cancelled {rows.ahead(until_of(entry))}"
     return detail or entry.reason.value
 
 

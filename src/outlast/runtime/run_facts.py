@@ -8,7 +8,7 @@ from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.effect_rows import Approval, Effect, Evidence, Wait
-from outlast.core.events import EventType, iso
+from outlast.core.events import FAR_FROM, FAR_TEXT, EventType, iso
 from outlast.core.lanes import OWN, scheduler_of, worker_command
 from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
@@ -63,6 +63,14 @@ class RunFacts(NamedTuple):
         """Return the time until a business instant."""
         return span(max(0, until - self.now.business))
 
+    def ahead(self, until: int) -> str:
+        """Return when a business instant comes: `in 5m`, or `after 2126`."""
+        return f"in {self.left(until)}" if until < FAR_FROM else FAR_TEXT
+
+    def lasts(self, until: int) -> str:
+        """Return how long a wait lasts until a business instant: `for another 5m`, or `until after 2126`."""
+        return f"for another {self.left(until)}" if until < FAR_FROM else f"until {FAR_TEXT}"
+
     def left_real(self, until: int) -> str:
         """Return the time until a real instant."""
         return span(max(0, until - self.now.real))
@@ -85,7 +93,9 @@ class RunFacts(NamedTuple):
 
     def instant(self, at: int) -> str:
         """Format an instant relatively and exactly."""
-        text = f"{self.ago(at)} ago" if at <= self.now.business else f"in {self.left(at)}"
+        if at >= FAR_FROM:
+            return FAR_TEXT
+        text = f"{self.ago(at)} ago" if at <= self.now.business else self.ahead(at)
         return f"{text}, {iso(at)}"
 
 

@@ -16,11 +16,10 @@ from outlast.core.durations import SECOND
 from outlast.core.events import trace_of
 from outlast.core.rows import Run
 from outlast.errors import OutlastError, StoreReplaced
-from outlast.telemetry.redact import redact, redacted
+from outlast.telemetry.redact import redact_shown, redacted, shortened
 
 LEVEL: Final = "OUTLAST_LOG_LEVEL"
 FIELDS: Final = "outlast"  # attribute of a log record with its structured fields
-LINE_CHARS_MAX: Final = 32_000  # redaction takes 5 s for 1 MB, in the event loop
 log = logging.getLogger("outlast.run")
 
 
@@ -67,14 +66,6 @@ def configure_logs(stream: TextIO, inert: Callable[[str], str]) -> None:
         )  # audit lines are written at every level (telemetry/audit.py)
 
 
-def cut(text: str) -> str:
-    """Return the beginning and the end of a text that is too long to be redacted in an event loop."""
-    if len(text) <= LINE_CHARS_MAX:
-        return text
-    half = LINE_CHARS_MAX // 2
-    return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
-
-
 class SentenceFormatter(logging.Formatter):
     """Formatter for people: one sentence, followed by the fields, without control sequences."""
 
@@ -88,7 +79,7 @@ class SentenceFormatter(logging.Formatter):
         said = super().format(record)
         if isinstance(more, dict):
             said += " " + " ".join(f"{name}={value}" for name, value in more.items() if value != "" and name != "event")
-        return self._inert(redact(cut(said)))
+        return self._inert(redact_shown(said))
 
 
 def json_formatter() -> logging.Formatter:
@@ -117,7 +108,7 @@ def _fields(logger: Any, name: str, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leave_out_secrets(logger: Any, name: str, said: dict[str, Any]) -> dict[str, Any]:
-    short = {name: cut(value) if isinstance(value, str) else value for name, value in said.items()}
+    short = {name: shortened(value) if isinstance(value, str) else value for name, value in said.items()}
     clean: dict[str, Any] = redacted(short)
     return clean
 

@@ -54,6 +54,7 @@ _CLEAN: Final = rf"\g<keep>{GONE}"
 _WORD: Final = re.compile(_WORDS, re.IGNORECASE)
 _NAME: Final = re.compile(r"[\w-]{1,200}+")
 _JSON: Final = ("{", "[", b"{", b"[")
+SHOWN_CHARS_MAX: Final = 32_000  # redaction takes up to 5 s for 4 MB, in the event loop
 KNOWN_CHARS_MIN: Final = 6
 """Shorter secrets occur in ordinary words."""
 
@@ -67,6 +68,22 @@ def redact(text: str, known: Collection[str] = ()) -> str:
         if needed in text:
             text = pattern.sub(_CLEAN, text)
     return _NAMED.sub(_CLEAN, text) if "=" in text or ":" in text else text
+
+
+def redact_shown(text: str, known: Collection[str] = ()) -> str:
+    """Return a text of authors' code as `redact` does. The middle of a long one is left out before.
+
+    For texts that are shown in part. An exception may repeat a whole input, and redaction blocks the event loop.
+    """
+    return redact(shortened(text), known)
+
+
+def shortened(text: str) -> str:
+    """Return the beginning and the end of a text that is too long to be redacted in an event loop."""
+    if len(text) <= SHOWN_CHARS_MAX:
+        return text
+    half = SHOWN_CHARS_MAX // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
 
 
 def _spellings(secret: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.keys import MODEL
 from outlast.core.rows import Run
 from outlast.core.usage import Used
-from outlast.telemetry.redact import redact
+from outlast.telemetry.redact import redact, redact_shown
 
 NANOS: Final = 1_000_000  # in a millisecond
 SAMPLED: Final = 1
@@ -287,11 +287,11 @@ class Traces:
         span.set_attribute("outlast.outcome", type(outcome).__name__.lower())
         if code:
             span.set_attribute("error.type", code)
-            span.set_status(self._api.Status(self._api.StatusCode.ERROR, redact(outcome.detail)[:500]))
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR, redact_shown(outcome.detail)[:500]))
 
     def failed(self, span: Any, error: BaseException, secrets: Collection[str] = ()) -> None:
         """Record the type and the redacted message of an error."""
-        said = redact(f"{type(error).__name__}: {error}", secrets)[:500]
+        said = redact_shown(f"{type(error).__name__}: {error}", secrets)[:500]
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
 

@@ -209,7 +209,9 @@ def _when(at: datetime | None, now: datetime | None) -> Markup:
     """Return an instant as `<time>`: relative words, and the instant itself in the attribute."""
     if at is None:
         return Markup("")
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso(milliseconds(at)), relative(at, now))
+    fixed = Markup(" data-fixed") if milliseconds(at) >= FAR_FROM else ""
+    text = relative(at, now)
+    return Markup('<time datetime="{0}" title="{0}"{1}>{2}</time>').format(iso(milliseconds(at)), fixed, text)
 
 
 def relative(at: datetime, now: datetime | None) -> str:
