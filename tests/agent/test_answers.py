@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from outlast import Context, Workflow, role
-from outlast.agent import ChatCompletions, Model, ModelAnswer, ScriptedModel, admit, agent_workflow, propose
+from outlast.agent import ChatCompletions, Model, ModelAnswer, Price, ScriptedModel, admit, agent_workflow, propose
+from outlast.flow import Perhaps
 from outlast.testing import App, FakeReceivers, ModelServer
 from tests.agent.agents import DONE, TOOLS, asks, open_ticket, results, running
 from tests.agent.test_agent_workflow import Report
@@ -55,6 +56,83 @@ def test_an_answer_says_why_it_ends(
     with ModelServer([given]) as server:
         answer = asyncio.run(ask(made(server.url)))
     assert (answer.end, answer.finish_detail) == (end, detail)
+
+
+WORDS = [
+    ("max_tokens", "cut"),
+    ("MAX_TOKENS", "cut"),
+    ("model_length", "cut"),
+    ("error", "cut"),
+    ("network_error", "cut"),
+    ("SAFETY", "filtered"),
+    ("end_turn", "stop"),
+    ("of a later version", "stop"),
+    (None, "stop"),
+]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("said", "end"), WORDS, ids=str)
+def test_the_words_of_other_providers_are_understood(said: str | None, end: str, streams: bool) -> None:
+    """Gateways pass on the words of the provider behind them."""
+    choice = {"index": 0, "finish_reason": said}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    body: Any = {"choices": [{**choice, "message": {"content": "half"}}], "usage": usage}
+    if streams:
+        body = [{"choices": [{"index": 0, "delta": {"content": "half"}}]}, {"choices": [{**choice, "delta": {}}]}]
+        body.append({"choices": [], "usage": usage})
+    assert asked_of(body).end == end
+
+
+MISSING = [
+    {"finish_reason": "tool_calls", "message": {"content": "I open a ticket."}},
+    {"finish_reason": "function_call", "message": {"content": "I do.", "function_call": {"name": "open_ticket"}}},
+    {"finish_reason": "stop", "message": {"content": "I do.", "tool_calls": "open_ticket"}},
+    {"finish_reason": "stop", "message": {"content": "I do.", "tool_calls": {"name": "open_ticket"}}},
+    {"finish_reason": "stop", "message": {"content": "I do.", "tool_calls": [None]}},
+]
+
+
+@pytest.mark.parametrize("choice", MISSING, ids=str)
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_an_answer_whose_calls_are_missing_is_cut(choice: dict[str, Any], streams: bool) -> None:
+    """Its words say what the model does next, so they are no result."""
+    given = {"finish_reason": choice["finish_reason"], "delta": choice["message"]}
+    answer = asked_of([{"choices": [given]}] if streams else {"choices": [choice]})
+    assert (answer.end, answer.finish_detail, answer.calls) == ("cut", "its calls are missing", ())
+
+
+def test_a_refusal_may_be_a_part_of_the_content() -> None:
+    parts = [{"type": "refusal", "refusal": "I can't help with that."}]
+    for streams in (False, True):
+        given = {"finish_reason": "stop", "delta" if streams else "message": {"content": parts}}
+        answer = asked_of([{"choices": [given]}] if streams else {"choices": [given]})
+        assert (answer.end, answer.finish_detail) == ("refusal", "I can't help with that.")
+
+
+WORD = {"choices": [{"delta": {"content": "The cause is"}}]}
+BROKEN = [[WORD], [WORD, {"error": {"message": "overloaded"}}, {"choices": [{"delta": {}, "finish_reason": "stop"}]}]]
+
+
+@pytest.mark.parametrize("chunks", BROKEN, ids=["no_reason", "error"])
+def test_a_stream_without_its_end_is_no_answer(chunks: list[Any]) -> None:
+    with pytest.raises(Perhaps, match=r"cut off|overloaded"):
+        asked_of(chunks)
+
+
+def asked_of(body: Any) -> ModelAnswer:
+    """Return the answer of a provider that answers with this JSON, or with these chunks of a stream."""
+    streams = isinstance(body, list)
+    lines = [*(json.dumps(each) for each in body), "[DONE]"] if streams else []
+    encoded = "".join(f"data: {line}\n\n" for line in lines).encode() or json.dumps(body).encode()
+    given = FakeReceivers().route("/chat/completions", reply=lambda request: {}, encoded=lambda *_: encoded)
+
+    async def ask(model: Model) -> Any:
+        return [each async for each in model.stream(ASKED)][-1] if streams else await model.request(ASKED)
+
+    with given as provider:
+        answer: ModelAnswer = asyncio.run(ask(ChatCompletions("local:m", url=provider.url)))
+        return answer
 
 
 # --- what an agent does ------------------------------------------------------------------------------
@@ -156,16 +234,25 @@ USAGES = [
     {"prompt_tokens": 10**18, "completion_tokens": 3},
     {"prompt_tokens": "many", "completion_tokens": 3},
     {"prompt_tokens": 1.5, "completion_tokens": True},
+    "many",
+    [1],
+    7,
 ]
 
 
-@pytest.mark.parametrize("usage", USAGES, ids=["negative", "huge", "text", "fraction"])
-def test_impossible_usage_is_dropped_with_a_note(usage: dict[str, Any]) -> None:
-    """A gateway that reports nonsense costs no answer. The history says what is not counted."""
-    with raw({**message(content="done"), "usage": usage}) as provider:
-        model = ChatCompletions("local:m", url=provider.url)
-        with running(agent_workflow("agent", model=model)) as (app, run):
-            assert run.outcome == "done"
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("usage", USAGES, ids=["negative", "huge", "text", "fraction", "word", "list", "number"])
+def test_impossible_usage_is_dropped_with_a_note(usage: Any, streams: bool) -> None:
+    """A gateway that reports nonsense costs no answer. The history says what is not counted, the sum that it lacks."""
+    body = {**message(content="done"), "usage": usage}
+    chunk = {"choices": [{"delta": {"content": "done"}, "finish_reason": "stop"}], "usage": usage}
+    lines = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    encoded = lines if streams else json.dumps(body).encode()
+    given = FakeReceivers().route("/chat/completions", reply=lambda request: body, encoded=lambda *_: encoded)
+    with given as provider:
+        model = ChatCompletions("local:m", url=provider.url, price=Price(1, 1))
+        with running(agent_workflow("agent", model=model, stream=streams)) as (app, run):
+            assert run.outcome == "done" and run.now.used.unpriced == 1
             (row,) = [row for row in app.rows(run.id).memos if row.activity == "outlast.model"]
             answer = json.loads(row.response or b"")
             assert (answer["input_tokens"], answer["output_tokens"]) == (0, 0)

@@ -20,12 +20,13 @@ from outlast.agent import (
 from outlast.agent.prices import list_price
 from outlast.engine.budgets import blind_budget
 from outlast.errors import DefinitionError, InvalidInput
-from outlast.testing import App, ModelServer
+from outlast.testing import App, FakeReceivers, ModelServer
 from tests.agent.agents import TOOLS, asks, running
 from tests.agent.test_models import by_pydantic_ai
 
 pytestmark = pytest.mark.req("RUN-10")
 MONEY = Budget(money="0.000001")
+SILENT = {"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}
 STEP = asks(("read_log", {"lines": 1}))
 
 
@@ -66,6 +67,18 @@ def test_the_price_is_that_of_the_answer_not_of_a_later_table() -> None:
         with running(agent_workflow("agent", model=model)) as (app, run):
             model.__dict__["price"] = Price(100, 1_000)
             assert run.outcome == "ok" and spent(app, run) == ("0.002", 0)
+
+
+def test_a_request_without_usage_has_no_price() -> None:
+    """A provider that reports nothing costs something. It is not counted as free, and the history says so."""
+    with FakeReceivers().route("/chat/completions", reply=lambda request: SILENT) as provider:
+        model = ChatCompletions("local:m", url=provider.url, price=Price(1, 10))
+        with running(agent_workflow("agent", model=model, budget=MONEY)) as (app, run):
+            assert run.outcome == "ok" and spent(app, run) == ("0", 1)
+            assert any("reported no usage" in str(event.data().get("text")) for event in app.events(run.id))
+        free = ChatCompletions("local:m", url=provider.url, price=Price(0, 0))
+        with running(agent_workflow("agent", model=free, budget=MONEY)) as (app, run):
+            assert spent(app, run) == ("0", 0)
 
 
 def test_without_a_price_no_run_with_a_money_budget_starts() -> None:

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 from httpx2 import USE_CLIENT_DEFAULT, Timeout
 
 from outlast.agent.model import (
-    Finish,
     Message,
     ModelAnswer,
     ModelRequest,
     OfferedTool,
     ToolCall,
+    finish_of,
     is_json,
     storable,
     usage_of,
@@ -25,6 +25,9 @@ from outlast.http import AsyncClient, checked
 TIMEOUT_S: Final = 600.0
 TIMEOUT_S_MAX: Final = 86_400.0
 CONNECT_S: Final = 10.0
+SHOWN_CHARS: Final = 200
+CALLING: Final = ("tool_calls", "function_call")
+"""Reasons of an answer that ends with calls."""
 
 
 class ChatCompletions:
@@ -65,20 +68,22 @@ class ChatCompletions:
         try:
             body = json.loads(response.content)
             choice = body["choices"][0]
-            message, usage = choice["message"], body.get("usage") or {}
+            message = choice.get("message") or {}
             calls: dict[int, list[str]] = {}
-            _add_calls(calls, [{"index": n, **each} for n, each in enumerate(message.get("tool_calls") or ())])
-            end = _End(str(choice.get("finish_reason") or ""), _text(message.get("refusal")))
-            return _answer(_text(message.get("content")), calls, str(body.get("model") or ""), usage, end)
+            _add_calls(calls, [{"index": n, **each} for n, each in enumerate(_objects(message.get("tool_calls")))])
+            lost = _has_lost(message.get("tool_calls"))
+            end = _End(str(choice.get("finish_reason") or ""), _refusal(message), lost)
+            return _answer(_text(message.get("content")), calls, str(body.get("model") or ""), body.get("usage"), end)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}") from error
+            head = response.text[:SHOWN_CHARS]
+            raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}; it begins with: {head}") from error
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
         """Yield the words of the answer as they come, then the answer. Raises as `request`."""
         body = {**self._body(request), "stream": True, "stream_options": {"include_usage": True}}
         text: list[str] = []
         calls: dict[int, list[str]] = {}
-        usage: dict[str, Any] = {}
+        usage: Any = None
         model, ended, end = "", False, _End()
         sent = self._http.build_request("POST", self._url, json=body)
         response = await self._http.send(sent, stream=True, auth=USE_CLIENT_DEFAULT)
@@ -94,6 +99,8 @@ class ChatCompletions:
                     ended = True
                     break
                 chunk = json.loads(data)
+                if error := chunk.get("error"):
+                    raise Perhaps(f"the stream of {self.name} ended with an error: {str(error)[:SHOWN_CHARS]}")
                 model, usage = chunk.get("model") or model, chunk.get("usage") or usage
                 for choice in chunk.get("choices") or ():
                     delta = choice.get("delta") or {}
@@ -101,15 +108,16 @@ class ChatCompletions:
                         text.append(words)
                         yield storable(words)
                     reason = choice.get("finish_reason") or end.reason
-                    end = _End(str(reason), end.refusal + _text(delta.get("refusal")))
-                    _add_calls(calls, delta.get("tool_calls") or ())
+                    lost = end.lost or _has_lost(delta.get("tool_calls"))
+                    end = _End(str(reason), end.refusal + _refusal(delta), lost)
+                    _add_calls(calls, _objects(delta.get("tool_calls")))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Perhaps(f"the answer of {self.name} cannot be read: {error!r}") from error
         finally:
             await response.aclose()
-        if not ended:
+        if not ended or not (end.reason or usage):  # a whole stream has one of the two
             raise Perhaps(f"the answer of {self.name} was cut off after {len(''.join(text))} characters")
-        yield _answer("".join(text), calls, model, usage, end)
+        yield _answer("".join(text), calls, str(model), usage, end)
 
     def _body(self, request: ModelRequest) -> dict[str, Any]:
         messages = [{"role": "system", "content": request.instructions}] if request.instructions else []
@@ -151,6 +159,22 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _refusal(message: Mapping[str, Any]) -> str:
+    """Return the words of a refusal: those of its own field, or of a part of the content."""
+    parts = _objects(message.get("content"))
+    return _text(message.get("refusal")) or "".join(_text(part.get("refusal")) for part in parts)
+
+
+def _objects(parts: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; others, and a value that is no list, are left out."""
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def _has_lost(parts: Any) -> bool:
+    """Return True if a value that should list objects is something else, or lists something else."""
+    return bool(parts) and (not isinstance(parts, list) or len(_objects(parts)) < len(parts))
+
+
 def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
     """Add the parts of calls that one chunk of a stream, or one answer, holds. Unreadable parts are left out."""
     for part in parts:
@@ -163,18 +187,19 @@ def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
 
 
 class _End(NamedTuple):
-    """Why a provider ended an answer, in its own words."""
+    """Why a provider ended an answer, in its own words. `lost`: it has calls that cannot be read."""
 
     reason: str = ""
     refusal: str = ""
+    lost: bool = False
 
 
-FINISHES: Final[Mapping[str, Finish]] = {"length": "cut", "content_filter": "filtered", "refusal": "refusal"}
-"""Reasons of providers that need an answer of the workflow. Others are the ordinary end."""
-
-
-def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: dict[str, Any], end: _End) -> ModelAnswer:
+def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: Any, end: _End) -> ModelAnswer:
     given, made, note = usage_of(usage)
+    finish = "refusal" if end.refusal else finish_of(end.reason)
+    missing = end.lost or (end.reason in CALLING and not calls)
+    if finish == "stop" and missing:
+        finish = "cut"
     return ModelAnswer(
         text=text,
         calls=tuple(
@@ -183,8 +208,8 @@ def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: di
         model=model,
         input_tokens=given,
         output_tokens=made,
-        finish="refusal" if end.refusal else FINISHES.get(end.reason, "stop"),
-        finish_detail=end.refusal or (end.reason if end.reason in FINISHES else ""),
+        finish=finish,
+        finish_detail=end.refusal or ("its calls are missing" if missing else end.reason if finish != "stop" else ""),
         note=note,
     )
 

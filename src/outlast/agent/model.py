@@ -14,6 +14,7 @@ from typing_extensions import override
 from outlast.agent.prices import FREE, REPORTED, ModelPrice, Price, declared_price
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
+from outlast.core.failed_calls import is_blank
 from outlast.core.limits import KIB
 from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import InvalidInput
@@ -176,7 +177,7 @@ class ModelAnswer(Part):
             return self.finish
         if self.calls:
             return "tool_calls"
-        return "stop" if self.text.strip() else "empty"
+        return "empty" if is_blank(self.text) else "stop"
 
     def fitted(self) -> "ModelAnswer":
         """Return the answer if the ledger can hold it; else its head, without calls, with the finish "too_large"."""
@@ -199,11 +200,36 @@ def _text_of(arguments: Mapping[str, JsonValue] | str) -> str:
     return text[:ANSWER_HEAD_CHARS]
 
 
-def usage_of(given: Mapping[str, Any]) -> tuple[int, int, str]:
+_CUT: Final = (
+    "length max_tokens max_output_tokens model_length max_length token_limit incomplete "
+    "model_context_window_exceeded context_length_exceeded "
+    "error network_error insufficient_system_resource cancelled abort aborted timeout time_limit"
+)
+_FILTERED: Final = (
+    "content_filter content_filtered safety recitation blocklist prohibited_content spii language image_safety "
+    "guardrail_intervened sensitive error_toxic"
+)
+FINISHES: Final[Mapping[str, Finish]] = {
+    **dict.fromkeys(_CUT.split(), "cut"),
+    **dict.fromkeys(_FILTERED.split(), "filtered"),
+    "refusal": "refusal",
+}
+"""Reasons of providers, in lower case, that need an answer of the workflow. Others are the ordinary end."""
+
+
+def finish_of(reason: str) -> Finish:
+    """Return what the word of a provider for the end of an answer means."""
+    return FINISHES.get(reason.lower(), "stop")
+
+
+def usage_of(reported: Any) -> tuple[int, int, str]:
     """Return the input and output tokens that a provider reports by the names of its API, and what is wrong with them.
 
-    Usage that cannot be (negative, no whole number, more than a budget can count) is dropped as a whole.
+    Usage that cannot be (negative, no whole number, no object, more than a budget can count) is dropped as a whole.
     """
+    given: Any = reported or {}
+    if not isinstance(given, Mapping):
+        return 0, 0, f"the provider reported impossible usage, which is not counted: {reported!r}"[:WORDS_CHARS]
     read, made = given.get("prompt_tokens") or 0, given.get("completion_tokens") or 0
     if type(read) is int and type(made) is int and min(read, made) >= 0 and read + made <= AMOUNT_MAX:
         return read, made, ""

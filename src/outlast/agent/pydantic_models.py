@@ -1,11 +1,11 @@
 """The models of pydantic-ai behind the port of models."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
 from outlast.agent.chat_completions import parsed
-from outlast.agent.model import Finish, Message, ModelAnswer, ModelRequest, ToolCall, usage_of
+from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall, finish_of, usage_of
 from outlast.agent.prices import Price, has_price
 from outlast.errors import InvalidInput, to_install
 from outlast.flow.calls import call_under_way
@@ -109,17 +109,17 @@ def _message(message: Message) -> parts.ModelMessage:
     return parts.ModelResponse(parts=[*said, *calls])
 
 
-FINISHES: Final[Mapping[str, Finish]] = {"length": "cut", "content_filter": "filtered"}
-
-
 def _answer(response: parts.ModelResponse, *, lists_price: bool) -> ModelAnswer:
     details = response.provider_details or {}
     refusal = str(details.get("refusal") or "")
-    reason = response.finish_reason or ""
+    reason = response.finish_reason or str(details.get("finish_reason") or "")
     said = refusal or str(details.get("finish_reason") or details.get("block_reason") or reason)
     tokens = {"prompt_tokens": response.usage.input_tokens, "completion_tokens": response.usage.output_tokens}
     given, made, note = usage_of(tokens)
     calls = [part for part in response.parts if isinstance(part, parts.ToolCallPart)]
+    finish = "refusal" if refusal else finish_of(reason)
+    if finish == "stop" and not calls and reason == "tool_call":
+        finish = "cut"  # its calls are missing
     return ModelAnswer(
         text="".join(part.content for part in response.parts if isinstance(part, parts.TextPart)),
         calls=tuple(ToolCall(id=c.tool_call_id, tool=c.tool_name, arguments=_arguments(c)) for c in calls),
@@ -127,8 +127,8 @@ def _answer(response: parts.ModelResponse, *, lists_price: bool) -> ModelAnswer:
         input_tokens=given,
         output_tokens=made,
         money=_cost(response) if lists_price and not note else None,
-        finish="refusal" if refusal else FINISHES.get(reason, "stop"),
-        finish_detail=said if refusal or reason in FINISHES else "",
+        finish=finish,
+        finish_detail=said if finish != "stop" else "",
         note=note,
     )
 

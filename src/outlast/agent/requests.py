@@ -3,7 +3,7 @@
 from typing import Any, Final, cast
 
 from outlast.agent.model import Model, ModelAnswer, ModelRequest, usage_of
-from outlast.agent.prices import price_of
+from outlast.agent.prices import MILLION, price_of
 from outlast.core.keys import MODEL
 from outlast.core.usage import AMOUNT_MAX, MICROS
 from outlast.flow.activity import KeyedLookup
@@ -42,7 +42,10 @@ def _checked(model: Model, answer: ModelAnswer) -> ModelAnswer:
     if answer.money is not None and not 0 <= answer.money <= AMOUNT_MAX / MICROS:
         changes |= {"money": None, "note": f"the model reported an impossible price: {answer.money}"}
     elif answer.money is None and (price := price_of(model, given, made)) is not None:
-        changes["money"] = float(price)
+        if given or made or price_of(model, MILLION, MILLION) == 0:
+            changes["money"] = float(price)
+        elif not (note or answer.note):  # a request always has tokens
+            changes["note"] = "the provider reported no usage, so its price is not known"
     return (answer.model_copy(update=changes) if changes else answer).fitted()
 
 

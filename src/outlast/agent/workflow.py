@@ -41,6 +41,7 @@ from outlast.core.argument_checks import Arguments
 from outlast.core.codec import compact, plain_json, problems_of
 from outlast.core.durations import Duration
 from outlast.core.effect_columns import HEAD_CHARS
+from outlast.core.failed_calls import is_blank
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.run_columns import StatusLabels
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
@@ -299,7 +300,7 @@ ASK_AGAIN: Final[Mapping[str, str]] = {
 
 def _asked_again(answer: ModelAnswer) -> list[Message]:
     """Return the messages that tell a model why its answer cannot be used. Its calls are left out."""
-    said = answer.text if answer.text.strip() else "(no words)"  # because a provider may refuse an empty message
+    said = "(no words)" if is_blank(answer.text) else answer.text  # because a provider may refuse an empty message
     detail = f" ({answer.finish_detail})" if answer.end == "too_large" else ""
     return [Message(role="assistant", text=said), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -100,7 +101,7 @@ def _load(name: str, file: Path) -> ModuleType:
 
     Its folder comes last on Python's path, because the modules beside it may have such names, too.
     """
-    dotted = f"outlast_file_{file.stem.replace('.', '_')}"
+    dotted = f"outlast_file_{file.stem.replace('.', '_')}_{sha256(str(file).encode()).hexdigest()[:8]}"
     if (known := sys.modules.get(dotted)) is not None:
         return known
     if str(file.parent) not in sys.path:
@@ -149,7 +150,11 @@ def _dotted(file: Path) -> str:
 def _is_importable(dotted: str) -> bool:
     """Return True if Python has no module of this name itself, and each part is a name."""
     first, *rest = dotted.split(".")
-    return first not in sys.stdlib_module_names and first != "outlast" and all(part.isidentifier() for part in rest)
+    return (
+        first not in sys.stdlib_module_names
+        and first not in ("outlast", "__main__")
+        and all(part.isidentifier() for part in rest)
+    )
 
 
 def _on_path(folder: Path) -> None:

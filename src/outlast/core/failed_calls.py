@@ -115,8 +115,13 @@ def when_nothing_was_produced(declared: EmptyEnd, outcome: Any, calls: CallCount
 def is_nothing(outcome: Any) -> bool:
     """Return True for the JSON of None, of a text without a visible character, and of an empty collection."""
     if isinstance(outcome, str):
-        return not outcome.strip()
+        return is_blank(outcome)
     return outcome is None or (isinstance(outcome, list | dict) and not outcome)
+
+
+def is_blank(text: str) -> bool:
+    """Return True for a text without a visible character."""
+    return not any(each.isprintable() and not each.isspace() for each in text)
 
 
 def _answered_later(memos: Facts[EffectKey, Memo], at: EffectKey) -> bool:

@@ -1,7 +1,6 @@
 """Durable operations of an agent as calls of the node that runs it."""
 
 import json
-import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -91,8 +90,6 @@ ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
 
-log = logging.getLogger("outlast.pydantic_ai")
-TOKENS_MAX: Final = 1_000_000_000
 """Of one answer; a larger number is a fault of the provider."""
 PREPARED_CHARS: Final = 200
 """Of the name of a call that changes nothing, in its key."""
@@ -548,15 +545,13 @@ def price_of(response: ModelResponse) -> Decimal | None:
 def _report_usage(response: ModelResponse) -> None:
     """Report the tokens of a model's answer to the call under way, and its list price in dollars if that is known.
 
-    Usage that no answer can have, such as a negative number of tokens, is left out, because the answer was paid.
+    Usage that no answer can have, such as a negative number of tokens, is noted. An answer without tokens has no price.
     """
     used = response.usage
-    possible = all(type(n) is int and 0 <= n <= TOKENS_MAX for n in (used.input_tokens, used.output_tokens))
-    if not possible:
-        log.warning("%s reports impossible usage, which is left out: %s", response.model_name or "the model", used)
+    reported = bool(used.input_tokens or used.output_tokens)
     this_call().used(
-        money=price_of(response) if possible else None,
+        money=price_of(response) if reported else None,
         model=response.model_name or "",
-        input_tokens=used.input_tokens if possible else 0,
-        output_tokens=used.output_tokens if possible else 0,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
     )

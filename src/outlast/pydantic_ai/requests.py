@@ -17,6 +17,8 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
+from outlast.agent.model import finish_of
+from outlast.core.failed_calls import is_blank
 from outlast.core.limits import KIB, RESPONSE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.flow.outcomes import Fail
 
@@ -187,12 +189,15 @@ def fault_of(response: ModelResponse) -> Fault:
     """Return the reason for which an answer is no result; '' if it is one, or a turn of the model."""
     if response.state == "suspended":
         return ""
-    if response.finish_reason == "content_filter":
+    raw = (response.provider_details or {}).get("finish_reason")
+    finish = finish_of(response.finish_reason or str(raw or ""))
+    if finish in ("filtered", "refusal"):
         return "declined"
-    if response.finish_reason in ("length", "error"):
+    silent = all(isinstance(part, TextPart | ThinkingPart) for part in response.parts)
+    if finish == "cut" or (silent and response.finish_reason == "tool_call"):  # its calls are missing
         return "cut"
     saying = (part for part in response.parts if not isinstance(part, ThinkingPart))
-    return "" if any(not isinstance(part, TextPart) or part.content.strip() for part in saying) else "empty"
+    return "" if any(not isinstance(part, TextPart) or not is_blank(part.content) for part in saying) else "empty"
 
 
 def judge_answer(response: ModelResponse, faults: Sequence[Fault]) -> ModelRetry | Exception | None:
