@@ -283,5 +283,41 @@ async def test_a_store_that_was_deleted_is_not_created_again(original: Path, tmp
     os.unlink(original)
     lock = f"{original}.lock"
     assert error.value.fix.endswith(f"for an empty store: rm {lock}")
+    with pytest.raises(StoreUnusable, match="was deleted or moved"):
+        await open_store(f"sqlite:{original}", use="read")
     os.unlink(lock)
     await opens(original)
+
+
+@pytest.mark.req("EFF-2")
+@live
+@pytest.mark.parametrize("use", ["write", "read"])
+@pytest.mark.parametrize("content", ["bytes", "tables"], ids=["no_bytes", "no_tables"])
+async def test_a_store_that_was_emptied_is_not_made_anew(original: Path, use: Any, content: Any) -> None:
+    """An empty file in the place of the store, or a database without tables, knows none of its runs either."""
+    await opens(original)
+    emptied(original, tables=content == "tables")
+    for _ in range(2):
+        with pytest.raises(StoreUnusable, match="was emptied"):
+            await open_store(f"sqlite:{original}", use=use)
+    os.unlink(f"{original}.lock")
+    await opens(original)
+
+
+@live
+async def test_a_start_that_ended_before_the_first_table_is_repeated(original: Path) -> None:
+    """A process that is killed in its first second leaves an empty file and an empty lock file."""
+    emptied(original, tables=False)
+    original.with_name(f"{original.name}.lock").write_bytes(b"")
+    await opens(original)
+
+
+def emptied(path: Path, *, tables: bool) -> None:
+    """Put an empty file in the place of a store, or a database without tables."""
+    for end in ("", "-wal", "-shm"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+    path.touch()
+    if tables:
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.close()

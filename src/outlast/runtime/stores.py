@@ -11,8 +11,9 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
-from outlast.errors import Stale, StoreUnusable, no_store, to_install
+from outlast.errors import Stale, StoreUnusable, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
+from outlast.store.database import missing
 from outlast.store.port import Store
 from outlast.store.sqlite import open_sqlite, read_sqlite
 
@@ -62,7 +63,7 @@ async def _open(url: str, clock: Clock | None, make: bool, use: Use) -> Store:
             "e.g. --store sqlite:outlast.db",
         )
     if (use == "read" or not make) and not path.exists():
-        raise no_store(url)
+        raise missing(path, url)
     if use == "read":
         return await read_sqlite(path, reader=process_id("reader"), clock=time)
     return await open_sqlite(path, writer=process_id("writer"), clock=time, recovers=use == "recover")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
-from outlast.errors import StoreReplaced, StoreUnusable, Unavailable
+from outlast.errors import StoreReplaced, StoreUnusable, Unavailable, no_store
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, WRITTEN_BY, newer, unreleased
 from outlast.store.write_lock import MODE, WriteLock, lock_of
 
@@ -128,6 +128,21 @@ def birth_time(path: Path, at: os.stat_result) -> int:
     return int(whole) * 1_000_000_000 + int(rest)
 
 
+def _gone(path: Path, lock: Path, what: str) -> StoreUnusable:
+    """Return the error of a store whose rows are gone, as its lock file shows."""
+    return StoreUnusable(
+        f"the store {path} {what}",
+        f"its lock file {lock} is left, and a new store would know none of its runs",
+        f"put the file back (a backup: outlast recover --after-restore); for an empty store: rm {lock}",
+    )
+
+
+def missing(path: Path, url: str) -> StoreUnusable:
+    """Return the error of a command that reads a store, for a file that does not exist."""
+    lock = lock_of(Path(os.path.realpath(path)))
+    return _gone(path, lock, "was deleted or moved") if os.path.lexists(lock) else no_store(url)
+
+
 class Database:
     """One file and the settings of every connection to it. Only the lock file is kept open."""
 
@@ -172,11 +187,7 @@ class Database:
                 raise PermissionError(13, "the folder is read only, and SQLite writes files beside the store's")
             if not path.exists():
                 if was_there:
-                    raise StoreUnusable(
-                        f"the store {path} was deleted or moved",
-                        f"its lock file {lock} is left, and a new store would know none of its runs",
-                        f"put the file back (a backup: outlast recover --after-restore); for an empty store: rm {lock}",
-                    )
+                    raise _gone(path, lock, "was deleted or moved")
                 # SQLite gives the -wal and -shm files the permissions of this one. An existing file is not opened here:
                 # closing it would drop the locks that this process's other connections hold on it.
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
@@ -343,9 +354,12 @@ class Database:
             with self.write_lock:
                 db = self.writer()
                 try:
+                    if self.write_lock.has_mark and not self.schema(db):
+                        raise _gone(self.path, lock_of(self._real), "was emptied")
                     self._migrate(db)
                 finally:
                     db.close()
+                self.write_lock.mark()
         except (sqlite3.Error, OSError) as error:
             raise unusable(self.path, error) from error
 

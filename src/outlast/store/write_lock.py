@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from types import TracebackType
@@ -12,6 +13,8 @@ from outlast.core.durations import SECOND, TURN_PATIENCE
 
 log = logging.getLogger("outlast.store")
 MODE = 0o600
+MARK = b"made\n"
+"""Content of the lock file once the store has its tables. Until then it is empty, and so is one of before."""
 LOCKS = Path("/proc/locks")
 
 
@@ -59,6 +62,17 @@ class WriteLock:
         except BlockingIOError:
             return False
         return True
+
+    @property
+    def has_mark(self) -> bool:
+        """True if the store had its tables before. Only while the lock is held."""
+        return os.fstat(self._lock).st_size > 0
+
+    def mark(self) -> None:
+        """Note that the store has its tables. Without space for it, an emptied store is not recognized later."""
+        if not self.has_mark:
+            with suppress(OSError):
+                os.write(self._lock, MARK)
 
     def close(self) -> None:
         """Close the lock file, which releases the lock."""
