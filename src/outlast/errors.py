@@ -339,6 +339,11 @@ class Corrupt(OutlastError):
     """
 
     code = "OUT-511"
+
+    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+        why = why or "a stored value is not one that Outlast writes, so the row is not used"
+        super().__init__(what[:1_000], why, fix or "find all such rows: outlast fsck")
+
     row: tuple[str, tuple[str | int, ...]] | None = None
 
 

@@ -181,7 +181,7 @@ CANARIES: dict[str, Canary] = {
         "effect",
     ),
     "effect_digest": Canary(
-        f"UPDATE effect SET args = '{{\"what\":\"x\"}}' WHERE {DONE} AND key = 'tell/r-done'",
+        f"UPDATE effect SET args = CAST('{{\"what\":\"x\"}}' AS BLOB) WHERE {DONE} AND key = 'tell/r-done'",
         (*RUN_DONE, 1, "tell/r-done"),
         "effect",
     ),

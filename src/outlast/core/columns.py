@@ -107,7 +107,8 @@ def load_names(text: str) -> tuple[str, ...]:
 def decoded(data: str | bytes, name: str, *members: str) -> Any:
     """Return JSON data, or a member of it, decoded at each call because it is mutable. Raises Corrupt that names it."""
     try:
-        value = json.loads(data)
+        text = data.decode() if isinstance(data, bytes) else data
+        value = json.loads(_without_halves(text) if "\\ud" in text else text)
         for member in members:
             value = value[member]
         return value

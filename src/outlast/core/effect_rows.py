@@ -69,7 +69,7 @@ class Effect(NamedTuple):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the call, decoded at each call."""
-        return dict(EFFECT.decode_data("args", self.args, self))
+        return EFFECT.decode_object("args", self.args, self)
 
     def answer(self) -> Any:
         """Return the response of the call, decoded at each call; None without a response."""
@@ -131,7 +131,7 @@ class Wait(NamedTuple):
 
     def signal_schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the awaited signal, decoded at each call; None without one."""
-        return dict(WAIT.decode_data("schema", self.schema, self)) if self.schema else None
+        return WAIT.decode_object("schema", self.schema, self) if self.schema else None
 
     @property
     def binding(self) -> tuple[int, ...] | None:

@@ -4,16 +4,30 @@ Both use the functions of this module, so no commit can write a row that fsck re
 `runtime/fsck_checks.py` and `runtime/fsck_history.py`.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from functools import cache
+from itertools import product
+from typing import Any, Final, get_args, get_type_hints
 
 from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.columns import SUFFIX
 from outlast.core.commit import changed
-from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import APPROVAL, EFFECT, STATED, UNDO_RESERVED, USED, WAIT, Approval, Effect, Wait
+from outlast.core.effect_columns import ANSWER, ANSWER_NOT_STORED, EvidenceAnswer
+from outlast.core.effect_rows import (
+    APPROVAL,
+    EFFECT,
+    EVIDENCE,
+    STATED,
+    UNDO_RESERVED,
+    USED,
+    WAIT,
+    Approval,
+    Effect,
+    Wait,
+)
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import (
     ENDED,
@@ -207,7 +221,17 @@ _CLOSED: Final[dict[str, StrEnum]] = {
     DELIVERY.name: DeliveryStatus.DEAD,
 }
 """Status that a list shows in place of an unknown one: nothing can be decided about such a row."""
-_IN_PLACE: Final = {"plans_text": PLANS.encode([OfferedCall(UNREADABLE, UNREADABLE, "", "{}")])}
+_IN_PLACE: Final = {
+    "plans_text": PLANS.encode([OfferedCall(UNREADABLE, UNREADABLE, "", "{}")]),
+    "answer_text": ANSWER.encode(EvidenceAnswer(UNREADABLE)),
+}
+
+
+def check_readable(run: Run) -> None:
+    """Raise Corrupt unless each structured column of a run can be read."""
+    for field in STRUCTURED[RUN.name]:
+        if getattr(run, field):
+            getattr(run, field.removesuffix(SUFFIX))
 
 
 def listed(kind: Kind[R], row: R) -> R:
@@ -217,18 +241,111 @@ def listed(kind: Kind[R], row: R) -> R:
             getattr(row, field.removesuffix(SUFFIX))
         except Corrupt as error:
             row = _without(kind, row, {field: _IN_PLACE.get(field, "")}, error.what)
-    if isinstance(row, Approval):
-        if not row.plans:
-            row = _without(kind, row, {"plans_text": _IN_PLACE["plans_text"]}, "it offers no plan")
-        try:
-            Rule.parse(str(getattr(row, "who")))  # noqa: B009 - of a kind that mypy does not narrow
-        except InvalidInput as error:
-            row = _without(kind, row, {"who": UNREADABLE}, error.what)
+    if kind.name == EFFECT.name:
+        return _listed_effect(kind, row)
+    if kind.name == EVIDENCE.name:
+        return _listed_evidence(kind, row)
+    return _listed_approval(kind, row) if kind.name == APPROVAL.name else row
+
+
+def _listed_evidence(kind: Kind[R], row: R) -> R:
+    """Return a late answer of which a list can show the response."""
+    evidence: Any = row
+    try:
+        evidence.answer.response()
+    except (Corrupt, TypeError, ValueError) as error:
+        return _without(kind, row, {"answer_text": _IN_PLACE["answer_text"]}, repr(error))
     return row
 
 
+def _listed_approval(kind: Kind[R], row: R) -> R:
+    """Return an approval of which a list can show the calls and the approvers."""
+    approval: Any = row
+    try:
+        for plan in approval.plans:
+            plan.arguments()
+            if plan.change is not None:
+                plan.change.values()
+        why = "" if approval.plans else "it offers no plan"
+    except (Corrupt, TypeError, ValueError) as error:
+        why = f"its calls cannot be read: {error!r}"
+    if why:
+        row = _without(kind, row, {"plans_text": _IN_PLACE["plans_text"]}, why)
+    if str(listed_rule(approval.who)) == UNREADABLE:
+        row = _without(kind, row, {"who": UNREADABLE}, "its approvers cannot be read")
+    return row
+
+
+def listed_rule(who: str) -> Rule:
+    """Return who may decide an approval, or a role that no person has if the text cannot be read."""
+    try:
+        return Rule.parse(who)
+    except InvalidInput:
+        return Rule.parse(UNREADABLE)
+
+
+def listed_attention(text: str) -> tuple[Attention, ...]:
+    """Return the attention of a run, or one entry that says why it cannot be read."""
+    try:
+        return ATTENTION.decode(text)
+    except Corrupt as error:
+        return (_of_unreadable(error.what),)
+
+
+def _listed_effect(kind: Kind[R], row: R) -> R:
+    """Return an effect of which a list can show the request and the answer."""
+    for field, read in (("args", Effect.arguments), ("response", Effect.answer)):
+        try:
+            read(row)  # type: ignore[arg-type]
+        except (Corrupt, TypeError, ValueError) as error:
+            data = json.dumps({UNREADABLE: str(getattr(error, "what", error))[:200]}).encode()
+            row = changed(row, **{field: data})
+    return row
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {int: "a number", str: "a text", bytes: "bytes"}
+_IN_LISTS: Final[dict[type, object]] = {int: 0, str: UNREADABLE, bytes: b"null"}
+
+
+@cache
+def _column_types(kind: AnyKind) -> tuple[tuple[type, bool], ...]:
+    """Return the type of each column of a kind, and whether it may be NULL."""
+    hints = get_type_hints(kind.row)
+    found: list[tuple[type, bool]] = []
+    for field in kind.row._fields:
+        options = get_args(hints[field]) or (hints[field],)
+        (of,) = [str if issubclass(each, str) else each for each in options if each is not type(None)]
+        found.append((of, type(None) in options))
+    return tuple(found)
+
+
+@cache
+def stored_types(kind: AnyKind) -> frozenset[tuple[type, ...]]:
+    """Return the types that the values of a row may have. A status is a text, or in memory its member."""
+    hints = get_type_hints(kind.row)
+    status = hints.get("status", str)
+    return frozenset(
+        product(*[
+            (of, *([type(None)] if nullable else []), *([status] if field == "status" and of is str else []))
+            for field, (of, nullable) in zip(kind.row._fields, _column_types(kind), strict=True)
+        ])
+    )  # fmt: skip
+
+
+def wrong_type(kind: AnyKind, values: Sequence[Any]) -> str:
+    """Return which column holds a value of another type than it declares."""
+    for name, (of, nullable), value in zip(kind.columns, _column_types(kind), values, strict=True):
+        if type(value) is not of and not (nullable and value is None):
+            return f"its {name} is {repr(value)[:80]}, not {_TYPE_NAMES[of]}"
+    return "it has another number of columns"
+
+
 def listed_as_unreadable(kind: Kind[R], values: tuple[Any, ...], why: str) -> R:
-    """Return the row of values that break an invariant, or have an unknown status, for a list."""
+    """Return the row of values that break an invariant, have an unknown status or a wrong type, for a list."""
+    values = tuple(
+        value if type(value) is of or (nullable and value is None) else _in_list(of, value)
+        for (of, nullable), value in zip(_column_types(kind), values, strict=True)
+    )
     row, shown = kind.row(*values), _CLOSED.get(kind.name)
     if shown is None:
         return row
@@ -237,8 +354,16 @@ def listed_as_unreadable(kind: Kind[R], values: tuple[Any, ...], why: str) -> R:
     return _without(kind, row, {"status": known.get(values[at], shown)}, why)
 
 
+def _in_list(of: type, value: object) -> object:
+    """Return what a list shows of a value of another type than its column."""
+    return value.decode(errors="replace") if of is str and isinstance(value, bytes) else _IN_LISTS[of]
+
+
 def _without(kind: Kind[R], row: R, changes: dict[str, object], why: str) -> R:
     if kind.name == RUN.name:
-        asked = Attention(Reason.CONTRADICTION, 0, f"its row cannot be read: {why}; check the store: outlast fsck")
-        changes = {**changes, "attention_text": ATTENTION.encode([asked])}
+        changes = {**changes, "attention_text": ATTENTION.encode([_of_unreadable(why)])}
     return changed(row, **changes)
+
+
+def _of_unreadable(why: str) -> Attention:
+    return Attention(Reason.CONTRADICTION, 0, f"its row cannot be read: {why}; check the store: outlast fsck")

@@ -38,6 +38,13 @@ class Kind(NamedTuple, Generic[R_co]):
         except Corrupt as error:
             raise self._corrupt(row, error) from error
 
+    def decode_object(self, column: str, data: str | bytes, row: tuple[Any, ...], *members: str) -> dict[str, Any]:
+        """Return a JSON object of `row`, decoded at each call. Raises Corrupt, also for other JSON."""
+        value = self.decode_data(column, data, row, *members)
+        if not isinstance(value, dict):
+            raise self._corrupt(row, Corrupt(f"its {column} is no object"))
+        return value
+
     def _corrupt(self, row: tuple[Any, ...], error: Corrupt) -> Corrupt:
         key = key_of(self, row)
         corrupt = Corrupt(f"{self.name} {'/'.join(map(str, key))}: {error.what}")

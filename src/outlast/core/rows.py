@@ -153,7 +153,7 @@ class Event(NamedTuple):
 
     def data(self) -> dict[str, Any]:
         """Return the data of the CloudEvent, decoded at each call."""
-        return dict(EVENT.decode_data("details", self.body, self, "data"))
+        return EVENT.decode_object("details", self.body, self, "data")
 
 
 class Message(NamedTuple):
@@ -233,7 +233,7 @@ class Topology(NamedTuple):
 
     def structure(self) -> dict[str, Any]:
         """Return the nodes, edges, key templates and schema of the state, decoded at each call."""
-        return dict(TOPOLOGY.decode_data("body", self.body, self))
+        return TOPOLOGY.decode_object("body", self.body, self)
 
 
 class Result(NamedTuple):

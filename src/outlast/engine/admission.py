@@ -15,6 +15,7 @@ from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
+from outlast.core.row_checks import check_readable
 from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, is_overdue
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
@@ -386,7 +387,10 @@ class Taking:
         self.group = group
 
     def step(self, run: Run, now: Instant, _: Mapping) -> Commit | None:
-        """Return the commit that claims an offered run, or None. Repeated calls for one run answer the same."""
+        """Return the commit that claims an offered run, or None. Repeated calls for one run answer the same.
+
+        Raises Corrupt for a run of which a column cannot be read: no executor could continue it.
+        """
         key = (run.tenant, run.run)
         if key in self._taker.holders:  # just released: taken again once its executor has finished
             self._taker.skipped.add(key)
@@ -396,6 +400,7 @@ class Taking:
             return self._queued(run, now)
         if run.lane not in self._taker.lanes:  # of a dead worker that served other lanes too
             return None
+        check_readable(run)
         commit = self._of_owners(run, now) if self.owners else self._due(run, now)
         if commit is not None:
             self.before[key] = run

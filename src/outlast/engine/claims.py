@@ -1,14 +1,17 @@
 """Claims of a worker: batches of due runs, runs of dead workers, and single runs that a guest's engine asks for."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from outlast.core.attention import flag
 from outlast.core.durations import CHANGE_POLL, SECOND
 from outlast.core.effect_rows import APPROVAL, WAIT
 from outlast.core.lanes import OWN
-from outlast.core.machine import LeaseStatus
+from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows import RUN, STORE, WORKER, Run, is_overdue
+from outlast.core.run_columns import Attention
 from outlast.core.slices import SliceEnd, begun_anew, disagreement, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
@@ -16,11 +19,12 @@ from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.node_execution import WorkerServices
 from outlast.engine.run_executor import SliceLimit
 from outlast.engine.run_session import RunSession
-from outlast.errors import Ended, Stale, Uncertain
-from outlast.store.port import Store
+from outlast.errors import Corrupt, Ended, Rejected, Stale, Uncertain
+from outlast.store.port import Store, rows_of_each
 from outlast.store.queries import Owned
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
 
+log = logging.getLogger("outlast.engine")
 ASK_AGAIN: Final = SECOND  # until an engine asks again for a due run that the worker did not claim
 Begin = Callable[[RunSession, SliceLimit | None], "asyncio.Task[None]"]
 
@@ -88,10 +92,13 @@ class Claims:
         """Read the rows of claimed runs. Until they are executed, their claims count as lost."""
         capacity, watch = self._capacity, self._services.watch
         capacity.end_take(taking, ours)
-        rows = await self._store.run_rows([(run.tenant, run.run) for run in ours])
+        rows = await rows_of_each(self._store, [(run.tenant, run.run) for run in ours])
         sessions: list[RunSession] = []
         for run, each in zip(ours, rows, strict=True):
             capacity.lost_claims.pop((run.tenant, run.run), None)
+            if isinstance(each, Corrupt):
+                await self._ask_person(run, each)
+                continue
             if each is None or each.run.epoch != run.epoch:
                 continue
             session = RunSession(self._store, each, self._services.clock, watch)
@@ -100,6 +107,16 @@ class Claims:
                 watch.held(was, session, self._dead.last_heard(was.owner))
             sessions.append(session)
         return sessions
+
+    async def _ask_person(self, run: Run, error: Corrupt) -> None:
+        """Give a claimed run to a person, because one of its rows cannot be read. Raises StoreError."""
+        log.error("run %s/%s needs a person: %s", run.tenant, run.run, error.what)
+        now, mapping = await self._store.now(), self._store.mapping()
+        asked = Attention(Reason.CONTRADICTION, now.business, f"{error.what}; {error.fix}", seen=run.inbox_seq)
+        try:
+            await self._store.commit(flag(run, [asked], inbox_seq=run.inbox_seq, now=now, mapping=mapping))
+        except (Stale, Ended, Rejected) as refused:
+            log.warning("run %s/%s stays claimed until its next look: %s", run.tenant, run.run, refused)
 
     # --- single runs -------------------------------------------------------------------------------
     async def slice(self, tenant: str, run: str, *, nodes: int | None = None, seen: int | None = None) -> SliceEnd:

@@ -376,7 +376,7 @@ async def _attention_rows(
 
 
 async def _effects(store: Store, keys: Sequence[Key]) -> tuple[Effect, ...]:
-    rows = await store.load_many(EFFECT, keys) if keys else ()
+    rows = await store.load_many(EFFECT, keys, listed=True) if keys else ()
     return tuple(row for row in rows if row is not None)
 
 
@@ -437,7 +437,7 @@ async def assign_attention(
         now, before = await store.now(), await store.load(META, assignments_row(tenant))
         row = await find_run(store, tenant, run)
         names = [(tenant, each) for each in assignments_of(before) if each != run]
-        others = [each for each in await store.load_many(RUN, names) if each is not None] if names else []
+        others = [each for each in await store.load_many(RUN, names, listed=True) if each is not None] if names else []
         item = assign(before, row, others, AssignmentRequest(to, actor, now.business, note, reason, key))
         try:
             if item.commit is not None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from outlast.core import effect_verbs
@@ -49,7 +49,7 @@ from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor, SliceLimit
 from outlast.engine.run_session import EffectKey, RunLost, RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
-from outlast.errors import StoreError, StoreReplaced, restored
+from outlast.errors import Corrupt, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store
 from outlast.store.queries import NextDue
@@ -59,6 +59,7 @@ from outlast.telemetry.logs import Outage
 # after its timeout has cancelled it, because it may have a connection to close
 CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX
 GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # an executor asks a store that was away again within half of it
+SKIPPED_MAX: Final = SECOND // CHANGE_POLL
 ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
 
 
@@ -236,6 +237,8 @@ def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBu
 
 class WorkerProcess:
     """One worker of this process. `run` serves until `drain` is called or another process closes its row."""
+
+    _skipped = 0  # consecutive looks that found a due run and could not take it
 
     def __init__(
         self,
@@ -420,16 +423,31 @@ class WorkerProcess:
             if self._bridge is not None:
                 await self._sleep(await self._bridge.look())
                 return
-            look = self._capacity.next_look(await self._claims.take())
+            taken = await self._claims.take()
+            self._skipped = 0 if taken else self._skipped
+            look = self._capacity.next_look(taken)
             if look is Look.SOON:
                 await self._sleep(None, KEPT_LOOK)
             elif look is Look.WHEN_DUE:
-                await self._sleep(await self._store.query(NextDue(self.lanes)))
+                await self._sleep(await self._next_due())
             elif look is Look.WHEN_RELEASED:
                 await self._capacity.changed.wait()
-        except StoreError as error:
+        except (StoreError, Corrupt) as error:
             self._outage.met("cannot look for work", error)
             await self._sleep(None)
+
+    async def _next_due(self) -> int | None:
+        """Return when a run falls due that this worker may take. Raises StoreError.
+
+        A run that is due and is skipped again and again cannot be read. It delays no other run, and costs no look.
+        """
+        due = await self._store.query(NextDue(self.lanes))
+        now = (await self._store.now()).real
+        if due is None or due > now:
+            self._skipped = 0
+            return due
+        self._skipped += 1
+        return due if self._skipped < SKIPPED_MAX else await self._store.query(NextDue(self.lanes, after=now))
 
     async def _sleep(self, due: int | None, most: int = IDLE_LOOK) -> None:
         changed, ms = self._capacity.changed, most
@@ -466,7 +484,7 @@ class WorkerProcess:
                 await wake_stranded(self._store, self._workflows)
                 published += 1
                 await self._services.clock.sleep(self.live.heartbeat_window)
-            except StoreError as error:
+            except (StoreError, Corrupt) as error:
                 self._outage.met("cannot publish its topologies", error)
                 await self._services.clock.sleep(self.live.heartbeat_every)
 
@@ -482,11 +500,11 @@ class WorkerProcess:
                     self._on_store_replaced(restored())
                     return
                 for chore in self._chores:
-                    await chore()
+                    await _past_damage(chore)
                 if self._unserved.lanes:
                     self._capacity.changed.set()
                 self._outage.answered()
-            except StoreError as error:
+            except (StoreError, Corrupt) as error:
                 self._outage.met("cannot reach its store", error)
 
     async def _repair_slots(self) -> None:
@@ -505,6 +523,19 @@ class WorkerProcess:
             while (gone := self._store.lost()) is None:
                 await self._services.clock.sleep(FILE_CHECK)
             self._on_store_replaced(gone)
+
+
+async def _past_damage(chore: Callable[[], Awaitable[object]]) -> None:
+    """Do a chore. A row that it cannot read is logged once in a process, and the other chores are done."""
+    try:
+        await chore()
+    except Corrupt as error:
+        _warn_once(error.what)
+
+
+@lru_cache(maxsize=256)
+def _warn_once(what: str) -> None:
+    log.error("periodic work met a row that cannot be read: %s; check the store: outlast fsck", what)
 
 
 def _health(about: WorkerHealth, capacity: Capacity, lease: Lease, bridge: Bridge | None) -> WorkerHealth:

@@ -26,7 +26,7 @@ from outlast.flow.node import Node
 from outlast.flow.reach import Reach, reach_of
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
-from outlast.store.port import RunRows, Store
+from outlast.store.port import RunRows, Store, rows_of_each
 
 Plain = dict[str, Any]
 
@@ -242,14 +242,17 @@ async def check(store: Store, workflows: Sequence[Workflow[Any]]) -> DeployRepor
     checked: Counter[str] = Counter()
     after: tuple[str | int, ...] = ()
     while True:
-        page = await store.rows(RUN, (), after=after, limit=PAGE)
+        page = await store.rows(RUN, (), after=after, limit=PAGE, listed=True)
         mine = [run for run in page if not is_over(run) and run.workflow in names]
         elsewhere.update(run.lane for run in page if not is_over(run) and run.workflow not in names)
         checked.update(run.scheduler for run in mine)
         for i in range(0, len(mine), AT_ONCE):
             keys = [(run.tenant, run.run) for run in mine[i : i + AT_ONCE]]
-            for rows in await store.run_rows(keys):
-                if rows is not None and not is_over(rows.run):
+            for run, rows in zip(mine[i : i + AT_ONCE], await rows_of_each(store, keys), strict=True):
+                if isinstance(rows, Corrupt):
+                    lane = (run.tenant, run.run, run.workflow, run.lane, run.node)
+                    verdicts.append(StrandedRun(*lane, "rows", rows.what))
+                elif rows is not None and not is_over(rows.run):
                     verdicts += await _verdicts(store, rows, lanes[rows.run.scheduler], before.get(rows.run.lane))
         if len(page) < PAGE:
             lanes_found = _compared(workflows, before)

@@ -46,7 +46,7 @@ async def unfinished(ops: Operations) -> int:
     """Count the unfinished runs of all tenants."""
     n = 0
     after: Key = ()
-    while rows := await ops.store.rows(RUN, (), after=after, limit=PAGE):
+    while rows := await ops.store.rows(RUN, (), after=after, limit=PAGE, listed=True):
         n += sum(not is_over(row) for row in rows)
         after = rows[-1][: RUN.key]  # type: ignore[assignment]
     return n

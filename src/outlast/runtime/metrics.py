@@ -6,12 +6,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from outlast.core.approver_rule import Rule
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import APPROVAL
 from outlast.core.machine import ApprovalStatus
+from outlast.core.row_checks import listed_attention, listed_rule
 from outlast.core.rows import RUN, SLOT, WORKER
-from outlast.core.run_columns import ATTENTION
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import is_alive
@@ -80,7 +79,7 @@ class Metrics:
         flagged: Counter[tuple[str, ...]] = Counter()
         columns = (*first, "workflow", "attention")
         for (*of, attention), n in (await store.query(Census(RUN, columns, filled="attention"))).items():
-            for entry in ATTENTION.decode(attention):
+            for entry in listed_attention(attention):
                 flagged[*of, entry.reason.value] += n
         asked = await store.query(Census(APPROVAL, ("who", "status")))
         now = await store.now()
@@ -92,7 +91,7 @@ class Metrics:
         pending: Counter[tuple[str, ...]] = Counter()
         for (who, status), n in asked.items():
             if status == ApprovalStatus.PENDING:
-                pending[(Rule.parse(who).without_names,)] += n
+                pending[(listed_rule(who).without_names,)] += n
         return {
             RUNS: {labels: float(n) for labels, n in runs.items()},
             RUNS_ATTENTION: {labels: float(n) for labels, n in flagged.items()},

@@ -69,6 +69,7 @@ from outlast.runtime.runs import (
     run_page,
     summaries_of,
 )
+from outlast.runtime.shown_rows import of_one
 from outlast.runtime.stated_answers import encoder_of
 from outlast.runtime.steps import step_page
 from outlast.runtime.summary import status_summary
@@ -269,6 +270,7 @@ class Operations(Client):
         return ApprovalList(approvals=[approval_summary(row, self.actor) for row in rows], next_cursor=further)
 
     @override
+    @of_one
     async def approval(self, approval: str) -> ApprovalDetail:
         row = await self.rows.approval(approval)
         run = await self.rows.run(row.run)
@@ -323,6 +325,7 @@ class Operations(Client):
         return AttentionList(attention=items, next_cursor=further)
 
     @override
+    @of_one
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         return await run_attention(self.rows, [await self.rows.run(run)])
 
@@ -401,6 +404,7 @@ class Operations(Client):
 
     # --- effects -----------------------------------------------------------------------------------
     @override
+    @of_one
     async def effects(self, run: str) -> Sequence[EffectRecord]:
         return await effects_of_run(self.rows, run)
 
@@ -414,6 +418,7 @@ class Operations(Client):
         )
 
     @override
+    @of_one
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
         return await one_effect(self.rows, run, key, visit=visit)
 
@@ -547,6 +552,7 @@ class Operations(Client):
         )  # fmt: skip
 
     @override
+    @of_one
     async def run_summary(self, run: str) -> RunSummary:
         return (await summaries_of(self.rows, [await self.rows.run(run)]))[0]
 
@@ -564,26 +570,32 @@ class Operations(Client):
         return await self._waiters.wait(self.tenant, run, condition, within_s=within_s)
 
     @override
+    @of_one
     async def run(self, run: str) -> RunDetail:
         return await detail_of(self.rows, run)
 
     @override
+    @of_one
     async def run_input(self, run: str) -> Any:
         return await self.rows.input(run)
 
     @override
+    @of_one
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> ResultList:
         return await result_page(self.rows, run, after=after, limit=limit)
 
     @override
+    @of_one
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
         return step_page(await self.rows.step_rows(run, limit), kind=kind, step=step, cursor=cursor, limit=limit)
 
     @override
+    @of_one
     async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
         return timeline_of(await self.rows.timeline_rows(run), begin=begin, end=end)
 
     @override
+    @of_one
     async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
         types = event_types((of_type,)) if of_type else ()
         row = await self.rows.run(run)  # read before the events, which then include the end
@@ -598,6 +610,7 @@ class Operations(Client):
         return updates(self.rows, self.until, run, after)
 
     @override
+    @of_one
     async def explain(self, run: str) -> RunExplanation:
         return explain(await self.rows.run_facts(run))
 

@@ -229,7 +229,7 @@ async def messages_of(store: Store, run: Run) -> list[Message]:
     after = 0
     while True:
         key = (run.tenant, run.run)
-        page = await store.rows(MESSAGE, key, after=(*key, after), limit=MESSAGES_PER_READ)
+        page = await store.rows(MESSAGE, key, after=(*key, after), limit=MESSAGES_PER_READ, listed=True)
         found += page
         if len(page) < MESSAGES_PER_READ:
             return found

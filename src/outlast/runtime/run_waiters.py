@@ -113,7 +113,7 @@ class _LoopWaiters:
 
     async def _read(self, keys: tuple[RunKey, ...]) -> None:
         try:
-            rows = await self._store.load_many(RUN, keys)
+            rows = await self._store.load_many(RUN, keys, listed=True)
         except Exception as error:  # any error, because a waiter may wait without a limit
             _fail(error, [waiter for key in keys for waiter in self._waiters.get(key, ())])
             return

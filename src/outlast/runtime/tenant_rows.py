@@ -1,12 +1,12 @@
 """Rows of one tenant, read without changing them."""
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
+from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
@@ -156,11 +156,26 @@ class TenantRows:
     async def flagged(
         self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
     ) -> tuple[tuple[Run, ...], str]:
-        """Return runs of one page that need a person, for one reason or any, and the next cursor."""
+        """Return at most `limit` runs that need a person, for one reason or any, and the next cursor.
+
+        Runs of other reasons are passed over, so that the first page of a reason has its first runs.
+        """
         where = (("workflow", workflow),) if workflow else ()
-        page = await self.store.query(OpenRows(RUN, self.tenant, where, cursor, limit))
-        of_reason = (r for r in page.rows if reason is None or any(a.reason is reason for a in r.attention))
-        return tuple(of_reason), page.cursor
+        found: list[Run] = []
+        for _ in range(PAGES_PER_CALL):
+            size = limit if reason is None else max(limit, RUNS_PER_READ)
+            page = await self.store.query(OpenRows(RUN, self.tenant, where, cursor, size))
+            for row in page.rows:
+                if reason is not None and all(entry.reason is not reason for entry in row.attention):
+                    continue
+                found.append(row)
+                if len(found) == limit:
+                    at_the_end = row is page.rows[-1] and not page.cursor
+                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
+            cursor = page.cursor
+            if not cursor:
+                break
+        return tuple(found), cursor
 
     async def input(self, run: str) -> Any:
         """Return the run's input as its workflow parsed it."""
@@ -168,7 +183,8 @@ class TenantRows:
         first = await self.store.load(EVENT, (self.tenant, run, 1))
         if first is None or first.snapshot is None:
             raise NotFound(f"the input of run {run} has been deleted")
-        return json.loads((await joined(self.store, (self.tenant, run), first.snapshot)).state)
+        state = (await joined(self.store, (self.tenant, run), first.snapshot)).state
+        return decoded(state, f"the input of run {run}")
 
     async def run_facts(self, run: str) -> RunFacts:
         """Read the rows that an explanation of a run uses."""
@@ -222,7 +238,7 @@ class TenantRows:
         """
         asked = [effect for effect in effects if mailbox.may_answer(effect)]
         runs = sorted({effect.by_run or effect.run for effect in asked})
-        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
+        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs], listed=True) if runs else ()
         return await self._taking_response(asked, {row.run: row.lane for row in rows if row is not None})
 
     async def _taking_response(self, effects: Sequence[Effect], lanes: Mapping[str, str]) -> frozenset[EffectName]:
@@ -326,7 +342,7 @@ class TenantRows:
         """Return the effects of a run whose row is loaded, ordered as `effects` orders them."""
         own = list(await self.store.rows(EFFECT, (self.tenant, run.run)))
         for used in await self.store.rows(USAGE, (self.tenant, run.run)):
-            row = await self.store.load(EFFECT, (self.tenant, "", 0, str(used[2])))
+            (row,) = await self.store.load_many(EFFECT, [(self.tenant, "", 0, str(used[2]))], listed=True)
             own += [row] if row is not None else []
         return in_order(run.run, own)
 
@@ -366,7 +382,7 @@ class TenantRows:
     async def held_runs(self, effects: Iterable[Effect]) -> frozenset[str]:
         """Return the runs of these effects that are open and held by a worker now."""
         runs = {e.by_run or e.run for e in effects if e.status is EffectStatus.INTENDED}
-        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs]) if runs else ()
+        rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs], listed=True) if runs else ()
         return frozenset(row.run for row in rows if row is not None and is_held(row))
 
     async def evidence(self, run: str) -> tuple[Evidence, ...]:
@@ -388,12 +404,13 @@ class TenantRows:
         return {name: each._replace(takes_response=name in taking) for name, each in found.items()}
 
     async def _evidence_of(self, effect: Effect) -> tuple[Evidence, ...]:
-        return await self.store.rows(EVIDENCE, (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key))
+        key = (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)
+        return await self.store.rows(EVIDENCE, key, listed=True)
 
     async def _named(self, run: Run, visit: int, key: str) -> Effect | None:
         """Return the run's own effect, or the tenant's if visit is 0."""
         for owner in (run.run,) if visit else (run.run, ""):
-            row = await self.store.load(EFFECT, (run.tenant, owner, visit, key))
+            (row,) = await self.store.load_many(EFFECT, [(run.tenant, owner, visit, key)], listed=True)
             if row is not None:
                 return row
         return None

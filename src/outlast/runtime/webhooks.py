@@ -552,7 +552,7 @@ async def lag_of(store: Store, tenants: Iterable[str] | None = None) -> Delivery
     now = (await store.now()).real
     due = owed = now
     for tenant in tenants:
-        marks = await store.rows(UNPUBLISHED, (tenant,), limit=LOOKED_MAX)
+        marks = await store.rows(UNPUBLISHED, (tenant,), limit=LOOKED_MAX, listed=True)
         if ats := [mark.at for mark in marks]:
             oldest = store.mapping().real(min(ats))
             due, owed = min(due, oldest), min(owed, oldest)

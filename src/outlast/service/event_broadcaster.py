@@ -80,7 +80,7 @@ class EventPoller:
         unknown = [row for row in runs if row.run not in self._known]
         old = set()
         if unknown:
-            last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown])
+            last = await self._store.load_many(EVENT, [(row.tenant, row.run, row.seq) for row in unknown], listed=True)
             old = {each.run for each in last if each is not None and each.at < self._began_at}
             self._known |= {row.run: row.seq for row in unknown if row.run in old}
         if newest.cursor and not self._cursor:
@@ -404,7 +404,7 @@ class EventBroadcaster:
         now = asyncio.get_running_loop().time()
         self._expected = {key: until for key, until in self._expected.items() if until > now}
         keys = list({**self._runs, **self._expected})
-        for key, row in zip(keys, await self._store.load_many(RUN, keys), strict=True):
+        for key, row in zip(keys, await self._store.load_many(RUN, keys, listed=True), strict=True):
             if row is not None:
                 if row.seq > self._forwarded(key, row.seq):
                     moved[key] = max(row.seq, moved.get(key, 0))

@@ -38,6 +38,7 @@ STATUS: Final[tuple[tuple[type[errors.OutlastError], int], ...]] = (
     (errors.Stale, 409),
     (errors.Rejected, 422),
     (errors.StoreError, 503),
+    (errors.Corrupt, 409),  # of the row that the request names; the service works
     (errors.OutlastError, 500),
 )
 # Statuses that depend on the refusal.
@@ -97,6 +98,8 @@ def answer(
     """
     uncertain = isinstance(error, errors.StoreError) and error.landed is None
     status = status_of(error)
+    if isinstance(error, errors.Corrupt):
+        log.error("request %s: %s", request_id, error)
     if status >= 500:
         known = isinstance(error, errors.Unverifiable | errors.Unavailable)  # an outage needs no traceback
         log.error("request %s: %s", request_id, error, exc_info=None if known else error)

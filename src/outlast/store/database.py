@@ -64,6 +64,25 @@ def is_full(error: sqlite3.Error) -> bool:
     return str(getattr(error, "sqlite_errorname", "")) in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 
 
+def read_leniently(db: sqlite3.Connection | None, error: sqlite3.Error) -> bool:
+    """Let a connection read a text that is not UTF-8 as bytes, if that was the error. Return True for a new attempt.
+
+    Decoders refuse such a row with its name (`core/row_checks.py`). A function costs time for each text, so the
+    connection has none before it has met one.
+    """
+    if db is None or db.text_factory is not str or not str(error).startswith("Could not decode to UTF-8"):
+        return False
+    db.text_factory = _text_or_bytes
+    return True
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
 def unavailable(error: sqlite3.Error, doing: str = "written to") -> Unavailable:
     """Return the error of a commit or read that the machine did not allow."""
     if is_full(error):

@@ -11,7 +11,7 @@ from outlast.store.bounds import INT_MAX
 from outlast.store.fair_queueing import DueQuery
 from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.sql import MARK, SQL, Values, rows_of
+from outlast.store.sql import MARK, SQL, Values, readable_runs
 
 # Parameters: lane, since, until, limit.
 _STATEMENT: Final = (
@@ -37,7 +37,7 @@ class DueRuns(Query[tuple[Run, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Run, ...]:
-        return rows_of(RUN, found[0])
+        return tuple(readable_runs(found[0]))
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[Run, ...]:

@@ -128,13 +128,21 @@ class Store(Protocol):
         """Return one row, or None."""
         return await self.query(Load(kind, key))
 
-    async def load_many(self, kind: Kind[R], keys: Sequence[Key]) -> tuple[R | None, ...]:
-        """Return the rows at these keys in the order given, with None for missing rows."""
-        return await self.query(LoadMany(kind, tuple(keys)))
+    async def load_many(self, kind: Kind[R], keys: Sequence[Key], *, listed: bool = False) -> tuple[R | None, ...]:
+        """Return the rows at these keys in the order given, with None for missing rows.
 
-    async def rows(self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = ROWS_MAX) -> tuple[R, ...]:
-        """Return rows whose key begins with `prefix`, in key order, starting after the key `after`."""
-        return await self.query(Under(kind, prefix, after, limit))
+        `listed`: a row that cannot be read is replaced as in a list. Else it raises Corrupt.
+        """
+        return await self.query(LoadMany(kind, tuple(keys), listed))
+
+    async def rows(
+        self, kind: Kind[R], prefix: Key, *, after: Key = (), limit: int = ROWS_MAX, listed: bool = False
+    ) -> tuple[R, ...]:
+        """Return rows whose key begins with `prefix`, in key order, starting after the key `after`.
+
+        `listed`: as in `load_many`.
+        """
+        return await self.query(Under(kind, prefix, after, limit, listed))
 
     async def page(
         self, kind: Kind[R], tenant: str, where: dict[str, str | int], *, cursor: str = "", limit: int = 50
@@ -292,6 +300,16 @@ class AnchoredClock(Protocol):
 
         Due times are recomputed as in `set_mapping`.
         """
+
+
+async def rows_of_each(store: Store, runs: Sequence[tuple[str, str]]) -> Sequence[RunRows | Corrupt | None]:
+    """Return all rows of each run, and in place of those that cannot be read the error. Raises StoreError."""
+    try:
+        return await store.run_rows(runs)
+    except Corrupt as error:
+        if len(runs) == 1:
+            return [error]
+    return [each for run in runs for each in await rows_of_each(store, [run])]
 
 
 def maintenance(store: Store) -> Maintenance:

@@ -43,7 +43,7 @@ from outlast.core.rows import (
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.sql import HAS_HOLDER, MARK, SQL, Values, equal, listed_rows, rows_of
+from outlast.store.sql import HAS_HOLDER, MARK, SQL, Values, equal, listed_rows, readable_runs, rows_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -108,10 +108,14 @@ class Load(Query[R | None]):
 
 @dataclass(frozen=True, slots=True)
 class LoadMany(Query[tuple[R | None, ...]]):
-    """The rows at these keys, in the order of the keys, with None for missing rows."""
+    """The rows at these keys, in the order of the keys, with None for missing rows.
+
+    `listed`: a row that cannot be read is replaced as in a list, because the rows are of many runs.
+    """
 
     kind: Kind[R]
     keys: tuple[Key, ...]
+    listed: bool = False
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -119,21 +123,27 @@ class LoadMany(Query[tuple[R | None, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[R | None, ...]:
-        return tuple([rows_of(self.kind, values)[0] if values else None for values in found])
+        decoded = listed_rows if self.listed else rows_of
+        return tuple([decoded(self.kind, values)[0] if values else None for values in found])
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[R | None, ...]:
-        return tuple(rows.get(self.kind, key) for key in self.keys)
+        found = [rows.get(self.kind, key) for key in self.keys]
+        return tuple([listed(self.kind, row) if self.listed and row is not None else row for row in found])
 
 
 @dataclass(frozen=True, slots=True)
 class Under(Query[tuple[R, ...]]):
-    """The rows whose key begins with `prefix`, in key order, starting after the key `after`."""
+    """The rows whose key begins with `prefix`, in key order, starting after the key `after`.
+
+    `listed`: as in `LoadMany`.
+    """
 
     kind: Kind[R]
     prefix: Key
     after: Key = ()
     limit: int = ROWS_MAX
+    listed: bool = False
 
     @override
     @property
@@ -149,12 +159,13 @@ class Under(Query[tuple[R, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[R, ...]:
-        return rows_of(self.kind, found[0])
+        return (listed_rows if self.listed else rows_of)(self.kind, found[0])
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[R, ...]:
-        found = rows.under(self.kind, self.prefix)
-        return tuple([row for row in found if not self.after or key_of(self.kind, row) > self.after][: self.limit])
+        under = rows.under(self.kind, self.prefix)
+        found = [row for row in under if not self.after or key_of(self.kind, row) > self.after][: self.limit]
+        return tuple([listed(self.kind, row) for row in found] if self.listed else found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +307,7 @@ class LastOrdinals(Query[tuple[int, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[int, ...]:
-        return tuple(int(n) for ((n,),) in found)
+        return tuple(n if isinstance(n, int) else 0 for ((n,),) in found)
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[int, ...]:
@@ -395,7 +406,7 @@ class Owned(Query[tuple[Run, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Run, ...]:
-        return rows_of(RUN, found[0])
+        return tuple(readable_runs(found[0]))
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[Run, ...]:
@@ -420,7 +431,7 @@ class Queued(Query[tuple[Run, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Run, ...]:
-        return rows_of(RUN, found[0])
+        return tuple(readable_runs(found[0]))
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[Run, ...]:
@@ -462,16 +473,22 @@ class Moving(Query[tuple[Run, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class NextDue(Query[int | None]):
-    """The earliest due_at of these lanes in real time, or None if no run will fall due."""
+    """The earliest due_at of these lanes in real time, or None if no run will fall due.
+
+    `after`: only later instants, because what is due before them cannot be taken.
+    """
 
     polls: ClassVar[bool] = True
 
     lanes: tuple[str, ...]
+    after: int | None = None
 
     @override
     def statements(self) -> Sequence[Select]:
         text = f"SELECT min(due_at) FROM run WHERE lane = {MARK} AND due_at IS NOT NULL"
-        return [Select(text, (lane,)) for lane in self.lanes]
+        if self.after is None:
+            return [Select(text, (lane,)) for lane in self.lanes]
+        return [Select(f"{text} AND due_at > {MARK}", (lane, self.after)) for lane in self.lanes]
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> int | None:
@@ -479,7 +496,7 @@ class NextDue(Query[int | None]):
 
     @override
     def find(self, rows: RowsInMemory) -> int | None:
-        found = [rows.next_due(lane) for lane in self.lanes]
+        found = [rows.next_due(lane, self.after) for lane in self.lanes]
         return min((due for due in found if due is not None), default=None)
 
 
@@ -501,7 +518,7 @@ class Owing(Query[tuple[Cursor, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Cursor, ...]:
-        return rows_of(CURSOR, found[0])
+        return listed_rows(CURSOR, found[0])
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[Cursor, ...]:

@@ -17,7 +17,7 @@ from outlast.core.rows import EVENT, META, RUN, Event
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
-from outlast.store.database import Database, unavailable
+from outlast.store.database import Database, read_leniently, unavailable
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.queries import ALL_ROWS, Load, Query, Select, Under
 from outlast.store.sql import DECODE
@@ -110,7 +110,7 @@ class Readers:
                 continue
             try:
                 db = db or self._database.reader()
-                found.append((each.answer, each.read(db), None))
+                found.append((each.answer, self._read(each, db), None))
             except Exception as error:  # re-raised in the caller
                 found.append((each.answer, None, error))
             if len(found) == TOGETHER:
@@ -118,6 +118,15 @@ class Readers:
                 found = []
         _send_back(asked.loop, found)
         return db
+
+    @staticmethod
+    def _read(asked: _Read, db: sqlite3.Connection) -> Any:
+        try:
+            return asked.read(db)
+        except sqlite3.OperationalError as error:
+            if not read_leniently(db, error):
+                raise
+            return asked.read(db)
 
     def close(self) -> None:
         """End the threads and their connections. Blocks until the last read is over."""

@@ -94,9 +94,12 @@ class RowsInMemory:
             heappush(heap, entry)
         return found
 
-    def next_due(self, lane: str) -> int | None:
-        """Return the earliest due_at of a lane, or None."""
+    def next_due(self, lane: str, after: int | None = None) -> int | None:
+        """Return the earliest due_at of a lane, or the earliest one after an instant, or None."""
         heap = self._due.get(lane, [])
+        if after is not None:
+            later = (entry for entry in heap if entry[0] > after and self._armed_run(lane, entry) is not None)
+            return min((due for due, _ in later), default=None)
         while heap and self._armed_run(lane, heap[0]) is None:
             heappop(heap)
         return heap[0][0] if heap else None

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Event
@@ -21,11 +21,11 @@ from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Un
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
-from outlast.store.database import Database, copied, error_name, unavailable
+from outlast.store.database import Database, copied, error_name, read_leniently, unavailable
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE, SQL
-from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
+from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 RUNS_MAX = 20_000  # runs that this process holds, at most 1 KB each
 ROWS_MAX = 2_000  # rows of any other kind: a service rarely reads the answers and approvals it writes
@@ -114,6 +114,7 @@ class SqliteSession:
         self._db: sqlite3.Connection | None = None
         self._cache = RowCache()
         self._fair = FairQueue()
+        self._offers = Offers()
         self._seen = -1  # data_version at which the cache was valid
         self._batches = 0
         self._preallocated = False
@@ -164,6 +165,8 @@ class SqliteSession:
         except StoreUnusable as error:
             refuse(tickets, Unavailable(error.what, error.why, error.fix))
         except sqlite3.Error as error:
+            if read_leniently(self._db, error):
+                return self._attempt(tickets, optimistic)
             name = error_name(error)
             if name not in OUTAGES:
                 return error
@@ -267,7 +270,7 @@ class SqliteSession:
     def _take(self, take: Take, batch: Batch) -> object:
         offered = self._candidates(take, batch)
         try:
-            moves = [(run, take.step(run, batch.now, self.mapping)) for run in offered]
+            moves = self._offers.moves(take.step, offered, batch.now, self.mapping)
         except Exception as error:  # an error in one step must not refuse other commits
             return error
         return taken(moves, batch)
@@ -282,24 +285,33 @@ class SqliteSession:
             return candidates(take, batch, queries.found)
         found: list[Run] = []
         for owner in take.owners:
-            found += map(self._run_of, self.db.execute(OWNED, (owner, limit)))
+            found += self._runs_of(self.db.execute(OWNED, (owner, limit)))
         return candidates(take, batch, found)
 
     def _due(self, query: DueQuery, real: int) -> list[Run]:
-        if not query.without:
-            values = self.db.execute(sql.DUE, (query.lane, real, query.limit))
-        else:
-            without = json.dumps(sorted(query.without))
-            values = self.db.execute(sql.DUE_BUT, (query.lane, real, query.since, without, query.limit))
-        return list(map(self._run_of, values))
+        without, limit = json.dumps(sorted(query.without)), query.limit
+        while True:
+            if not query.without:
+                found = self.db.execute(sql.DUE, (query.lane, real, limit)).fetchall()
+            else:
+                found = self.db.execute(sql.DUE_BUT, (query.lane, real, query.since, without, limit)).fetchall()
+            runs = self._runs_of(found)
+            if len(runs) >= query.limit or len(found) < limit:
+                return runs[: query.limit]
+            limit += len(found) - len(runs)  # those that cannot be read hide no others
 
-    def _run_of(self, values: tuple[object, ...]) -> Run:
-        """Decode a selected run and keep it in the cache, or return the cached one."""
-        run = self._cache.get(RUN, values[:2])  # type: ignore[arg-type]
-        if run is None:
-            run = sql.run_of(values)
-            self._cache.put(RUN, run[:2], run)
-        return run
+    def _runs_of(self, found: Iterable[tuple[Any, ...]]) -> list[Run]:
+        """Decode selected runs and keep them in the cache, or take the cached ones. Unreadable ones are left out."""
+        runs: list[Run] = []
+        for values in found:
+            run = self._cache.get(RUN, values[:2])
+            if run is not None:
+                runs += self._offers.of((run,))
+                continue
+            for run in self._offers.read((values,)):
+                self._cache.put(RUN, run[:2], run)
+                runs.append(run)
+        return runs
 
     # --- applying ------------------------------------------------------------------------
     def _apply(self, batch: Batch) -> int:

@@ -3,18 +3,29 @@
 A dialect chooses how parameters are spelled. PostgreSQL numbers them (`postgres/statements.py`).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
+from outlast.core.commit import Mapping
 from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED
-from outlast.core.row_checks import check_effect, check_run, listed, listed_as_unreadable
+from outlast.core.row_checks import (
+    check_effect,
+    check_run,
+    listed,
+    listed_as_unreadable,
+    stored_types,
+    wrong_type,
+)
 from outlast.core.row_kind import AnyKind, Kind
-from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run
+from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run, is_due
 from outlast.errors import Corrupt
 
+log = logging.getLogger("outlast.store")
 MARK: Final = "?"  # placeholder of a parameter
 Values = Sequence[Any]
 
@@ -164,11 +175,14 @@ def _status(kind: AnyKind) -> tuple[int, dict[str, StrEnum]]:
 def _decoder(kind: AnyKind) -> Callable[[Values], Any]:
     make: Callable[[Values], Any] = kind.row._make
     at, words = _status(kind)
-    if at < 0:
-        return make
+    types = stored_types(kind)
 
     def decode(values: Values) -> Any:
         try:
+            if tuple(map(type, values)) not in types:
+                raise Corrupt(f"{kind.name} {'/'.join(map(str, values[: kind.key]))}: {wrong_type(kind, values)}")
+            if at < 0:
+                return make(values)
             word = words.get(values[at])
             if word is None:
                 raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is unknown")
@@ -214,10 +228,41 @@ def listed_rows(kind: Kind[R], found: Iterable[Values]) -> tuple[R, ...]:
     return tuple(rows)
 
 
-def run_of(values: Values) -> Run:
-    """Decode the columns of a selected run.
+def rearmed_runs(
+    found: Iterable[Values], rearm: Callable[[Run, Mapping], int | None], mapping: Mapping, real: int
+) -> list[tuple[int | None, str, str]]:
+    """Return the due_at of unowned runs by a new clock mapping, with their keys: the parameters of REARM.
 
-    Raises Corrupt.
+    Runs that are due stay due. One that cannot be read keeps its due_at, and is logged once.
     """
-    run: Run = DECODE[RUN.name](values)
-    return run
+    moved: list[tuple[int | None, str, str]] = []
+    for values in found:
+        try:
+            run: Run = DECODE[RUN.name](values)
+            due_at = run.due_at if is_due(run, real) else rearm(run, mapping)
+        except Corrupt as error:
+            warn_once(tuple(values), error.what)
+            continue
+        if due_at != run.due_at:
+            moved.append((due_at, run.tenant, run.run))
+    return moved
+
+
+def readable_runs(found: Iterable[Values]) -> list[Run]:
+    """Decode runs of many for a worker. One that cannot be read is left as it is, so that it stops no other run.
+
+    It is logged once in a process, and again once its row has changed.
+    """
+    runs: list[Run] = []
+    for values in found:
+        try:
+            runs.append(DECODE[RUN.name](values))
+        except Corrupt as error:
+            warn_once(tuple(values), error.what)
+    return runs
+
+
+@lru_cache(maxsize=1_024)
+def warn_once(values: tuple[Any, ...], why: str) -> None:
+    """Log a run that cannot be read. The cache leaves out repetitions."""
+    log.error("run %s/%s cannot be read, and no worker takes it: %s; check the store: outlast fsck", *values[:2], why)

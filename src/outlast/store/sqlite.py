@@ -15,7 +15,7 @@ from outlast.core.deltas import Delta
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, REQUEST, STORE, WORKER, Run, is_due
+from outlast.core.rows import META, REQUEST, STORE, WORKER, Run
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -39,12 +39,7 @@ def set_mapping(
 ) -> Mapping:
     """Store the next clock mapping, and set the due_at of every unowned, unfinished run."""
     stored = successor(session.mapping, wanted, batch.now.real)
-    moved: list[tuple[int | None, str, str]] = []
-    for values in session.db.execute(sql.UNOWNED):
-        run = sql.run_of(values)
-        due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
-        if due_at != run.due_at:
-            moved.append((due_at, run.tenant, run.run))
+    moved = sql.rearmed_runs(session.db.execute(sql.UNOWNED), rearm, stored, batch.now.real)
     session.db.executemany(sql.REARM, moved)
     row = mapping_row(stored)
     if session.mapping.version:

@@ -4,16 +4,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from outlast.core.commit import Chain, Commit, Done
+from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
+from outlast.core.row_kind import Key
 from outlast.core.rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts, chosen
 from outlast.store.port import Step
+from outlast.store.sql import readable_runs, warn_once
 
+REFUSED_MAX: Final = 10_000
 AnyFuture = asyncio.Future[Any] | Future[Any]
 
 
@@ -111,6 +114,41 @@ def refuse(tickets: Iterable[Ticket], error: StoreError) -> None:
             ticket.chain.broken = True
 
 
+class Offers:
+    """Due runs as one taker may move them. It leaves out those that cannot be read, or that no commit may write again.
+
+    They stay due, and each is logged once. A list of runs shows why, and `outlast fsck` names them.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[Key, int] = {}  # version of each run that no commit may write
+
+    def read(self, found: Iterable[Sequence[Any]]) -> list[Run]:
+        """Return those of the selected runs that can be read and may be moved."""
+        return self.of(readable_runs(found))
+
+    def of(self, runs: Iterable[Run]) -> list[Run]:
+        """Return those of the runs that may be moved."""
+        return [run for run in runs if self._refused.get(run[:2]) != run.version]
+
+    def moves(self, step: Step, runs: Iterable[Run], now: Instant, mapping: Mapping) -> list[tuple[Run, Commit | None]]:
+        """Return the commit that moves each run, None for one that stays."""
+        moves: list[tuple[Run, Commit | None]] = []
+        for run in runs:
+            try:
+                commit = step(run, now, mapping)
+                if commit is not None:
+                    check(commit)
+            except (Corrupt, Rejected) as error:
+                if len(self._refused) >= REFUSED_MAX:
+                    self._refused.clear()
+                self._refused[run[:2]] = run.version
+                warn_once(run, error.what)
+                commit = None
+            moves.append((run, commit))
+        return moves
+
+
 def rows_to_read(take: Take, batch: Batch) -> int:
     """Return how many runs to read, since runs changed in this batch may no longer be candidates."""
     return take.n + len(batch.changes[RUN.name])
@@ -146,7 +184,6 @@ def taken(moves: Sequence[tuple[Run, Commit | None]], batch: Batch) -> tuple[Run
 
 def _lands(commit: Commit, batch: Batch) -> bool:
     try:
-        check(commit)
         batch.land(commit)
     except Stale:
         return False  # a row that it names has changed: the run is not taken now

@@ -1,10 +1,10 @@
 """Acts of people and programs in a run: its start, their requests and their decisions."""
 
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from outlast.core.columns import decoded
 from outlast.core.rows import Message
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
@@ -50,7 +50,7 @@ def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[
 
 
 def _of_message(message: Message) -> Act:
-    payload = json.loads(message.payload or b"{}")
+    payload = decoded(message.payload or b"{}", f"message {message.n} of run {message.run}")
     said = payload if isinstance(payload, dict) and message.kind != "signal" else {}
     about = " ".join(str(part) for part in (message.name, said.get("choice"), said.get("key")) if part)
     return Act(exact_instant(message.at), message.actor, message.kind, about, str(said.get("reason") or ""), "")

@@ -56,6 +56,7 @@ from outlast.store.dynamodb.transact import (
     receipt_action,
     turn_request,
 )
+from outlast.store.sql import warn_once
 
 log = logging.getLogger("outlast.store")
 KNOWN_MAX: Final = 20_000  # runs; about 1 KB each
@@ -472,7 +473,13 @@ class Lander:
         """
         places = [place_of(RUNS, item) for item in entries]
         items = await self._receipts.items.whole_runs(places)
-        found = [revision(items[where]) for where in places if where in items]
+        found: list[Revision] = []
+        for where in places:
+            try:
+                if where in items:
+                    found.append(revision(items[where]))
+            except Corrupt as error:
+                warn_once(error.row[1] if error.row else (where.pk, where.sk), error.what)
         for each in found:
             self._remember(each.run[:2], each)
         return found

@@ -393,7 +393,8 @@ async def _next_due(reads: DynamoReads, query: NextDue, rows: RowsInMemory) -> N
     """Read the first run of each lane. An unowned run that was armed under an older mapping counts as due now."""
     now = await reads.now()
     for lane in query.lanes:
-        async for items in Listing(RUNS, DUE, lane_of(lane, now.mapping)).pages(reads, limit=1):
+        low = None if query.after is None else query.after + 1
+        async for items in Listing(RUNS, DUE, lane_of(lane, now.mapping)).pages(reads, low=low, limit=1):
             runs = await reads.at(RUN, [place_of(RUNS, item) for item in items])
             runs = [run for run in runs if run.lane == lane and run.due_at is not None]
             put(rows, RUN, runs)

@@ -10,12 +10,11 @@ from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import RUN, Run
 from outlast.errors import OutlastError, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import Batch
-from outlast.store.bounds import check
 from outlast.store.dynamodb.connection import urgent
 from outlast.store.dynamodb.landing import Landed, Lander
 from outlast.store.dynamodb.takes import RunFinder, in_transactions
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import Take, Task, Ticket, candidates, deliver, refuse
+from outlast.store.tickets import Offers, Take, Task, Ticket, candidates, deliver, refuse
 
 log = logging.getLogger("outlast.store")
 TAKE_ROUNDS: Final = 3  # looks for further runs, if other workers took those that were found first
@@ -27,6 +26,8 @@ class CommitScheduler:
     def __init__(self, lander: Lander, finder: RunFinder, wakes: WakeSubscribers) -> None:
         self._lander = lander
         self._finder = finder
+        self._offers = Offers()
+        self._offers = Offers()
         self._wakes = wakes
         self._last: dict[Hashable, asyncio.Future[None]] = {}  # end of the last commit of a group or chain
         self._working: set[asyncio.Task[None]] = set()
@@ -168,11 +169,9 @@ class CommitScheduler:
             found = await self._finder.find(take, self._lander.now())
         now, mapping = self._lander.now(), self._lander.mapping
         batch = Batch(_nothing, now)
-        runs = candidates(take, batch, [run for run in found if run[:2] not in offered])
-        moves = [(run, take.step(run, now, mapping)) for run in runs]
+        runs = candidates(take, batch, self._offers.of(run for run in found if run[:2] not in offered))
+        moves = self._offers.moves(take.step, runs, now, mapping)
         commits = [(run, commit) for run, commit in moves if commit is not None]
-        for _, commit in commits:
-            check(commit)
         offered.update(run[:2] for run in runs)
         lost = 0
         failed: list[BaseException] = []

@@ -11,7 +11,7 @@ from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.row_kind import AnyKind
-from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Meta, Run, Writer, is_due
+from outlast.core.rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Meta, Run, Writer
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
@@ -59,12 +59,8 @@ async def set_mapping(
     The transaction begins with BEGIN_MAPPING.
     """
     stored = successor(old, wanted, batch.now.real)
-    moved: list[tuple[int | None, str, str]] = []
-    for record in await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE", timeout=CHORE_S):
-        run = sql.run_of(tuple(record))
-        due_at = run.due_at if is_due(run, batch.now.real) else rearm(run, stored)
-        if due_at != run.due_at:
-            moved.append((due_at, run.tenant, run.run))
+    found = await db.fetch(numbered(sql.UNOWNED) + " FOR NO KEY UPDATE", timeout=CHORE_S)
+    moved = sql.rearmed_runs(map(tuple, found), rearm, stored, batch.now.real)
     await db.executemany(numbered(sql.REARM), moved, timeout=CHORE_S)
     row = mapping_row(stored)
     if old.version:

@@ -24,7 +24,7 @@ from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, re
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE
-from outlast.store.tickets import Take, Ticket, candidates, judge, refuse, rows_to_read, taken
+from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each
 
@@ -150,6 +150,7 @@ class PostgresSession:
         self._store_clock = store_clock
         self._known = KnownRuns()
         self._fair = FairQueue()
+        self._offers = Offers()
 
     # --- the connection ------------------------------------------------------------------
     async def db(self) -> "asyncpg.Connection[Any]":
@@ -458,7 +459,7 @@ class PostgresSession:
                 queries.answer(await self._due(db, query, real))
             found = queries.found
         try:
-            moves = [(run, take.step(run, batch.now, self.mapping)) for run in candidates(take, batch, found)]
+            moves = self._offers.moves(take.step, candidates(take, batch, found), batch.now, self.mapping)
         except Exception as error:  # an error in one step must not refuse other commits
             return error
         for run in found:
@@ -474,15 +475,24 @@ class PostgresSession:
         return left
 
     async def _due(self, db: "asyncpg.Connection[Any]", query: DueQuery, real: int) -> list[Run]:
-        if not query.without:
-            return await self._runs(db, sql.DUE, query.lane, real, query.limit)
-        return await self._runs(
-            db, statements.DUE_BUT, query.lane, real, query.since, sorted(query.without), query.limit
-        )
+        limit = query.limit
+        while True:
+            if not query.without:
+                found = await self._found(db, sql.DUE, query.lane, real, limit)
+            else:
+                without = sorted(query.without)
+                found = await self._found(db, statements.DUE_BUT, query.lane, real, query.since, without, limit)
+            runs = self._offers.read(found)
+            if len(runs) >= query.limit or len(found) < limit:
+                return runs[: query.limit]
+            limit += len(found) - len(runs)  # those that cannot be read hide no others
 
     async def _runs(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[Run]:
-        """Return runs that no other transaction is taking, and lock them."""
-        return [sql.run_of(tuple(r)) for r in await db.fetch(statements.locked(statement), *values)]
+        return self._offers.read(await self._found(db, statement, *values))
+
+    async def _found(self, db: "asyncpg.Connection[Any]", statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the columns of runs that no other transaction is taking, and lock them."""
+        return [*map(tuple, await db.fetch(statements.locked(statement), *values))]
 
     # --- applying ------------------------------------------------------------------------
     async def write(

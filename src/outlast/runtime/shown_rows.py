@@ -1,0 +1,36 @@
+"""What the rows of one run cannot show is told with its name, as Corrupt, and never as a fault of the reader."""
+
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from outlast.errors import Corrupt
+
+log = logging.getLogger("outlast.runtime")
+P = ParamSpec("P")
+T = TypeVar("T")
+Self_ = TypeVar("Self_")
+OF_VALUES: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of code that computes with a stored value of another shape than it writes."""
+
+
+def of_one(
+    read: Callable[Concatenate[Self_, str, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Self_, str, P], Coroutine[Any, Any, T]]:
+    """Make a method that reads one run, or one approval, raise Corrupt for a value that it cannot show.
+
+    The rows of each run are its own: a list of many replaces such a row (`core/row_checks.py`).
+    """
+
+    @functools.wraps(read)
+    async def method(self: Self_, named: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await read(self, named, *args, **kwargs)
+        except OF_VALUES as error:
+            log.exception("the rows of %s cannot be shown", named)
+            why = "a stored value has another form than Outlast writes, or its reader has a fault"
+            fix = "check the store: outlast fsck; if it finds nothing, report this"
+            raise Corrupt(f"the rows of {named} cannot be shown: {error!r}", why, fix) from error
+
+    return method

@@ -1,0 +1,199 @@
+"""No stored value of a run makes a list, a page or a command of other runs fail (issue 29, item 7).
+
+The rows of one kind of run are spoilt, column by column, with values that another version or another program could
+have stored. Every list must answer and name the healthy runs as before. `TEST_SEED=all` plays every case.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.core.durations import Liveness
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.stores import open_store, until
+from outlast.store.port import maintenance
+from tests.runtime.hostile_rows import BAD, GOOD, SHAPES, Case, cases, execute, goods, later, played, spoilt
+from tests.runtime.row_readers import FAULTS, LISTS, OF_RUN, Answers, Site, command, commands
+from tests.slices import drawn
+
+BOARD = "/ui/"
+"""It shows the first items only, so a spoilt one may take the place of a healthy one."""
+READ, TAKEN = 8, 4
+"""Cases of the default run: of lists and pages, and of workers."""
+
+
+class World:
+    """The store, its readers, and their answers before anything was spoilt."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = played(folder / "rows.db")
+        self.site = Site(self.path)
+        self.lists = self.site.read(self.site.lists())
+        self.commands = commands(self.path, LISTS)
+        self.findings = set(self.site.fsck())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Store with healthy and faulty runs, for the tests of this module."""
+    made = World(tmp_path_factory.mktemp("rows"))
+    yield made
+    made.site.close()
+
+
+def changed(before: Answers, now: Answers) -> list[str]:
+    """Return the reads that answer otherwise than before: with another status, or without a healthy run."""
+    return [
+        f"{read}: {now[read].status} instead of {was.status}, without {set(was.named() - now[read].named())}"
+        for read, was in before.items()
+        if now[read].status != was.status or (not was.named() <= now[read].named() and read != BOARD)
+    ]
+
+
+def blamed(answers: Answers) -> list[str]:
+    """Return the reads of a faulty run that blame Outlast."""
+    return [f"{read}: {found.text[:300]}" for read, found in answers.items() if any(f in found.text for f in FAULTS)]
+
+
+def test_the_healthy_store_answers_every_read(world: World) -> None:
+    """Otherwise the cases below compare nothing."""
+    healthy = {f"{GOOD}-{shape}" for shape in SHAPES}
+    assert world.lists["/v1/runs"].named() == world.lists["/ui/runs"].named() == healthy
+    assert world.commands["runs ls"].named() == world.commands["runs ls json"].named() == healthy
+    assert {read for read, found in world.lists.items() if found.status >= 500} == set()
+    assert len(world.lists) > 40 and len(cases(world.path)) > 1_400
+    for shape in SHAPES:
+        of_run = world.site.read(world.site.of_run(f"{GOOD}-{shape}"))
+        assert len(of_run) > 15 and not blamed(of_run)
+
+
+def test_no_spoilt_row_changes_a_list_or_blames_outlast(world: World) -> None:
+    wrong: list[str] = []
+    for n, case in enumerate(drawn(cases(world.path), READ, "rows that are read")):
+        with spoilt(world.path, case):
+            found = changed(world.lists, world.site.read([*world.lists]))
+            found += changed(world.commands, commands(world.path, LISTS))
+            run = f"{BAD}-{SHAPES[n % len(SHAPES)]}"
+            found += blamed(world.site.read(world.site.of_run(run)))
+            found += blamed({each: command(world.path, f"{each} {run}") for each in OF_RUN})
+            healthy = [each for each in set(world.site.fsck()) - world.findings if f"{GOOD}-" in each]
+            found += [f"fsck names {each}" for each in healthy]
+            wrong += [f"{case}: {each}" for each in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_board_shows_an_uncertain_payment_behind_unreadable_runs(world: World) -> None:
+    """The first page of all flagged runs was filtered by reason, so newer runs of other reasons hid the only item."""
+    with spoilt(world.path, Case("run", "attention", "deep")):
+        (board,) = world.site.read([BOARD]).values()
+    assert f"{GOOD}-lose" in board.named()
+
+
+def test_a_page_of_a_faulty_run_says_what_is_wrong(world: World) -> None:
+    """It was answered 500, "a fault of Outlast"."""
+    with spoilt(world.path, Case("run", "status", "unknown")):
+        page = world.site.read([f"/v1/runs/{BAD}-ask"])[f"/v1/runs/{BAD}-ask"]
+        shown = world.site.read([f"/ui/runs/{BAD}-ask"])[f"/ui/runs/{BAD}-ask"]
+        printed = command(world.path, f"runs show {BAD}-ask")
+    for answer in (page, shown, printed):
+        assert "no_such_member" in answer.text and "outlast fsck" in answer.text, answer
+    assert page.status == shown.status == 409 and printed.status == 7
+
+
+# --- workers -----------------------------------------------------------------------------------
+SHORT = Liveness(heartbeat_window=900, heartbeat_every=300, attempt_timeout=2_000, start_budget=1_000,
+                 settle_margin=100, drain_grace=5_000)  # fmt: skip
+OF_WORKERS = ("run", "event", "effect", "memo", "evidence", "wait", "approval", "message", "usage", "unpublished")
+DUE_AGAIN = "UPDATE run SET due_at = 1 WHERE run LIKE 'bad-%' AND ended_at = 0 AND owner = ''"
+
+
+async def _serve(path: Path) -> dict[str, str]:
+    """Let a worker with two slots serve the store until the healthy runs have ended; return their statuses."""
+    store = await open_store(f"sqlite:{path}")
+    try:
+        async with InProcessRuntime(store, [goods, later], live=SHORT, concurrency=2) as runtime:
+            ops = runtime.operations
+            await ops.signal(f"{GOOD}-hear", "word", {"text": "go"}, signal_id="s2")
+            (asked,) = [each for each in (await ops.approvals()).approvals if each.run == f"{GOOD}-ask"]
+            await ops.approve(asked.approval)
+
+            async def ended() -> dict[str, str] | None:
+                rows = [await ops.rows.run(f"{GOOD}-{shape}") for shape in ("ask", "hear", "later")]
+                return {row.run: row.status.value for row in rows} if all(row.ended_at for row in rows) else None
+
+            found = await until(store, ended, within_s=30)
+            await maintenance(store).purge(0, 10)
+            return found or {}
+    finally:
+        await store.close()
+
+
+def test_no_spoilt_due_run_stops_a_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A take raised for the first run that it could not read, so no run was taken again."""
+    asked = [case for case in cases(played(tmp_path / "named.db")) if case.table in OF_WORKERS]
+    wrong: list[str] = []
+    for n, case in enumerate(drawn(asked, TAKEN, "rows that are taken")):
+        path = played(tmp_path / f"{n}.db")
+        with spoilt(path, case):
+            if case.column != "due_at":
+                execute(path, DUE_AGAIN)
+            if (found := asyncio.run(_serve(path))) != {
+                f"{GOOD}-{shape}": "completed" for shape in ("ask", "hear", "later")
+            }:
+                wrong.append(f"{case}: {found}")
+    assert not wrong, "\n".join(wrong)
+    assert "its executor failed" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("case", "named"),
+    [
+        (Case("run", "waiting_for", "cut"), "cannot be read, and no worker takes it"),
+        (Case("run", "version", "greatest"), "cannot be read, and no worker takes it"),
+        (Case("wait", "status", "unknown"), "needs a person"),
+        (Case("event", "snapshot", "cut"), ""),
+    ],
+)
+def test_an_unreadable_due_run_is_named_and_costs_no_looks(
+    tmp_path: Path, case: Case, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged with its reason, or given to a person, and the worker does not poll because of it."""
+    path = played(tmp_path / "rows.db")
+
+    async def looks() -> int:
+        store = await open_store(f"sqlite:{path}")
+        taken = 0
+        take = store.take
+
+        async def counted(*args: Any, **more: Any) -> Any:
+            nonlocal taken
+            taken += 1
+            return await take(*args, **more)
+
+        try:
+            vars(store)["take"] = counted
+            async with InProcessRuntime(store, [goods], concurrency=2):
+                await asyncio.sleep(
+                    3
+                )  # the looks of a second are allowed, until the worker knows that it cannot be taken
+                before = taken
+                await asyncio.sleep(2)
+                return taken - before
+        finally:
+            await store.close()
+
+    with spoilt(path, case):
+        execute(path, DUE_AGAIN)
+        assert asyncio.run(looks()) < 10
+        (shown,) = [
+            each for each in command(path, "runs ls", as_json=True).json()["runs"] if each["run"] == f"{BAD}-hear"
+        ]
+    lines = [record.getMessage() for record in caplog.records]
+    if named:
+        assert any(named in line and f"{BAD}-hear" in line for line in lines), lines
+        assert len([line for line in lines if f"{BAD}-hear" in line]) <= 2, "it is logged once"
+    asked = [each["reason"] for each in shown["attention"]]
+    assert asked == ([] if case.column == "version" else ["contradiction"]), "a list says it, too"
