@@ -107,6 +107,7 @@ def test_a_page_of_a_faulty_run_says_what_is_wrong(world: World) -> None:
 SHORT = Liveness(heartbeat_window=900, heartbeat_every=300, attempt_timeout=2_000, start_budget=1_000,
                  settle_margin=100, drain_grace=5_000)  # fmt: skip
 OF_WORKERS = ("run", "event", "effect", "memo", "evidence", "wait", "approval", "message", "usage", "unpublished")
+WELL = {f"{GOOD}-{shape}": "completed" for shape in ("ask", "hear", "later")}
 DUE_AGAIN = "UPDATE run SET due_at = 1 WHERE run LIKE 'bad-%' AND ended_at = 0 AND owner = ''"
 
 
@@ -140,9 +141,7 @@ def test_no_spoilt_due_run_stops_a_worker(tmp_path: Path, caplog: pytest.LogCapt
         with spoilt(path, case):
             if case.column != "due_at":
                 execute(path, DUE_AGAIN)
-            if (found := asyncio.run(_serve(path))) != {
-                f"{GOOD}-{shape}": "completed" for shape in ("ask", "hear", "later")
-            }:
+            if (found := asyncio.run(_serve(path))) != WELL:
                 wrong.append(f"{case}: {found}")
     assert not wrong, "\n".join(wrong)
     assert "its executor failed" not in caplog.text
