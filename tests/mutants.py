@@ -45,6 +45,8 @@ ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
+ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
+RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
 VALUES: Final = _tests("tests/values/test_safeguards.py", "values that come back")
@@ -56,6 +58,8 @@ CLIENTS: Final = _tests("tests/engine/test_public_only.py", "HTTP clients of too
 SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 PAGES: Final = _tests("tests/ui/test_safeguards.py", "the web UI")
 MESSAGES: Final = _tests("tests/outbox/test_slack_and_teams.py", "messages to Slack and Teams")
+PROXIES: Final = _tests("tests/client/test_lost_answers.py", "a client behind a proxy")
+LOGS: Final = _tests("tests/telemetry/test_logs.py", "logs")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
 DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
@@ -78,7 +82,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(VALUES, FORMER, ANSWERS, DEVELOPER, MESSAGES),
+    *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, LOGS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -141,7 +145,11 @@ OF_THE_ENGINE: Final = (
     _row(
         engine.given_up_waits, "A wait that its body gives up is put to a person, not waited for without end.", ENGINE
     ),
+    _row(engine.waits_of_any_length, "A wait of more than 100 years is refused.", ENGINE),
+    _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
+    _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),
+    _row(engine.unrun_work_is_done, "A call that returned before its work ran is not done.", ENGINE),
     _row(engine.new_keys_not_held, "A new key of a re-run waits for the recorded ones.", ENGINE),
     _row(engine.missing_keys_forgotten, "A node that returns has asked for all that its visit recorded.", ENGINE),
     _row(engine.call_first, "The intent is durable before the call.", CRASH, ENGINE, CRASHES),
@@ -177,6 +185,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.undo_forwards, "Effects are undone in reverse order.", SIMULATION, UNDO),
     _row(engine.no_undo_decision, "The decision to undo is durable.", UNDO),
     # budgets
+    _row(engine.answer_fits_any_schema, "A person's answer is checked by the stored schema.", ANSWERS),
     _row(engine.answer_unloaded, "A person's answer that does not load is asked again.", ANSWERS),
     _row(engine.answer_not_given, "A person's answer is given by a commit that ends its correction.", ANSWERS),
     _row(engine.undo_leaves_answer_open, "The intent of an undo ends the correction of an answer.", ANSWERS),
@@ -187,7 +196,10 @@ OF_THE_ENGINE: Final = (
     _row(engine.failed_attempts_are_free, "The usage of a failed attempt counts.", BUDGETS),
     _row(engine.usage_apart, "The usage of an answer lands in the commit of the answer.", BUDGETS),
     _row(engine.parks_by_the_old_budget, "A run parks only by the budget that is in force.", BUDGETS),
+    # ends
+    _row(engine.ends_judged_by_the_source, "A run whose calls all failed and that produced nothing fails.", ENDS),
     # approvals and policy
+    _row(engine.other_plans_put_to_approvers, "A plan that differs after its decision goes to an operator.", ENGINE),
     _row(engine.no_digest, "An approval covers exactly the call that was approved.", SIMULATION, CRASH, ENGINE),
     _row(engine.used_twice, "An approval is used by one effect.", SIMULATION),
     _row(engine.no_expiry, "A decision after the expiry is refused by the store's clock.", SIMULATION, ENGINE),
@@ -292,12 +304,21 @@ OF_AGENTS: Final = (
     _row(agent.asked_once_then_free, "After a person was asked about a call, others like it need approval.", AGENTS),
     _row(agent.approve_ignored, "A tool with `approve` waits for a person.", AGENTS),
     _row(agent.large_results_in_the_transcript, "A large result is stored once and read in pages.", AGENTS),
+    _row(agent.keys_of_a_step, "A write of an agent is made once per run.", AGENTS),
+    _row(agent.cut_answers_used, "A cut answer is no result of an agent.", AGENTS),
+    _row(agent.money_without_a_price, "A budget of money needs the price of its model.", AGENTS),
     _row(agent.any_address, "A tool whose address a model chooses reaches only the internet.", CLIENTS),
     _row(agent.address_resolved_again, "A connection goes to the address that was checked.", CLIENTS),
+    _row(agent.keys_of_a_visit, "A tool of pydantic-ai with a key acts once per run.", AGENTS),
+    _row(agent.cut_responses_used, "No call of a cut answer of pydantic-ai is made.", AGENTS),
+    _row(agent.approvals_named_by_the_end_of_the_key, "Approvals of pydantic-ai differ by the whole key.", AGENTS),
     _row(agent.calls_without_their_id, "A tool call of pydantic-ai is known by the model's id of the call.", AGENTS),
     _row(agent.edited_arguments_dropped, "An approved call of pydantic-ai is made as the approver changed it.", AGENTS),
 )
 OF_THE_SERVICE: Final = (
+    _row(service.unanswered_writes_called_undone, "A write without an answer is uncertain.", PROXIES),
+    _row(service.answers_of_proxies_believed, "The answer of a proxy does not say how a write ended.", PROXIES),
+    _row(service.long_texts_redacted_whole, "The middle of a long text is cut before it is redacted.", LOGS),
     _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
     _row(service.programs_decide, "Only people decide approvals.", SERVICE),
     _row(service.anyone_for_a_person, "Only the named person decides for a person.", SERVICE),

@@ -1,5 +1,6 @@
 """Each safeguard of agents removed once: the failure that it prevents happens, so its tests are not empty."""
 
+import contextlib
 from typing import Any, Literal
 
 import pytest
@@ -8,10 +9,11 @@ from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from outlast import Allow, Context, Deny, NeedsApproval, Workflow, activity, role
-from outlast.agent import Message, Proposal, ScriptedModel, admit, agent_workflow, propose
+from outlast import Allow, Budget, Context, Deny, NeedsApproval, Workflow, activity, role
+from outlast.agent import ChatCompletions, Message, ModelAnswer, Proposal, ScriptedModel, admit, agent_workflow, propose
+from outlast.errors import DefinitionError
 from outlast.flow import PolicyRequest
-from outlast.pydantic_ai import OutlastApprovals, OutlastDurability
+from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
 from outlast.testing import AppFactory
 from tests.agent.agents import DONE, TOOLS, admissions, asks, read_log, refund, results, running
 from tests.mutants import remove
@@ -216,6 +218,43 @@ def test_without_the_limit_a_large_result_is_in_each_request(monkeypatch: pytest
         assert run.outcome == "done" and (len(results(run)[0]) < 20_000) is guarded
 
 
+# --- answers, keys and money ----------------------------------------------------------------------
+@pytest.mark.req("EFF-1", "GATE-7")
+def test_without_the_scope_of_the_run_a_reworded_call_opens_a_second_ticket(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("keys_of_a_step", monkeypatch)
+    again = ("open_ticket", {"title": "a", "urgent": True})
+    with running(agent_workflow("agent", model=ScriptedModel([asks(TICKET), asks(again), "done"]), tools=TOOLS)) as (
+        _,
+        run,
+    ):
+        assert run.outcome == "done" and len(DONE) == (1 if guarded else 2)
+
+
+@pytest.mark.req("OUT-4", "GATE-7")
+def test_without_the_end_of_an_answer_a_cut_one_is_the_result(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("cut_answers_used", monkeypatch)
+    cut = ModelAnswer(text="The cause is", finish="cut", finish_detail="length")
+    with running(agent_workflow("agent", model=ScriptedModel([cut, cut]))) as (_, run):
+        assert (run.status, run.attention) == (("waiting", ["exception"]) if guarded else ("completed", []))
+
+
+@pytest.mark.req("RUN-10")
+def test_without_the_question_about_its_price_a_budget_of_money_counts_nothing(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("money_without_a_price", monkeypatch)
+    model = ChatCompletions("m", url="http://127.0.0.1:9/v1")
+    flow = agent_workflow("agent", model=model, budget=Budget(money="0.01"))
+    refused = pytest.raises(DefinitionError, match="budget of money") if guarded else contextlib.nullcontext()
+    with refused, running(flow):
+        pass
+
+
 # --- pydantic-ai -----------------------------------------------------------------------------------
 def scripted(name: str, *calls: ToolCallPart, approval: bool) -> tuple[Workflow[Note], list[int]]:
     """Return a workflow of an agent of pydantic-ai that makes these calls in one turn, and the amounts it has paid."""
@@ -267,3 +306,76 @@ def test_without_the_edited_arguments_the_approval_covers_no_call(
     run._act(person.approve(approval, changes={"cents": 3}))
     assert paid == ([3] if guarded else [])
     assert (run.status == "completed") is guarded
+
+
+def keyed(
+    name: str, *turns: list[ToolCallPart], visits: int = 1, approval: bool = False, cut: int = 0
+) -> tuple[Any, Any]:
+    """Return a workflow that runs an agent once in each visit, and what its tool has paid.
+
+    Each turn of the model makes the given calls; the first `cut` answers are cut off.
+    """
+    paid: list[str] = []
+    bank = FunctionToolset[None](id="bank")
+    left = list(turns)
+
+    @bank.tool_plain(requires_approval=approval, metadata={"outlast": DurableTool(key="pay/{who}/{month}")})
+    async def pay(who: str, month: int, cents: int = 100) -> str:
+        paid.append(who)
+        return f"paid {who}"
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if not left or (visits > 1 and any(isinstance(message, ModelResponse) for message in messages)):
+            return ModelResponse(parts=[TextPart("done")])
+        reason = "length" if len(turns) - len(left) < cut else "stop"
+        return ModelResponse(parts=left.pop(0), finish_reason=reason)
+
+    capabilities = [OutlastDurability[None](), OutlastApprovals[None](by=LEAD, within="4h")]
+    agent = Agent(FunctionModel(answer), name=name, toolsets=[bank], capabilities=capabilities)
+    flow = Workflow(f"runs-{name}", state=Note)
+
+    @flow.node(start=True, max_visits=3)
+    async def work(ctx: Context[Note]) -> Literal["work"] | None:
+        ctx.state.said.append((await agent.run("go")).output)
+        return "work" if ctx.visit < visits else None
+
+    return flow, paid
+
+
+def pays(ident: str, who: str) -> list[ToolCallPart]:
+    return [ToolCallPart("pay", {"who": who, "month": 5}, tool_call_id=ident)]
+
+
+@pytest.mark.req("EFF-1", "EFF-2")
+def test_without_the_scope_of_the_run_a_key_pays_in_each_visit(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("keys_of_a_visit", monkeypatch)
+    flow, paid = keyed(f"per-run-{guarded}", pays("c1", "ann"), pays("c2", "ann"), visits=2)
+    run = outlast_app(flow).start(flow, {})
+    assert run.status == "completed" and paid == ["ann"] * (1 if guarded else 2)
+
+
+@pytest.mark.req("OUT-4", "GATE-7")
+def test_without_its_fault_the_calls_of_a_cut_answer_are_made(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("cut_responses_used", monkeypatch)
+    flow, paid = keyed(f"cut-{guarded}", pays("c1", "ann"), cut=1)
+    run = outlast_app(flow).start(flow, {})
+    assert run.status == "completed" and paid == ([] if guarded else ["ann"])
+
+
+@pytest.mark.req("GATE-1", "GATE-7")
+def test_without_the_whole_key_two_approvals_have_one_name(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("approvals_named_by_the_end_of_the_key", monkeypatch)
+    flow, paid = keyed(f"named-{guarded}", [*pays("c1", "ann"), *pays("c2", "bob")], approval=True)
+    run = outlast_app(flow).start(flow, {})
+    while not run.attention and run.waiting_for:
+        run.approve()
+    assert (run.status, paid) == (("completed", ["ann", "bob"]) if guarded else ("waiting", []))

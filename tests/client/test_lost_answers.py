@@ -20,6 +20,7 @@ from outlast.models.service import PauseEnded
 from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
 from tests.client import flows
 from tests.client.test_http import answer, between, problem, relay
+from tests.mutants import remove
 from tests.service.conftest import Running, Service
 
 PAGE: Final = b"<!doctype html><title>Sign in</title>"
@@ -329,3 +330,23 @@ def test_the_exit_code_tells_that_a_command_may_have_been_done(capsys: pytest.Ca
     assert "do not repeat it without the same key" in capsys.readouterr().err
     refused = claimed(WRITES["start"], lambda n: Reply(413, PAGE, HTML)).error
     assert report(refused, ["run", "order"]) == NO_STORE
+
+
+@pytest.mark.req("RUN-4")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_without_the_note_that_bytes_left_a_cut_write_is_called_undone(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("unanswered_writes_called_undone", monkeypatch)
+    error = claimed(WRITES["cancel"], lambda n: None, timeout="1s").error
+    assert type(error) is (Uncertain if guarded else Unavailable)
+
+
+@pytest.mark.req("RUN-4")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_without_the_rule_a_page_of_a_proxy_is_taken_for_proof(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("answers_of_proxies_believed", monkeypatch)
+    error = claimed(WRITES["cancel"], lambda n: Reply(500, PAGE, HTML)).error
+    assert type(error) is (Uncertain if guarded else Unavailable)

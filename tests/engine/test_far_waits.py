@@ -84,6 +84,6 @@ async def test_a_stored_wait_of_more_than_100_years_keeps_its_timer_and_is_liste
     assert world.reasons() == [] and world.status() == "waiting"
     assert stored == ([each.deadline for each in world.waits()] or [world.pending().within_until])
     assert stored[0] > FAR and stored[0] in [timer.at for timer in world.run().timers]
-    operations = Operations(world.store, tenant="t", actor=Actor("ana", person=True), workflows=(flow,))
+    operations = Operations(world.store, tenant="t", actor=Actor("ana", person=True), workflows={})
     listed = await operations.runs()
     assert [each.run for each in listed.runs] == ["r1"]

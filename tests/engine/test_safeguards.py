@@ -2,14 +2,16 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.commit import Commit, Done
 from outlast.engine import commands
-from outlast.flow import Context, Perhaps, Workflow, lookup, resend, role
+from outlast.flow import Context, Perhaps, Workflow, activity, lookup, resend, role
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -444,3 +446,100 @@ async def test_without_the_hold_or_the_record_of_the_visit_a_key_of_a_clock_acts
     await world.start(flow)
     await world.pass_(2 * MINUTE)
     assert (world.status(), len(shop.did)) == (status, calls)
+
+
+@pytest.mark.req("EFF-9", "GATE-9")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_comparison_of_plans_approvers_are_asked_without_end(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("other_plans_put_to_approvers", monkeypatch)
+    shop, walks = Receiver(), list[int]()
+    order = write(shop)
+
+    async def body(ctx: Ctx) -> None:
+        walks.append(1)
+        made = await ctx.approval(order.plan(f"p{len(walks)}"), summary="a", by=role("boss"), within="96h")
+        await ctx.do(made.chosen)
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    for _ in range(3):
+        for each in world.approvals():
+            if each.status == "pending":
+                await world.decide(each)
+                await world.pass_(SECOND)
+    assert (world.reasons() == ["node_diverged"]) is guarded and shop.did == []
+    assert len(world.approvals()) == (1 if guarded else 4)
+
+
+@pytest.mark.req("CKP-8")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_bound_a_wait_of_a_thousand_years_is_written(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("waits_of_any_length", monkeypatch)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.sleep("365000d")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.reasons(), len(world.waits())) == ((["exception"], 0) if guarded else ([], 1))
+
+
+@pytest.mark.req("EFF-9", "CKP-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_its_record_an_error_that_was_caught_is_an_answer_later(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The first execution ordered without a price. The re-run gets the price, and asks for another order."""
+    if not guarded:
+        remove("caught_errors_not_recorded", monkeypatch)
+    shop, asked = Receiver(), list[str]()
+    order = write(shop)
+
+    @lookup
+    async def price(of: str) -> str:
+        asked.append(of)
+        if len(asked) == 1:
+            raise KeyError(of)
+        return "5"
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            said = await ctx.do(price, "a")
+        except KeyError:
+            said = "none"
+        await ctx.do(order, said)
+        await ctx.sleep("1m")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert (world.status(), world.reasons()) == (("completed", []) if guarded else ("waiting", ["node_diverged"]))
+
+
+@pytest.mark.req("EFF-2")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_check_a_call_that_never_ran_is_done(world: World, monkeypatch: Patch, guarded: bool) -> None:
+    if not guarded:
+        remove("unrun_work_is_done", monkeypatch)
+    paid: list[str] = []
+
+    @activity(key="pay/{what}", no_undo="x")
+    async def pay(what: str) -> str:
+        return cast(str, partial(paid.append, what))
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(pay, "a")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    assert (world.effect("pay/a").status, paid) == ("uncertain" if guarded else "done", [])

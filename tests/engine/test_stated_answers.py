@@ -9,8 +9,9 @@ from pydantic import BaseModel, field_validator
 from outlast.core.effect_rows import EFFECT, STATED, Effect
 from outlast.core.machine import EffectStatus
 from outlast.engine import commands
-from outlast.errors import Conflict
+from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, Refused, activity
+from outlast.runtime.stated_answers import encoder_of
 from tests.engine.world import QUIET, Acts, Receiver, Slow, State, World, one_node, ordering, write
 from tests.mutants import remove
 
@@ -389,3 +390,20 @@ async def test_without_the_word_correct_two_people_cause_two_calls(
     world.worker(flow)
     await world.settle()
     assert len(shop.did) == (2 if removed else 1)
+
+
+@pytest.mark.parametrize("removed", ["", "answer_fits_any_schema"])
+async def test_without_the_stored_schema_a_program_without_the_code_takes_any_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    if removed:
+        remove(removed, monkeypatch)
+    flow = ordering(write(Receiver(Perhaps("lost"))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    encode = encoder_of(None, {"order": {"type": "string"}}, "flow@1", None)
+    if removed:
+        assert encode(world.effect("order/a")) == b"null"
+    else:
+        with pytest.raises(InvalidInput, match="the answer of activity"):
+            encode(world.effect("order/a"))

@@ -12,6 +12,7 @@ from outlast.core.rows import RESULT
 from outlast.errors import DefinitionError
 from outlast.flow import Allow, Context, Failures, NotSent, Refused, Retry, Workflow, activity, lookup, workflow
 from tests.engine.world import QUIET, Go, World
+from tests.mutants import remove
 
 pytestmark = pytest.mark.req("OUT-4", "OUT-7")
 
@@ -477,3 +478,15 @@ async def test_a_refusal_that_another_run_received_counts(world: World) -> None:
 def test_a_limit_that_means_nothing_is_refused(wrong: Any) -> None:
     with pytest.raises(DefinitionError):
         wrong()
+
+
+@pytest.mark.req("OUT-4", "OUT-7")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_count_of_calls_a_run_completes_whose_calls_all_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("ends_judged_by_the_source", monkeypatch)
+    world.worker(returns_rows)
+    await world.start(returns_rows, taken=0, of=3)
+    assert world.status() == ("failed" if guarded else "completed")

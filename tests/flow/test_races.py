@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity, role, workflow
 from outlast.errors import DefinitionError
+from tests.mutants import remove
 
 
 class State(BaseModel):
@@ -240,3 +241,15 @@ ALLOWED = [
 @pytest.mark.parametrize("body", ALLOWED, ids=lambda body: body.__name__)
 def test_what_ends_is_allowed(body: Any) -> None:
     flow_of(body).validate()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_without_the_look_at_its_source_a_race_of_waits_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if guarded:
+        with pytest.raises(DefinitionError, match=r"asyncio\.wait"):
+            flow_of(tasks_of_names).validate()
+    else:
+        remove("races_of_waits_loaded", monkeypatch)
+        flow_of(tasks_of_names).validate()

@@ -5,9 +5,9 @@ from dataclasses import replace as with_
 from typing import Any
 
 from outlast import http
-from outlast.agent import ModelRequest, proposal, requests, workflow
+from outlast.agent import ModelAnswer, ModelRequest, proposal, requests, workflow
 from outlast.core import addresses
-from outlast.engine import permission, policy
+from outlast.engine import budgets, permission, policy
 from outlast.engine.context import NodeContext
 from outlast.flow import Allow
 from outlast.flow.activity import Activity
@@ -94,6 +94,18 @@ def large_results_in_the_transcript(patch: Patch) -> None:
     patch.setattr(workflow, "RESULT_CHARS_MAX", 10**9)
 
 
+def keys_of_a_step(patch: Patch) -> None:
+    replace(patch, workflow.Agent.as_used, lambda self: self)
+
+
+def cut_answers_used(patch: Patch) -> None:
+    patch.setattr(ModelAnswer, "end", property(lambda self: "stop"))
+
+
+def money_without_a_price(patch: Patch) -> None:
+    replace(patch, budgets.blind_budget, lambda workflow: None)
+
+
 # --- addresses that a model chooses ----------------------------------------------------------------
 def any_address(patch: Patch) -> None:
     replace(patch, addresses.refusal, lambda address, reach: "")
@@ -130,3 +142,21 @@ def edited_arguments_dropped(patch: Patch) -> None:
         return ToolApproved() if isinstance(answer, ToolApproved) else answer
 
     replace(patch, kept, asked)
+
+
+def keys_of_a_visit(patch: Patch) -> None:
+    from outlast.pydantic_ai.tool_activities import DurableTool
+
+    patch.setattr(DurableTool, "scope", property(lambda self: self.once_per or "visit"))
+
+
+def cut_responses_used(patch: Patch) -> None:
+    from outlast.pydantic_ai import requests as of_pydantic_ai
+
+    replace(patch, of_pydantic_ai.fault_of, lambda response: "")
+
+
+def approvals_named_by_the_end_of_the_key(patch: Patch) -> None:
+    from outlast.pydantic_ai import approvals
+
+    replace(patch, approvals.approval_name, lambda plan, number: approvals._former_name(plan))

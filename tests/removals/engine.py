@@ -7,9 +7,13 @@ from outlast.core import (
     approvals,
     budget,
     compensation,
+    divergence,
+    durations,
     effect_steps,
     effect_verbs,
+    failed_calls,
     growing_list,
+    json_schema,
     mailbox,
     run_transition,
     verbs,
@@ -38,7 +42,7 @@ from outlast.engine.expected_calls import ExpectedCalls, expected_by
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
-from outlast.flow import Allow
+from outlast.flow import Allow, functions, races
 from outlast.store import bounds
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
@@ -471,3 +475,35 @@ def answer_corrected_unseen(patch: Patch) -> None:
 def call_denied_early(patch: Patch) -> None:
     kept = effect_verbs.mark_uncertain
     replace(patch, kept, lambda *args, **options: kept(*args, **{**options, "returned": True}))
+
+
+def answer_fits_any_schema(patch: Patch) -> None:
+    replace(patch, json_schema.problems_by_schema, lambda schema, value: [])
+
+
+# --- plans, waits and ends ---------------------------------------------------------------------
+def other_plans_put_to_approvers(patch: Patch) -> None:
+    replace(patch, divergence.is_replaced_again, lambda asked, latest: False)
+
+
+def waits_of_any_length(patch: Patch) -> None:
+    replace(patch, durations.check_near, lambda what, given, ms: None)
+
+
+def races_of_waits_loaded(patch: Patch) -> None:
+    replace(patch, races.waits_in_races, lambda nodes: iter(()))
+
+
+def caught_errors_not_recorded(patch: Patch) -> None:
+    replace(patch, node_execution.NodeExecution.observe, lambda self, ident, memo: None)
+
+
+def unrun_work_is_done(patch: Patch) -> None:
+    replace(patch, functions.unrun_part, lambda value: None)
+
+
+def ends_judged_by_the_source(patch: Patch) -> None:
+    def judged(declared: failed_calls.EmptyEnd, outcome: Any, calls: failed_calls.CallCount) -> Any:
+        return declared.when_empty or ("fail" if calls.failed and declared.emits else "complete")
+
+    replace(patch, failed_calls.when_nothing_was_produced, judged)

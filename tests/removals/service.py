@@ -9,6 +9,27 @@ from typing import Any
 from tests.removals import Patch, replace
 
 
+def unanswered_writes_called_undone(patch: Patch) -> None:
+    from outlast.client.connection import Attempts
+
+    def failed(self: Attempts, error: Exception) -> bool:
+        return False
+
+    replace(patch, Attempts.failed, failed)
+
+
+def answers_of_proxies_believed(patch: Patch) -> None:
+    from outlast.client.connection import Attempts
+
+    replace(patch, Attempts.settled_by, lambda self, response, error: True)
+
+
+def long_texts_redacted_whole(patch: Patch) -> None:
+    from outlast.telemetry import redact
+
+    replace(patch, redact.shortened, lambda text: text)
+
+
 def no_if_match(patch: Patch) -> None:
     from outlast.service import conditional
     from outlast.service.routes import approvals

@@ -25,6 +25,7 @@ from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, js
 from outlast.telemetry.redact import GONE, SHOWN_CHARS_MAX, redact, redacted
 from outlast.telemetry.traces import Traces, parent_of
 from tests.engine.world import Go, World, one_node
+from tests.mutants import remove
 from tests.removals import replace
 
 CANARIES = {
@@ -393,3 +394,15 @@ def test_the_trace_of_the_starting_call_is_kept(given: str) -> None:
     if given:
         assert f"{kept.trace:032x}" == given.removeprefix("00-")[:32]
     assert (span.parent is not None) == given.startswith("00-")
+
+
+@pytest.mark.req("OBS-3")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_without_the_cut_a_long_text_is_redacted_whole(
+    monkeypatch: pytest.MonkeyPatch, redacted_chars: list[int], guarded: bool
+) -> None:
+    if not guarded:
+        remove("long_texts_redacted_whole", monkeypatch)
+    record = logging.LogRecord("outlast.service", logging.ERROR, "f.py", 1, "it raised %s", (LONG,), None)
+    SentenceFormatter(lambda text: text).format(record)
+    assert (max(redacted_chars) < 2 * SHOWN_CHARS_MAX) is guarded
