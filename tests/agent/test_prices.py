@@ -1,5 +1,6 @@
 """Money of an agent: from the price of its model, or no run starts (RUN-10)."""
 
+from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ from outlast.agent import (
     ScriptedModel,
     agent_workflow,
     ask,
+    propose,
 )
 from outlast.agent.prices import list_price
 from outlast.engine.budgets import blind_budget
@@ -122,6 +124,67 @@ def test_the_rule_holds_for_a_model_that_a_node_names() -> None:
     error = blind_budget(blind)
     assert error is not None and "local:m" in error.what
     assert blind_budget(seeing) is None and blind_budget(counting) is None
+
+
+class Own:
+    """A model of the author: the methods of the port, without a price."""
+
+    name = "own:m"
+
+    async def request(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer(text="ok", input_tokens=9)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelAnswer]:
+        yield await self.request(request)
+
+
+class Settings:
+    model = local
+    cheap = cheap
+
+
+own = Own()
+by_name = {"small": local}
+NAME = "local:m"
+KNOWN = "openai:gpt-4o"
+
+
+async def asks_own(ctx: Context) -> None:
+    await propose(ctx, own, [])
+
+
+async def asks_member(ctx: Context) -> None:
+    await propose(ctx, by_name["small"], [])
+
+
+async def asks_attribute(ctx: Context) -> None:
+    await propose(ctx, Settings.model, [])
+
+
+async def asks_text(ctx: Context) -> None:
+    await propose(ctx, "local:m", [])
+
+
+async def asks_name(ctx: Context) -> None:
+    await propose(ctx, model=NAME, messages=[])
+
+
+async def asks_cheap(ctx: Context) -> None:
+    await propose(ctx, Settings.cheap, [])
+    await propose(ctx, KNOWN, [])
+    await propose(ctx, model="openai:gpt-4o", messages=[])
+
+
+@pytest.mark.parametrize(
+    "body", [asks_own, asks_member, asks_attribute, asks_text, asks_name], ids=lambda f: f.__name__
+)
+def test_a_model_without_a_price_is_found_however_a_node_names_it(body: Any) -> None:
+    flow = workflow(name="flow", budget=MONEY)(body)
+    error = blind_budget(flow)
+    assert error is not None and (own.name if body is asks_own else "local:m") in error.what
+    with pytest.raises(DefinitionError, match="budget of money"), running(flow, {}):
+        pass
+    assert blind_budget(workflow(name="other", budget=MONEY)(asks_cheap)) is None
 
 
 def test_the_price_of_a_model_is_two_amounts() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from outlast.core.usage import Money, micros
 from outlast.errors import InvalidInput
+from outlast.flow.registry import PRICED
 
 PRICE: Final = "OUTLAST_MODEL_PRICE"
 MILLION: Final = 1_000_000
@@ -53,6 +54,9 @@ def price_of(model: Any, input_tokens: int, output_tokens: int) -> Decimal | Non
 def has_price(model: Any) -> bool:
     """True if each request to `model` has a price. `model` is a model, or the name of one."""
     return declared_price(model) is not None or list_price(_name(model), 0, 0) is not None
+
+
+PRICED.append(has_price)
 
 
 def declared_price(model: Any) -> ModelPrice | None:

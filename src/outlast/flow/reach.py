@@ -15,7 +15,7 @@ from outlast.errors import DefinitionError
 from outlast.flow.activity import Activity
 from outlast.flow.context import SLEEP
 from outlast.flow.node import Node
-from outlast.flow.registry import SOURCES, ActivitySource, where_of
+from outlast.flow.registry import PRICED, SOURCES, ActivitySource, where_of
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
@@ -90,18 +90,63 @@ def functions_of(fn: Callable[..., Any]) -> list[Any]:
 def models_without_price(functions: Iterable[Callable[..., Any]]) -> list[str]:
     """Return the names of models that the functions mention and whose price is not known, each once.
 
-    A model has an attribute `has_price`. A source of activities may have a method `models_without_price`.
+    A model has the methods of the port, and `propose` may get the name of one. A source of activities may have a method
+    `models_without_price`.
     """
     sources = {id(source.owner): source for source in SOURCES.all()}
     found: dict[str, None] = {}
     for fn in functions:
         for each in _functions(inspect.unwrap(fn), {}):
-            for value in _named(each):
+            values = list(_named(each))
+            for value in values:
                 source = sources.get(id(value))
                 found.update(dict.fromkeys(getattr(source, "models_without_price", list)()))
-                if not isinstance(value, type) and getattr(value, "has_price", None) is False:
-                    found[str(getattr(value, "name", type(value).__name__))] = None
+            models = [part for value in values for part in _parts(value, each) if _is_model(part)]
+            unpriced = (model for model in (*models, *_proposing(each)) if not _is_priced(model))
+            found.update(dict.fromkeys(model if isinstance(model, str) else model.name for model in unpriced))
     return list(found)
+
+
+def _parts(value: Any, fn: Any) -> Iterator[Any]:
+    """Yield a value, the members of a collection, and the attributes of a class that the function mentions."""
+    yield value
+    if isinstance(value, type) and not value.__module__.startswith(OURS):
+        yield from (vars(value).get(name) for name in set(names_in(fn.__code__)))
+    if isinstance(value, dict | list | tuple | set | frozenset) and len(value) <= TOOLS_MAX:
+        yield from value.values() if isinstance(value, dict) else value
+
+
+def _is_model(value: Any) -> bool:
+    """Return True for an object with the methods of the port of models, and a name."""
+    methods = [inspect.getattr_static(value, name, None) for name in ("request", "stream")]
+    return all(map(callable, methods)) and not isinstance(value, type) and isinstance(getattr(value, "name", None), str)
+
+
+def _is_priced(model: Any) -> bool:
+    return all(has_price(model) for has_price in PRICED)
+
+
+def _proposing(fn: Any) -> Iterator[str]:
+    """Yield the names of models, as texts or names of texts, that a function gives to `propose`."""
+    tree = tree_of(fn)
+    for call in ast.walk(tree) if tree is not None else ():
+        if not isinstance(call, ast.Call) or getattr(call.func, "attr", getattr(call.func, "id", "")) != "propose":
+            continue
+        for given in (*call.args[1:2], *(each.value for each in call.keywords if each.arg == "model")):
+            value = given.value if isinstance(given, ast.Constant) else None
+            if isinstance(given, ast.Name):
+                value = _value_of(fn, given.id)
+            if isinstance(value, str) and value:
+                yield value
+
+
+def _value_of(fn: Any, name: str) -> Any:
+    """Return the value of a name in a function's closure or module; None if it has none yet."""
+    cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False)).get(name)
+    try:
+        return fn.__globals__.get(name) if cell is None else cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
 
 
 def _functions(fn: Any, activities: Mentions) -> Iterator[Any]:

@@ -81,6 +81,8 @@ def ambiguous(kind: str, items: list[Any]) -> DefinitionError:
 ACTIVITIES: Final[Registry[Any]] = Registry("activity")
 WORKFLOWS: Final[Registry[Any]] = Registry("workflow")
 SOURCES: Final[Registry[ActivitySource]] = Registry("source of activities")
+PRICED: Final[list[Callable[[Any], bool]]] = []
+"""Functions that return True if the price of a model is known, by the model or its name. Added by `outlast.agent`."""
 CLASSIFIED: Final[dict[type[BaseException], Any]] = {}
 """Outcomes that authors declared for exceptions: exception class → class of flow/outcomes.py."""
 
