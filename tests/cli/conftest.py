@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -147,14 +146,14 @@ def eventually(true: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def as_a_new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_a_new_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Forget the modules that a test imports by its commands: the next test may have others of the same names."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     earlier = {*sys.modules}
     yield
     for name in {*sys.modules} - earlier:
         file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and Path(file).is_relative_to(tempfile.gettempdir()):
+        if file is not None and Path(file).is_relative_to(tmp_path_factory.getbasetemp()):
             del sys.modules[name]
 
 

@@ -102,7 +102,7 @@ class Places(NamedTuple):
     plain: str
     tls: str
     refusing: str
-    """Bound and never listened at: nobody else gets the port."""
+    """Bound and never listened at: no other process gets the port."""
 
 
 def _certificate(folder: Path) -> ssl.SSLContext:

@@ -20,6 +20,9 @@ UNWRITTEN = 74  # EX_IOERR of sysexits.h
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
 
+LEFT = "outlast.left"
+"""Key of the code that a command leaves behind, in `click.Context.meta`."""
+
 # The first match decides.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (
     (errors.WillNotContinue, RUN_FAILED),

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from typing_extensions import override
 
-from outlast.cli.exit_codes import OK, Unwritten, interrupted, lost, report
+from outlast.cli.exit_codes import LEFT, OK, Unwritten, interrupted, lost, report
 from outlast.cli.settings import CliSettings, Group, complete
 
 # Section → command → (where it is, its help line). `outlast --help` imports no command.
@@ -69,6 +69,8 @@ ADDRESS: Final = re.compile(r"(?s)([a-z]{1,20}://).*")
 class Root(Group):
     """The root group: imports a command when it is called, and turns errors into sentences and exit codes."""
 
+    _left: Any = None  # code that the command leaves behind, kept until the process exits
+
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(LAZY)
@@ -83,9 +85,16 @@ class Root(Group):
     @override
     def main(self, *args: Any, **more: Any) -> Any:
         try:
-            return super().main(*args, **more)
-        except Unwritten as error:
-            sys.exit(lost(error))
+            try:
+                return super().main(*args, **more)
+            except Unwritten as error:
+                sys.exit(lost(error))
+        except SystemExit as end:
+            if self._left is not None:  # a task or thread would keep the process
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(end.code if isinstance(end.code, int) else OK)
+            raise
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -104,6 +113,7 @@ class Root(Group):
             code = error.code
             raise
         finally:
+            self._left = ctx.meta.get(LEFT)
             _audit(ctx, self._words, code)
 
     def _run(self, ctx: click.Context) -> Any:

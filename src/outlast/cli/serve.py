@@ -226,7 +226,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several or form.watched)
             url, process = url_of(listening), ServiceProcess(state, listening, parts, proxy_options(said.serve.proxies))
-        at_ctrl_c(process.stop, watched=form.watched)
+        at_ctrl_c(process.stop, live.drain_grace, watched=form.watched)
         if form.one_of_several:
             await until_left(process.stop)
         if serving is not None:

@@ -6,19 +6,27 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
 
-from outlast.cli.exit_codes import INTERRUPTED
+from outlast.cli.exit_codes import INTERRUPTED, LEFT, OK
 from outlast.cli.text import duration, inert
 from outlast.core.durations import DAY, HEARTBEAT_EVERY, SECOND, Liveness, span
 from outlast.engine.alerts import Notifier
+from outlast.engine.left_code import (
+    LEAVE_WITHIN,
+    UNKNOWN,
+    end_tasks,
+    left_threads,
+    named_tasks,
+    place_of_thread,
+)
 from outlast.engine.user_code import ends_process, text_of
 from outlast.errors import InvalidInput, to_install
-from outlast.runtime.left_code import left_tasks, left_threads
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.settings import load
 from outlast.runtime.stores import MEMORY
@@ -84,7 +92,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     A task that ends with SystemExit or KeyboardInterrupt ends an event loop, and workflow code may create tasks. Unless
     a signal raised it, the loop goes on: the exception is the result of that task, and its awaiter receives it.
 
-    If code ignores its end, this leaves the process with the result as exit code, and names that code.
+    If code ignores its end, this names that code, and the process leaves with the exit code of the command.
     """
     begun: list[asyncio.Task[T]] = []
 
@@ -97,12 +105,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     runner = asyncio.Runner(loop_factory=_quickest())
-    result: T | None = None
     try:
-        result = _result(runner, goes_on, begun)
-        return result
+        return _result(runner, goes_on, begun)
     finally:
-        _leave(runner, result)
+        _leave(runner)
 
 
 def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]], begun: list[asyncio.Task[T]]) -> T:
@@ -115,19 +121,45 @@ def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]
             log.error("a task of a workflow raised %s; this process goes on", text_of(error))
 
 
-def _leave(runner: asyncio.Runner, result: object) -> None:
-    """Close the event loop. Leave the process at once if a task or thread ignores that it ends: all is committed."""
-    left = left_tasks(runner.get_loop())
-    if not left:
-        left = left_threads()
-    if not left:
+def _leave(runner: asyncio.Runner) -> None:
+    """Close the event loop. If a task or thread ignores that it ends, name it and let the command leave the process.
+
+    All is committed. What is left is kept until the process ends: collecting a task would cancel it once more.
+    """
+    ended = threading.Event()
+    _exit_unless(ended, LEAVE_WITHIN + LOOP_S)
+    tasks = end_tasks(runner.get_loop())
+    threads = left_threads(wait=not tasks)
+    ended.set()
+    if not tasks and not threads:
         runner.close()
         return
-    click.echo(inert(f"left behind: {'; '.join(left)}. It ignored that its process ends"), err=True)
+    _say_left("; ".join(named_tasks(tasks) + threads))
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[LEFT] = (runner, tasks)
+
+
+def _exit_unless(ended: threading.Event, seconds: float) -> None:
+    """Exit after this time, unless the event is set: code that was cancelled blocks this thread."""
+    main = threading.current_thread()
+
+    def watch() -> None:
+        if not ended.wait(seconds):
+            _exit_from(main)
+
+    threading.Thread(target=watch, name="outlast-leave", daemon=True).start()
+
+
+def _exit_from(blocked: threading.Thread) -> None:
+    """Name the code that blocks a thread and exit. The runs held here are taken over by other workers."""
+    _say_left(f"thread {blocked.name}, blocked at {place_of_thread(blocked) or UNKNOWN}")
+    os._exit(OK)
+
+
+def _say_left(what: str) -> None:
+    click.echo(inert(f"left behind: {what}. It ignored that its process ends"), err=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    if isinstance(result, int):
-        os._exit(result)
 
 
 def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -139,27 +171,52 @@ def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 SLOW_S: Final = 1.0  # after this time a line says the reason for the wait
+LOOP_S: Final = 1.0  # an event loop that does not answer within this time is blocked
 
 
-def at_ctrl_c(stop: Callable[[], None], *, says: bool = False, watched: bool = False) -> None:
+def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, watched: bool = False) -> None:
     """Call `stop` at the first SIGINT or SIGTERM, and exit at the second, which other workers recover from.
 
     A line says that stopping takes a while, unless `stop` prints one itself (`says`). `watched`: a parent process
     forwards Ctrl-C, prints these lines, and ends this process in time.
+
+    Code of an author may block the event loop, which then sees no signal. So the handlers are Python's own, and the
+    process exits if the loop does not answer when `drain_ms` and a moment are over.
     """
     stops: list[None] = []
-    loop = asyncio.get_running_loop()
+    loop, first, ended = asyncio.get_running_loop(), threading.Event(), threading.Event()
 
-    def on_signal() -> None:
-        stops.append(None)
-        if len(stops) > 1 and not watched:
-            os._exit(INTERRUPTED)
+    def in_loop() -> None:
         if not says and not watched:
             loop.call_later(SLOW_S, slowly)
         stop()
 
+    def on_signal(*_: Any) -> None:
+        stops.append(None)
+        if len(stops) > 1:
+            if not watched:
+                os._exit(INTERRUPTED)
+            return
+        first.set()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(in_loop)
+
+    def watch(main: threading.Thread) -> None:
+        first.wait()
+        patience = drain_ms / SECOND + LEAVE_WITHIN
+        while not ended.wait(patience):
+            answered, patience = threading.Event(), LOOP_S
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(answered.set)
+            if not answered.wait(LOOP_S) and not ended.is_set():
+                _exit_from(main)
+
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda _: ended.set())
+    threading.Thread(target=watch, args=(threading.current_thread(),), name="outlast-stop", daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+        signal.signal(number, on_signal)
 
 
 def stopped(store: str, again: str) -> str:

@@ -26,7 +26,7 @@ from outlast.cli.serving import (
 from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import CliSettings, Command
 from outlast.cli.text import inert
-from outlast.core.durations import Liveness, span
+from outlast.core.durations import DRAIN_GRACE, Liveness, span
 from outlast.core.lanes import OWN, worker_command
 from outlast.engine.alerts import Notifier
 from outlast.engine.guest import Guest
@@ -154,7 +154,7 @@ async def _serve(
             _say(f"stopping: {serving.worker.held} runs are given back; Ctrl-C again exits at once")
             serving.drain()
 
-        at_ctrl_c(stop, says=True)
+        at_ctrl_c(stop, live.drain_grace, says=True)
         await serving.open()
         async with metrics_at(metrics_port, bound.store, counters) as metrics:
             _announce(Screen(settings), serving.worker, served, live, bound.store.url, metrics)
@@ -235,7 +235,7 @@ async def _dispatch(settings: CliSettings, metrics_port: int | None) -> int:
     async with operations(settings, make=True) as bound:
         said = load()
         process = new_dispatcher(bound.store, reach=reach_of(said), public_url=said.serve.public_url)
-        at_ctrl_c(process.drain)
+        at_ctrl_c(process.drain, DRAIN_GRACE)
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:
             if not screen.data({"dispatcher": process.name, "store": bound.store.url, "metrics": metrics}):

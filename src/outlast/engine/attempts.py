@@ -236,8 +236,13 @@ class DaemonPool:
         self._size = size
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._idle = 0  # idle threads minus queued functions
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> Sequence[threading.Thread]:
+        """Return the threads that were started, also those that a call has outlived."""
+        return self._threads
 
     def submit(self, fn: Callable[[], Any], context: contextvars.Context) -> "Future[Any]":
         """Run `fn` in a thread, in this context. The future can be cancelled only until it begins.
@@ -258,20 +263,21 @@ class DaemonPool:
             self._start()
 
     def _start(self) -> None:
-        if self._idle < 0 and self._threads < self._size:
+        if self._idle < 0 and len(self._threads) < self._size:
+            thread = threading.Thread(target=self._serve, name=f"outlast-activity_{len(self._threads)}", daemon=True)
             try:
-                threading.Thread(target=self._serve, name="outlast-activity", daemon=True).start()
+                thread.start()
             except RuntimeError as error:  # no memory or id for a thread: one that ends its work takes this, too
                 if not self._threads:
                     self._idle += 1
                     raise NoPlace(NO_THREAD) from error
                 return
-            self._threads += 1
+            self._threads.append(thread)
             self._idle += 1
 
     def close(self) -> None:
         """Let all idle threads end."""
-        for _ in range(self._threads):
+        for _ in self._threads:
             self._work.put(None)
 
     def _serve(self) -> None:

@@ -402,10 +402,6 @@ class NodeExecution:
         """Return True if the current task is an abandoned call."""
         return asyncio.current_task() in self.abandoned_calls
 
-    def left_at(self) -> str:
-        """Return the file and line where the body still runs; '' if it has ended."""
-        return "" if self._body is None or self._body.done() else self.waiting_at()
-
     def waiting_at(self) -> str:
         """Return the file and line of the node where its body waits."""
         return author_line(self._body.get_coro() if self._body is not None else None) or "an await of the engine"

@@ -48,6 +48,7 @@ from outlast.engine.compatibility import Stranded, command, effect_misfits, misf
 from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import NodeContext
 from outlast.engine.expected_calls import expected_by
+from outlast.engine.left_code import held_by
 from outlast.engine.node_execution import SETTLED_MEANWHILE, NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
@@ -130,6 +131,7 @@ class RunExecutor:
 
     async def execute(self) -> None:
         """Execute the run until it is released, ended or lost. Never raises an error of the author's code."""
+        held_by.set((self._services.lease, self.session.run.run))  # in the context of this task
         try:
             while await self._turn() is not Then.RELEASE:
                 pass

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ from outlast.engine.effect_calls import millis
 from outlast.engine.effect_executor import CallTerms
 from outlast.engine.guest import Bridge, Guest
 from outlast.engine.lease import Heartbeat, Lease
+from outlast.engine.left_code import busy_threads, left_threads, tasks_under
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
@@ -60,6 +62,7 @@ from outlast.telemetry.logs import Outage
 CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX
 GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # an executor asks a store that was away again within half of it
 SKIPPED_MAX: Final = SECOND // CHANGE_POLL
+GUEST_ENDS_WITHIN: Final = SECOND  # if the runs have taken the whole time of the drain
 ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
 
 
@@ -201,11 +204,8 @@ class Executors:
             gone = isinstance(self._store, OnFile) and self._store.lost() is not None
             # Do not wait for answers that cannot be written, because the file is gone.
             await asyncio.wait(list(self._tasks), timeout=0 if gone else self.services.live.drain_grace / SECOND)
-        for task, executor in self._tasks.items():
+        for task in self._tasks:
             task.cancel()
-            if executor.execution is not None and (at := executor.execution.left_at()):
-                run = executor.session.run.run
-                log.warning("run %s is released, and its code is left behind at %s: nothing it does counts", run, at)
 
 
 log = logging.getLogger("outlast.engine")
@@ -355,6 +355,7 @@ class WorkerProcess:
         lease = self._services.lease
         await self._read_pauses(lease)
         unsubscribe = self._store.on_change(self._capacity.changed.set)
+        threads = threading.enumerate()
         work = (
             self._publish_versions(),
             self._maintain(),
@@ -370,11 +371,14 @@ class WorkerProcess:
             unsubscribe()
             for chore in chores:
                 chore.cancel()
+            ends = asyncio.get_running_loop().time() + self.live.drain_grace / SECOND
             await self._executors.release()
             if serving is not None:
                 serving.cancel()
-                await asyncio.wait([serving], timeout=self.live.drain_grace / SECOND)
+                left = ends - asyncio.get_running_loop().time()  # the drain has one time for both
+                await asyncio.wait([serving], timeout=max(left, GUEST_ENDS_WITHIN / SECOND))
             await self._close()
+            self._report_left(threads)
 
     async def _refresh_limits(self) -> None:
         """Read the pauses and the daily budgets. Raises StoreError."""
@@ -414,6 +418,13 @@ class WorkerProcess:
         if not self.store_replaced:  # the file belongs to another store now
             await self._heartbeat.close(died=not self._services.lease.draining)
         self._pool.close()
+
+    def _report_left(self, before: Collection[threading.Thread]) -> None:
+        """Name the tasks and threads of authors' code that still run. `before`: threads that were there earlier."""
+        lease = self._services.lease
+        threads = [*busy_threads(self._pool.threads), *left_threads(before, wait=False)]
+        for each in (*tasks_under(lease), *threads):
+            log.warning("worker %s has ended, and code is left behind: %s. Nothing it does counts", lease.worker, each)
 
     # --- claiming --------------------------------------------------------------------------------------
     async def _poll(self) -> None:

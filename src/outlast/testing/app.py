@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,13 +24,13 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
+from outlast.engine.left_code import end_tasks, left_threads, named_tasks
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import RunDetail
 from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.left_code import left_tasks
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import RunRows, Store, maintenance
@@ -214,6 +215,7 @@ class App:
         self.clock: Final = AppClock(self)
         self._workflows = workflows
         self._started = 0
+        self._threads = threading.enumerate()  # that this app has not started
         try:
             self.store: Final[Store] = self.do(open_store(store, clock=self.time))
             self.runtime: Final = self.do(self._open())
@@ -299,16 +301,28 @@ class App:
         self.clock.skip(timedelta(milliseconds=max(1, business - now.business + 1)))
 
     def close(self) -> None:
-        """Stop the worker and close the store."""
+        """Stop the worker and close the store. Logs the tasks and threads that do not end within three seconds."""
         self.do(self._close())
-        if left := left_tasks(self._runner.get_loop()):
-            log.warning("left behind, because it ignores its cancellation: %s", "; ".join(left))
-        else:
-            self._runner.close()
+        loop = self._runner.get_loop()
+        tasks = end_tasks(loop)
+        threads = left_threads(self._threads)
+        if not tasks and not threads:
+            self._runner.close()  # which waits for all tasks, and for the threads of `asyncio.to_thread`
+            return
+        log.warning("left behind, because it ignores that its app ends: %s", "; ".join(named_tasks(tasks) + threads))
+        asyncio.set_event_loop(None)
+        loop.close()
+        if tasks:  # if they were collected, they would be cancelled once more, and might never end
+            threading.Thread(target=_keep, args=(tasks,), name="outlast-left", daemon=True).start()
 
     async def _close(self) -> None:
         await self.runtime.__aexit__(None, None, None)
         await self.store.close()
+
+
+def _keep(tasks: list[asyncio.Task[Any]]) -> None:
+    """Keep tasks until the process ends: the frame of a daemon thread is never released."""
+    threading.Event().wait()
 
 
 AppFactory = Callable[..., App]
