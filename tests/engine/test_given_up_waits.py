@@ -126,6 +126,34 @@ async def cancelled_at_the_end(ctx: Ctx) -> None:
     task.cancel()
 
 
+async def an_approval_cancelled_after_it_was_requested(ctx: Ctx) -> None:
+    """The body still has another await, so the run has not parked when the timer fires."""
+    both = asyncio.gather(asks(ctx), asyncio.sleep(0.5))
+    asyncio.get_running_loop().call_later(0.1, both.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await both
+    await ctx.do(order, "late")
+
+
+async def an_approval_beside_a_failure_that_is_caught(ctx: Ctx) -> None:
+    async def fails() -> None:
+        await asyncio.sleep(0.1)
+        raise ValueError("no")
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asks(ctx))
+            tasks.create_task(fails())
+    except* ValueError:
+        await ctx.do(order, "late")
+
+
+async def shielded_in_wait_for(ctx: Ctx) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(go(ctx)), 3600)
+    await ctx.do(order, "late")
+
+
 async def late_and_failed(ctx: Ctx) -> None:
     try:
         await asyncio.wait_for(go(ctx), 0.1)
@@ -161,6 +189,9 @@ GIVEN_UP: dict[Callable[[Ctx], Awaitable[None]], str] = {
     cancelled_and_gone_on: "was cancelled",
     cancelled_and_gone_on_at_once: "was cancelled",
     cancelled_at_the_end: "was still open",
+    an_approval_cancelled_after_it_was_requested: "was cancelled",
+    an_approval_beside_a_failure_that_is_caught: "was cancelled",
+    shielded_in_wait_for: "is inside asyncio.wait",
     late_and_failed: "was cancelled",
     cancelled_by_a_timer: "was cancelled",
     an_uncaught_timeout: "was cancelled",

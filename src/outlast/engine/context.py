@@ -20,7 +20,7 @@ from outlast.core.codec import Codec, canonical, digest, schema_text
 from outlast.core.columns import stored_text
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, check_near, ms_of
-from outlast.core.effect_rows import Wait
+from outlast.core.effect_rows import Approval, Wait
 from outlast.core.events import utc
 from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
@@ -225,6 +225,19 @@ def _instant(name: str, given: datetime) -> int:
 
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
+
+
+async def _decided(execution: NodeExecution, question: Question) -> Approval:
+    """Return a decided approval. Raises Unresolved if the execution waits for the decision.
+
+    So its awaiter waits in `deduplicate`, which sees a body that gives it up.
+    """
+    row = await request_approval(execution, question)
+    if row is None:
+        raise Unresolved
+    return row
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("outlast.engine")
@@ -447,9 +460,7 @@ class NodeContext(Context[Any]):
             expected = execution.expected
             if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
                 await expected.hold(plan.activity, plan, is_request=True)
-            row = await execution.deduplicate(flight, lambda: request_approval(execution, question), self._give_up)
-            if row is None:
-                await execution.never()
+            row = await execution.deduplicate(flight, partial(_decided, execution, question), self._give_up)
         if row.status is ApprovalStatus.AGAIN:
             return Decision("again", row.reason, row.decided_by, None)
         if row.status is ApprovalStatus.REJECTED:

@@ -119,7 +119,7 @@ def _raced(body: asyncio.Task[Any], package: str) -> Iterator[Any]:
             return
         awaited, racing, caller = left.pop()
         waiter = getattr(awaited, "_fut_waiter", None)  # of a task, at the end of its chain of coroutines
-        left += ((child, racing, caller) for child in getattr(awaited, "_children", ()))  # of a gather
+        left += ((child, racing, caller) for child in (*getattr(awaited, "_children", ()), *_shielded(awaited)))
         if isinstance(awaited, asyncio.Task):
             awaited = awaited.get_coro()
         while (frame := _first(awaited, FRAMES)) is not None:
@@ -154,6 +154,13 @@ def _enclosed(frame: FrameType) -> Iterator[Any]:
         yield frame.f_locals["fut"]  # a task before Python 3.12, afterwards mostly the coroutine that it awaits
     elif frame.f_code in GROUP:
         yield from getattr(frame.f_locals["self"], "_tasks", ())
+
+
+def _shielded(outer: Any) -> Iterator[Any]:
+    """Yield the task for which a future of `asyncio.shield` waits."""
+    for callback, *_ in getattr(outer, "_callbacks", None) or ():
+        if getattr(callback, "__qualname__", "").startswith("shield."):
+            yield from (inner for inner in inspect.getclosurevars(callback).nonlocals.values() if inner is not outer)
 
 
 def _in_library(caller: FrameType | None, package: str) -> bool:
