@@ -16,7 +16,7 @@ from outlast.core.codec import canonical, digest
 from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
-from outlast.core.durations import check_near, span
+from outlast.core.durations import DAY, check_near
 from outlast.core.effect_rows import Approval
 from outlast.core.limits import (
     PLANS_BYTES_MAX,
@@ -220,7 +220,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
     session, run = execution.session, execution.session.run
     now = await session.store.now()
     for what, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
-        check_near(f"{what} of approval {question.name}", span(ms), ms)
+        check_near(f"{what} of approval {question.name}", f"{ms // DAY}d", ms)
     plans = [offered_call(plan, run) for plan in question.plans]
     within_until = now.business + question.within_ms
     if last := execution.visit_deadline():

@@ -138,7 +138,10 @@ AWAITED: Final = ("cr_await", "ag_await", "gi_yieldfrom")
 
 def _first(awaited: Any, names: tuple[str, ...]) -> Any:
     """Return the first of these attributes that a coroutine or generator has, or None."""
-    return next((found for name in names if (found := getattr(awaited, name, None)) is not None), None)
+    for name in names:
+        if (found := getattr(awaited, name, None)) is not None:
+            return found
+    return None
 
 
 def _is_race(frame: FrameType) -> bool:
