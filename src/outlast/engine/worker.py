@@ -440,32 +440,24 @@ class WorkerProcess:
             if look is Look.SOON:
                 await self._sleep(None, KEPT_LOOK)
             elif look is Look.WHEN_DUE:
-                await self._sleep(await self._next_due())
+                await self._sleep(await self._store.query(NextDue(self.lanes)))
             elif look is Look.WHEN_RELEASED:
                 await self._capacity.changed.wait()
         except (StoreError, Corrupt) as error:
             self._outage.met("cannot look for work", error)
             await self._sleep(None)
 
-    async def _next_due(self) -> int | None:
-        """Return when a run falls due that this worker may take. Raises StoreError.
-
-        A run that is due and is skipped again and again cannot be read. It delays no other run, and costs no look.
-        """
-        due = await self._store.query(NextDue(self.lanes))
-        now = (await self._store.now()).real
-        if due is None or due > now:
-            self._skipped = 0
-            return due
-        self._skipped += 1
-        return due if self._skipped < SKIPPED_MAX else await self._store.query(NextDue(self.lanes, after=now))
-
     async def _sleep(self, due: int | None, most: int = IDLE_LOOK) -> None:
         changed, ms = self._capacity.changed, most
         if due is not None:
-            left = due - (await self._store.now()).real
-            # due, and skipped because its executor is about to release it
-            ms = min(ms, left) if left > 0 else CHANGE_POLL
+            now = (await self._store.now()).real
+            if due > now:
+                self._skipped = 0
+            elif (repeated := self._skipped + 1) >= SKIPPED_MAX:  # nothing takes it: it cannot be read
+                due = await self._store.query(NextDue(self.lanes, after=now)) or now + most
+            else:
+                self._skipped, due = repeated, now + CHANGE_POLL  # its executor is about to release it
+            ms = min(most, due - now)
         if not changed.is_set():
             sleeper = asyncio.ensure_future(self._services.clock.sleep(ms))
             waker = asyncio.ensure_future(changed.wait())
