@@ -37,7 +37,7 @@ class Rows:
         self.after_read: Callable[[], None] = lambda: None
         self.error: Exception | None = None
 
-    async def load_many(self, kind: Any, keys: Sequence[Key]) -> tuple[Run | None, ...]:
+    async def load_many(self, kind: Any, keys: Sequence[Key], *, listed: bool = False) -> tuple[Run | None, ...]:
         self.reads.append(keys)
         if self.error is not None:
             raise self.error

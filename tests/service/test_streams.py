@@ -190,7 +190,7 @@ def test_a_failed_broadcaster_ends_its_streams_and_restarts(service: Service, mo
     """Listeners would take silence for "no events"."""
     run = service.start("wish", text="?")
 
-    async def broken(*args: Any) -> Any:
+    async def broken(*args: Any, **more: Any) -> Any:
         raise RuntimeError("a mistake of ours")
 
     with stream(service, f"/v1/runs/{run}/events") as events:
@@ -328,9 +328,9 @@ def _counted(service: Service) -> list[int]:
     store, counts = service.state.store, []
     load_many = store.load_many
 
-    async def counting(kind: Any, keys: Any) -> Any:
+    async def counting(kind: Any, keys: Any, **more: bool) -> Any:
         counts.append(len(keys))
-        return await load_many(kind, keys)
+        return await load_many(kind, keys, **more)
 
     store.load_many = counting  # type: ignore[method-assign]  # the store's own, counted
     return counts
