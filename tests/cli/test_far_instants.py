@@ -45,28 +45,23 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-@pytest.mark.req("CKP-8")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "runs ls", "--utc runs ls", "runs show sleeps", "--utc runs show sleeps", "runs show asks", "explain sleeps",
-        "explain asks", "approvals ls", "--utc approvals ls", "approvals show {approval}",
-    ],
+FAR_SHOWN = (
+    "runs ls", "--utc runs ls", "runs show sleeps", "--utc runs show sleeps", "runs show asks", "explain sleeps",
+    "explain asks", "approvals ls", "--utc approvals ls", "approvals show {approval}",
 )  # fmt: skip
-def test_lists_and_pages_show_a_far_instant_as_after_2126(far: Terminal, command: str) -> None:
-    (approval,) = far("-o", "json", "approvals", "ls").json["approvals"]
-    done = far(*command.format(approval=approval["approval"]).split())
-    assert done.code == 0 and FAR_TEXT in done.out, done
-    assert not re.search(r"9999-|in after|[0-9]{6,}d", done.out), done.out
+OTHERS = ("status", "attention ls", "runs steps sleeps", "runs events asks", "export sleeps", "fsck")
 
 
 @pytest.mark.req("CKP-8")
-@pytest.mark.parametrize(
-    "command", ["status", "attention ls", "runs steps sleeps", "runs events asks", "export sleeps", "fsck"]
-)
-def test_other_commands_work_beside_a_far_instant(far: Terminal, command: str) -> None:
-    done = far(*command.split())
-    assert done.code == 0, done
+def test_lists_and_pages_show_a_far_instant_as_after_2126_and_other_commands_work(far: Terminal) -> None:
+    (approval,) = far("-o", "json", "approvals", "ls").json["approvals"]
+    wrong = []
+    for command in FAR_SHOWN:
+        done = far(*command.format(approval=approval["approval"]).split())
+        if done.code or FAR_TEXT not in done.out or re.search(r"9999-|in after|[0-9]{6,}d", done.out):
+            wrong.append((command, done))
+    assert not wrong
+    assert [command for command in OTHERS if far(*command.split()).code] == []
 
 
 @pytest.mark.req("CKP-8")
