@@ -249,3 +249,20 @@ def test_a_lost_secret_is_reported_and_only_one_webhook_exists(far: Far) -> None
     (only,) = far("-o", "json", "webhooks", "ls").json["webhooks"]
     assert added.code == 0 and f"lost in transit → outlast webhooks rotate {only['webhook']}" in added.out, added
     assert "secret  wh" in far("webhooks", "rotate", only["webhook"]).out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "effects resolve r1 pay/1 --happened T-1 --reason seen",
+        "approvals approve ap_1 --set cents=1 --reason ok",
+        "run refund order_id=A-17",
+    ],
+)
+def test_a_module_for_a_service_is_refused(outlast: Terminal, command: str) -> None:
+    """It would be ignored: the service has the code and checks by it."""
+    address = "http://127.0.0.1:1"
+    refused = outlast("--url", address, *command.split(), "--module", outlast.module)
+    assert refused.code == 2 and "leave --module out" in refused.err
+    unreachable = outlast("--url", address, *command.split(), env={"OUTLAST_MODULE": outlast.module})
+    assert unreachable.code == 7, "a setting is for every command, so it is passed over"

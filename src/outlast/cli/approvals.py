@@ -11,7 +11,7 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.run_page import all_events, data_of, last_event
 from outlast.cli.screen import DECISION_SCHEMA, Screen, json_of_model
 from outlast.cli.session import client as client_of
-from outlast.cli.session import on_client, reads_client, settings_now, warn_unserved
+from outlast.cli.session import no_module_for_service, on_client, reads_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import json_escaped
 from outlast.core.durations import span
@@ -234,7 +234,9 @@ def _role(plan: OfferedPlan, view: ApprovalSummary) -> str:
 def approve(approval: str, reason: str, alternative: int, changes: tuple[str, ...], module: str | None) -> None:
     """Approve a call, or vote for it if it needs several people."""
     values = dict(_assignment(each) for each in changes)
-    code = asyncio.run(_approve(settings_now(), approval, reason, alternative, values, module))
+    settings = settings_now()
+    no_module_for_service(settings)
+    code = asyncio.run(_approve(settings, approval, reason, alternative, values, module))
     click.get_current_context().exit(code)
 
 

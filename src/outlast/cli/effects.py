@@ -15,7 +15,7 @@ from outlast.cli.run import json_of
 from outlast.cli.run_page import PURGED, uncertain_lines
 from outlast.cli.screen import DECISION_SCHEMA, EFFECT_ID, Screen, iso_of, json_of_model
 from outlast.cli.session import client as client_of
-from outlast.cli.session import reads_client, says, settings_now, warn_unserved
+from outlast.cli.session import no_module_for_service, reads_client, says, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration
 from outlast.core.durations import span
@@ -241,7 +241,9 @@ def resolve(
         )
     verb: Verb = "did_not_happen" if did_not_happen else "give_up" if give_up else "happened"
     answer = json_of(response, "the response")
-    code = asyncio.run(_resolve(settings_now(), run, key, verb, happened or "", answer, reason, correct, module))
+    settings = settings_now()
+    no_module_for_service(settings)
+    code = asyncio.run(_resolve(settings, run, key, verb, happened or "", answer, reason, correct, module))
     click.get_current_context().exit(code)
 
 

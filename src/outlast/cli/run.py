@@ -15,7 +15,7 @@ from outlast.cli.modules import load_workflows, split
 from outlast.cli.run_page import hidden_fields
 from outlast.cli.screen import Screen
 from outlast.cli.session import client as client_of
-from outlast.cli.session import on_client, settings_now, warn_unserved
+from outlast.cli.session import no_module_for_service, on_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Command
 from outlast.cli.tail import print_update, shown
 from outlast.cli.text import results_text
@@ -64,6 +64,7 @@ def run(
     inline, workflow_name = split(name) if ":" in name else ("", name)
     spec = inline or module
     everything: list[Workflow[Any]] = []
+    no_module_for_service(settings)
     if settings.url:
         if inline:
             raise click.UsageError(f"the service has the code: outlast run {workflow_name} …")

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
+from click.core import ParameterSource
 
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
@@ -44,6 +45,13 @@ def the_store_itself(settings: CliSettings) -> None:
             f"{settings.url} is a service, which does not offer this",
             "run it on a machine that reaches the store, with --store sqlite:…, postgresql://… or dynamodb://…",
         )
+
+
+def no_module_for_service(settings: CliSettings) -> None:
+    """Raise click.UsageError if the command line has --module for a command to a service. A setting is passed over."""
+    given = click.get_current_context().get_parameter_source("module") is ParameterSource.COMMANDLINE
+    if settings.url and given:
+        raise click.UsageError(f"{settings.url} is a service, which has the code and checks by it: leave --module out")
 
 
 @asynccontextmanager
