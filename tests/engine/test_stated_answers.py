@@ -10,7 +10,7 @@ from outlast.core.effect_rows import EFFECT, STATED, Effect
 from outlast.core.machine import EffectStatus
 from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput
-from outlast.flow import Context, Perhaps, Refused, activity
+from outlast.flow import Context, Perhaps, Refused, activity, workflow
 from outlast.runtime.stated_answers import encoder_of
 from tests.engine.world import QUIET, Acts, Receiver, Slow, State, World, one_node, ordering, write
 from tests.mutants import remove
@@ -60,6 +60,49 @@ async def test_an_answer_that_does_not_fit_asks_again_and_changes_nothing(world:
     assert world.outcome()["said"] == ["seen", "did order/b"]
     assert answers(world) == [("ana", "happened"), ("ben", "happened")]
     assert shop.did == ["t:r1:1:order/b"]
+
+
+@pytest.mark.parametrize(
+    ("cents", "why"), [(1, "(the whole): reading it raises KeyError"), (2, "(the whole): reading it raises Unicode")]
+)
+async def test_a_validator_that_raises_anything_asks_again(world: World, cents: int, why: str) -> None:
+    """Also one with the error of a mistake, or with a text that is not Unicode."""
+
+    class Receipt(BaseModel):
+        cents: int
+
+        @field_validator("cents")
+        @classmethod
+        def checked(cls, given: int) -> int:
+            if given == 1:
+                raise KeyError(given)
+            if given == 2:
+                raise ValueError("\ud800")
+            return given
+
+    @activity(key="order/{item}", no_undo="sent")
+    async def order(item: str) -> Receipt:
+        raise Perhaps("lost")
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said = [str((await ctx.do(order, "a")).cents)]
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+
+    @workflow
+    async def orders(ctx: Context) -> None:
+        await ctx.do(order, "a")
+
+    given = json.dumps({"cents": cents})
+    with pytest.raises(InvalidInput) as refused:
+        encoder_of(orders, {}, "1", {"cents": cents})(world.effect("order/a"))
+    assert why in str(refused.value)
+    await state(world, "order/a", "happened", given.encode())
+    assert world.reasons() == ["effect_uncertain"] and why in world.attention()[0].detail
+    await state(world, "order/a", "happened", b'{"cents":3}')
+    assert world.outcome()["said"] == ["3"]
 
 
 async def test_an_answer_that_the_code_refused_in_other_places_is_asked_again_too(world: World) -> None:

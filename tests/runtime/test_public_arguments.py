@@ -6,11 +6,11 @@ and so does a parameter without a kind. So a new option has to say what it refus
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -18,6 +18,8 @@ from pydantic import BaseModel
 import outlast
 from outlast import Context, Failures, Retry, Workflow, activity, lookup, role, workflow
 from outlast.agent import ChatCompletions, Price, RecordingModel, ScriptedModel, agent_workflow, provided
+from outlast.client.connection import ServiceConnection
+from outlast.client.service import ServiceClient
 from outlast.core.approvals import Actor
 from outlast.core.run_columns import StatusLabels
 from outlast.errors import DefinitionError, InvalidInput
@@ -44,8 +46,10 @@ from outlast.flow import (
 )
 from outlast.http import PublicOnly
 from outlast.pydantic_ai import DurableTool, OutlastApprovals
+from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
+from outlast.runtime.webhook_client import WebhookClient
 from outlast.testing import (
     FakeReceivers,
     ModelServer,
@@ -674,3 +678,64 @@ def test_a_guest_refuses_what_is_no_workflow_and_no_durability() -> None:
 def test_money_may_be_a_decimal_text_or_number() -> None:
     for money in (Decimal("1.5"), "1.5", 1.5, 1):
         assert Budget(money=money).limits.money
+
+
+WRONG_OF: Final[dict[Any, tuple[Any, ...]]] = {
+    str: (5, True, b"x", ["a"], NAN, "\ud800", "a\0b", "x" * 10_001),
+    int: ("5", True, 1.5, NAN, -1, 10**30, [1]),
+    bool: FLAGS,
+    float: ("5", True, NAN, INFINITE, [1]),
+    Sequence[str]: ("abc", 5, [5], b"x", {"a": 1}, ["\ud800"]),
+    Mapping[str, str] | None: (5, "x", {"a": 1}, {5: "a"}, {"\ud800": "a"}),
+    datetime | None: (5, "2026-01-01", True),
+}
+BY_INTERFACE: Final = [
+    (interface, method, parameter, hint)
+    for interface in (Client, WebhookClient)
+    for method, function in vars(interface).items()
+    if inspect.isfunction(function) and not method.startswith("_") and method not in ("get", "start", "worker", "until")
+    for parameter, hint in get_type_hints(function).items()
+    if parameter != "return" and parameter not in ("args", "kwargs", "given", "response", "live")
+]
+
+
+def _wrong(hint: Any) -> tuple[Any, ...]:
+    if hint in WRONG_OF:
+        return WRONG_OF[hint]
+    names = {each for each in get_args(hint) if each in WRONG_OF}
+    return WRONG_OF[names.pop()] if len(names) == 1 and type(None) in get_args(hint) else (object(), [object()], True)
+
+
+async def _first_of(called: Any) -> Any:
+    """Await a call, or ask for the first member of what it yields."""
+    return await (anext(called) if isinstance(called, AsyncIterator) else called)
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["store", "service"])
+@pytest.mark.parametrize(
+    ("interface", "method", "parameter", "hint"),
+    BY_INTERFACE,
+    ids=[f"{method}-{parameter}" for _, method, parameter, _ in BY_INTERFACE],
+)
+def test_every_method_of_a_client_checks_its_arguments(
+    remote: bool, interface: Any, method: str, parameter: str, hint: Any
+) -> None:
+    """With what, why and do this, before anything is sent: by the annotation of the interface, in one place."""
+
+    async def go() -> None:
+        store = await open_store("memory:")
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={})
+        client = ServiceClient(ServiceConnection("http://127.0.0.1:9", "token", timeout_s=1)) if remote else ops
+        call = getattr(client.webhooks if interface is WebhookClient else client, method)
+        try:
+            for value in _wrong(hint):
+                with pytest.raises(InvalidInput) as error:
+                    await _first_of(call(**{parameter: value}))
+                assert error.value.what and error.value.why and error.value.fix
+                str(error.value).encode()
+                assert len(str(error.value)) < 1_000
+        finally:
+            await client.close()
+            await store.close()
+
+    asyncio.run(go())

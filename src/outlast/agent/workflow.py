@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, Unpack
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 from typing_extensions import TypeVar, override
 
 from outlast.agent.model import Message, Model, ModelAnswer, OfferedTool, ToolCall, storable
@@ -38,7 +38,7 @@ from outlast.agent.tool_results import (
     text_of_result,
 )
 from outlast.core.argument_checks import Arguments
-from outlast.core.codec import compact, plain_json, problems_of
+from outlast.core.codec import INVALID, compact, plain_json, problems_of
 from outlast.core.durations import Duration
 from outlast.core.effect_columns import HEAD_CHARS
 from outlast.core.failed_calls import is_blank
@@ -344,7 +344,7 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
         return None
     try:
         state.result = plain_json(agent.result.model_validate_json(given))
-    except ValidationError as error:
+    except INVALID as error:
         problems = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
         why = f"the result does not fit; give it with {FINAL}. {problems}"[:TEXT_CHARS_MAX]
         message = error_message(call, "invalid_result", why) if call is not None else Message(role="user", text=why)

@@ -5,10 +5,13 @@ is no sequence of texts, a bool is no number, NaN is no amount.
 """
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from enum import StrEnum
+from functools import cache, partial, wraps
 from math import isfinite
-from typing import Any, Final, overload
+from types import UnionType
+from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, overload
 
 from outlast.core.durations import Duration, timedelta_of
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -128,6 +131,155 @@ class Arguments:
             raise self.wrong(name, value, "it is a function", fix)
         if is_async and not inspect.iscoroutinefunction(value):
             raise self.wrong(name, value, "it is an async function", fix)
+
+
+# --- calls of a client -------------------------------------------------------------------------
+Check: TypeAlias = Callable[[Arguments, str, Any], Any]
+"""Function that returns a value as its parameter takes it, or raises InvalidInput."""
+CALL_TEXT_CHARS_MAX: Final = 10_000
+NUMBER_MAX: Final = 2**53
+
+
+def check_calls(interface: type, cls: type) -> None:
+    """Let each method that a class defines for an interface check its arguments by its annotations.
+
+    A value of a wrong type ended with the error of an inner line, or selected nothing. A text is accepted for a member
+    of an enumeration of texts.
+    """
+    for name, declared in vars(interface).items():
+        own = vars(cls).get(name)
+        abstract = getattr(own, "__isabstractmethod__", False)
+        if not name.startswith("_") and inspect.isfunction(declared) and inspect.isfunction(own) and not abstract:
+            setattr(cls, name, _checking(declared, own))
+
+
+def _checking(declared: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+    @cache
+    def checks() -> Mapping[str, Check]:
+        hints = get_type_hints(own)
+        return {name: _check_of(hints[name]) for name in parameters if name in hints}
+
+    parameters = [name for name, each in inspect.signature(own).parameters.items() if each.kind not in _VARIADIC]
+    of = Arguments(declared.__name__, of_call=True)
+
+    def valid(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        known = checks()
+        given = [known[n](of, n, each) if n in known else each for n, each in zip(parameters, args, strict=False)]
+        named = {n: known[n](of, n, each) if n in known else each for n, each in kwargs.items()}
+        return [*given, *args[len(given) :]], named
+
+    if inspect.iscoroutinefunction(own):
+
+        @wraps(own)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            given, named = valid(args, kwargs)
+            return await own(*given, **named)
+
+        return call
+
+    @wraps(own)
+    def call_now(*args: Any, **kwargs: Any) -> Any:
+        given, named = valid(args, kwargs)
+        return own(*given, **named)
+
+    return call_now
+
+
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _check_of(hint: Any) -> Check:
+    """Return the check of a type. A type that is none of the known forms is not checked."""
+    if hint is Any or hint is object:
+        return _unchecked
+    if hint is str:
+        return _text
+    if hint is int:
+        return _count
+    origin = get_origin(hint)
+    if origin is Literal:
+        return partial(_choice, get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return partial(_member, hint)
+    if origin in (Sequence, Iterable, Mapping):
+        return partial(_group, origin, [_check_of(each) for each in get_args(hint)])
+    if origin in (Union, UnionType):
+        return _union_check(get_args(hint))
+    kind = origin or hint
+    return partial(_instance, (kind,)) if isinstance(kind, type) else _unchecked
+
+
+def _union_check(choices: tuple[Any, ...]) -> Check:
+    given = [each for each in choices if each is not type(None)]
+    kinds = [get_origin(each) or each for each in given]
+    check: Check = _unchecked
+    if {*given} == {timedelta, str}:
+        check = _duration
+    elif len(given) == 1:
+        check = _check_of(given[0])
+    elif all(isinstance(each, type) for each in kinds):
+        check = partial(_instance, tuple(kinds))
+    return partial(_optional, check) if len(given) < len(choices) else check
+
+
+def _unchecked(_: Arguments, __: str, value: Any) -> Any:
+    return value
+
+
+def _optional(check: Check, of: Arguments, name: str, value: Any) -> Any:
+    return None if value is None else check(of, name, value)
+
+
+def _text(of: Arguments, name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise of.wrong(name, value, "it is text", f'{name}="…"')
+    if "\0" in value or value.encode(errors="replace").decode() != value:
+        raise of.wrong(name, value, "it holds a NUL or is not valid Unicode", "give text that can be stored")
+    if len(value) > CALL_TEXT_CHARS_MAX:
+        raise of.wrong(name, value, f"it has {len(value):,} characters; the limit is {CALL_TEXT_CHARS_MAX:,}", "cut it")
+    return value
+
+
+def _count(of: Arguments, name: str, value: Any) -> Any:
+    of.number(name, value, 0, NUMBER_MAX)
+    return value
+
+
+def _duration(_: Arguments, name: str, value: Any) -> Any:
+    timedelta_of(name, value)
+    return value
+
+
+def _choice(allowed: tuple[str, ...], of: Arguments, name: str, value: Any) -> Any:
+    of.one_of(name, value, allowed)
+    return value
+
+
+def _member(kind: type[StrEnum], of: Arguments, name: str, value: Any) -> Any:
+    of.one_of(name, value, [*kind])
+    return kind(value)
+
+
+def _group(kind: Any, checks: Sequence[Check], of: Arguments, name: str, value: Any) -> Any:
+    is_kind = isinstance(value, kind) and isinstance(value, Mapping) is (kind is Mapping)
+    if not is_kind or isinstance(value, (str, bytes)):
+        raise of.wrong(name, value, "it is a dict" if kind is Mapping else "it is a list", "give one")
+    if kind is Mapping:
+        return {checks[0](of, name, key): checks[1](of, name, each) for key, each in value.items()}
+    return [checks[0](of, name, each) for each in value]
+
+
+def _instance(kinds: tuple[type, ...], of: Arguments, name: str, value: Any) -> Any:
+    expected = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, expected) or (isinstance(value, bool) and bool not in kinds):
+        raise of.wrong(
+            name, value, f"it is {' or '.join(each.__name__ for each in kinds)}", "give a value of this type"
+        )
+    if isinstance(value, str):
+        return _text(of, name, value)
+    if isinstance(value, float) and not isfinite(value):
+        raise of.wrong(name, value, "it is a number", "give one")
+    return value
 
 
 def text_of(value: object) -> str:

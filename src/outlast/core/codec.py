@@ -27,6 +27,8 @@ T = TypeVar("T")
 Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
+PROBLEM_CHARS_MAX: Final = 2_000
+"""A problem with more characters is cut: a validator may repeat the value in its text."""
 INTEGER_DIGITS_MAX: Final = 4_300
 """A JSON number with more digits is not read."""
 _TOO_LONG: Final = f"it holds a number of more than {INTEGER_DIGITS_MAX:,} digits"
@@ -227,6 +229,10 @@ def _make_strict_call() -> Callable[[Callable[..., Any], object], Any]:
 _call_strictly: Final = _make_strict_call()
 
 
+INVALID: Final = (ValidationError, UnicodeEncodeError)
+"""Errors of a value that does not fit. pydantic raises the second one if the text of a validator is not Unicode."""
+
+
 class Codec(Generic[T]):
     """Dump and load values of one declared type. Errors call the value `named` ("the state of …").
 
@@ -388,7 +394,7 @@ class Codec(Generic[T]):
         """Return the value stored as `data`. Raises NotStorable if the bytes no longer fit the type."""
         try:
             value: T = self._load(data, by_alias=True, by_name=True)  # `dump` writes names, not aliases
-        except ValidationError as error:
+        except Exception as error:  # a validator of the author may raise anything
             raise NotStorable(
                 f"{self.named} does not fit its declared type any more",
                 "\n".join(f"{path}: {text}" for path, text in problems_of(error)),
@@ -400,7 +406,7 @@ class Codec(Generic[T]):
         """Return the value of JSON `text` from outside. Raises InvalidInput with all problems at once."""
         try:
             return cast(T, self._load(text))
-        except ValidationError as error:
+        except INVALID as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
 
     def convert(self, value: object, *, by_name: bool = False) -> T:
@@ -410,14 +416,14 @@ class Codec(Generic[T]):
         """
         try:
             return self._schema.validate_python(value, by_name=by_name or None)
-        except ValidationError as error:
+        except INVALID as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
 
     def check_exact(self, value: Any) -> None:
         """Raise InvalidInput or NotStorable unless a Python value is of the type as it is, without a conversion."""
         try:
             self._schema.validate_python(value, strict=True)
-        except ValidationError as error:
+        except INVALID as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
         self.store(value)
 
@@ -542,10 +548,15 @@ def _largest_field(data: bytes) -> str:
     return f'; its largest field, "{name}", takes {sizes[name]:,}'
 
 
-def problems_of(error: ValidationError) -> list[tuple[str, str]]:
-    """Return each problem that pydantic found, as (path, sentence)."""
+def problems_of(error: Exception) -> list[tuple[str, str]]:
+    """Return each problem that pydantic found, as (path, sentence), or one for what a validator raised."""
+    if not isinstance(error, ValidationError):
+        return [("(the whole)", f"reading it raises {type(error).__name__}")]
     return [
-        (".".join(str(part) for part in item["loc"]) or "(the whole)", item["msg"])
+        (
+            (".".join(str(part) for part in item["loc"]) or "(the whole)")[:PATH_CHARS_MAX],
+            item["msg"][:PROBLEM_CHARS_MAX],
+        )
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
 

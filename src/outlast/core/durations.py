@@ -228,7 +228,7 @@ def _span_of(what: str, given: Duration) -> timedelta:
         ms = _parsed(given)
     except (TypeError, ValueError):  # a caller without a type checker may pass anything
         why = 'a duration is a timedelta, or text such as "500ms", "10m", "96h", "1d" or "1h30m"'
-        raise InvalidInput(f"{what} is {given!r}", why, 'e.g. "12h" or timedelta(hours=12)') from None
+        raise InvalidInput(f"{what} is {given!r}"[:200], why, 'e.g. "12h" or timedelta(hours=12)') from None
     try:
         return timedelta(milliseconds=ms)
     except OverflowError:

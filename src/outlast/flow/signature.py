@@ -7,11 +7,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 import typing_extensions
-from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import from_json, to_json
 
-from outlast.core.codec import Codec, canonical, canonical_plain, digest, problems_of
+from outlast.core.codec import INVALID, PROBLEM_CHARS_MAX, Codec, canonical, canonical_plain, digest, problems_of
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
@@ -118,7 +117,7 @@ class Signature:
         codec = self._arguments
         try:
             valid = codec.validate(given)
-        except ValidationError as error:
+        except INVALID as error:
             raise InvalidInput(f"the arguments of {self.title} are not valid", problems=problems_of(error)) from error
         loaded = valid
         if self.immutable:
@@ -153,10 +152,10 @@ class Signature:
             if isinstance(given, dict):
                 arguments = to_json({**self._defaults, **given})
             return self._arguments.parse(arguments)
-        except ValidationError as error:
+        except INVALID as error:
             problems = problems_of(error)
         except ValueError as error:
-            problems = [("(the whole)", str(error))]
+            problems = [("(the whole)", str(error)[:PROBLEM_CHARS_MAX])]
         raise InvalidInput(f"the arguments of {self.name} are not valid", problems=problems)
 
     @cached_property

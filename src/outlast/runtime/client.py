@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
-from outlast.core.argument_checks import Arguments
+from outlast.core.argument_checks import Arguments, check_calls
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
@@ -75,6 +75,10 @@ class Client(ABC):
     """Engine that schedules runs whose start names none; '' is that of the store or service."""
     has_code: bool
     """True if inputs and answers are checked by code loaded in this process; False if the service checks them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_calls(Client, cls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,6 +165,10 @@ class Client(ABC):
         """
         if isinstance(workflow, FunctionWorkflow) and not workflow.is_input(args, kwargs):
             return await self._start(workflow, workflow.arguments(*args, **kwargs))
+        if len(args) != 1:
+            raise InvalidInput(
+                f"start() got {len(args)} inputs", "a run has one input", 'start("order", {"order": "A-1"}, key="A-1")'
+            )
         return await self._start(workflow, *args, **kwargs)
 
     async def _start(
@@ -609,3 +617,6 @@ class Client(ABC):
     @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         """End the pause of `what` and `name`, and return the number of runs that waited for it."""
+
+
+check_calls(Client, Client)  # those that it defines itself

@@ -8,10 +8,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from outlast.core.codec import problems_of
 from outlast.core.effect_rows import Effect
 from outlast.core.json_schema import is_null_only, problems_by_schema
 from outlast.core.limits import RESPONSE_BYTES_MAX
-from outlast.errors import InvalidInput, LimitExceeded
+from outlast.errors import InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.workflow import Workflow
 
 AnswerSchemas = Mapping[str, Mapping[str, Any]]
@@ -45,6 +46,10 @@ def encoder_of(
                 return bytes(codec.dump(codec.admit(plain)))  # from JSON: a string is a value and not a document
             except InvalidInput as error:
                 raise _invalid(effect, response, error.problems) from error
+            except OutlastError:
+                raise
+            except Exception as error:  # a validator of the author may raise anything
+                raise _invalid(effect, response, problems_of(error)) from error
         schema = schemas.get(effect.activity)
         if schema is None:
             raise InvalidInput(

@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from outlast.core.argument_checks import check_calls
 from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
@@ -15,6 +17,10 @@ class WebhookClient(ABC):
 
     - `webhook`: id or name of a webhook.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_calls(WebhookClient, cls)
 
     @abstractmethod
     async def list(self) -> Sequence[WebhookDetail]:
