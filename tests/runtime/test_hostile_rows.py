@@ -151,6 +151,7 @@ def test_no_spoilt_due_run_stops_a_worker(tmp_path: Path, caplog: pytest.LogCapt
     ("case", "named"),
     [
         (Case("run", "waiting_for", "cut"), "cannot be read, and no worker takes it"),
+        (Case("run", "status", "unknown"), "cannot be read, and no worker takes it"),
         (Case("run", "version", "greatest"), "cannot be read, and no worker takes it"),
         (Case("wait", "status", "unknown"), "needs a person"),
         (Case("event", "snapshot", "cut"), ""),
