@@ -154,6 +154,10 @@ async def shielded_in_wait_for(ctx: Ctx) -> None:
     await ctx.do(order, "late")
 
 
+async def in_a_task_that_has_not_begun(ctx: Ctx) -> None:
+    ctx.state.said.append(str(asyncio.create_task(asks(ctx))))
+
+
 async def late_and_failed(ctx: Ctx) -> None:
     try:
         await asyncio.wait_for(go(ctx), 0.1)
@@ -192,6 +196,7 @@ GIVEN_UP: dict[Callable[[Ctx], Awaitable[None]], str] = {
     an_approval_cancelled_after_it_was_requested: "was cancelled",
     an_approval_beside_a_failure_that_is_caught: "was cancelled",
     shielded_in_wait_for: "is inside asyncio.wait",
+    in_a_task_that_has_not_begun: "was still open",
     late_and_failed: "was cancelled",
     cancelled_by_a_timer: "was cancelled",
     an_uncaught_timeout: "was cancelled",

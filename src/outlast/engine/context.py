@@ -280,6 +280,7 @@ class NodeContext(Context[Any]):
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
         self._given_up: dict[ContextCall, str] = {}  # waits that the body does not await to their end, each with why
+        self._left_behind: list[ContextCall] = []  # calls that a returned body had not begun
         self._returned = False
         self._concluded = False
 
@@ -308,6 +309,7 @@ class NodeContext(Context[Any]):
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
             if left and not raises and not self._execution.closing:
                 self._given_up |= context_calls.still_open(left)
+                self._left_behind = self._unawaited
 
     def at_rest(self, body: asyncio.Task[Any], package: str) -> None:
         """Note the open waits that `asyncio.wait` or `wait_for` encloses. `package`: that of the node's function."""
@@ -319,7 +321,11 @@ class NodeContext(Context[Any]):
         self._execution.give_up_wait()
 
     def given_up(self) -> Misplaced | None:
-        """Return an error if the body did not await a wait to its end, else None."""
+        """Return an error if the body did not await a wait to its end, else None.
+
+        A task that the body left behind may have begun a wait since.
+        """
+        self._given_up |= context_calls.still_open(self._left_behind)
         return context_calls.not_awaited_to_the_end(self._given_up) if self._given_up else None
 
     def conclude(self) -> Misplaced | None:
