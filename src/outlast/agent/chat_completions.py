@@ -12,13 +12,13 @@ from outlast.agent.model import (
     ModelRequest,
     OfferedTool,
     ToolCall,
-    finish_of,
     is_json,
     storable,
     usage_of,
 )
 from outlast.agent.prices import Price, has_price
 from outlast.core.argument_checks import Arguments
+from outlast.core.model_ends import finish_of
 from outlast.flow.outcomes import Perhaps
 from outlast.http import AsyncClient, checked
 
@@ -160,7 +160,7 @@ def _text(content: Any) -> str:
 
 
 def _refusal(message: Mapping[str, Any]) -> str:
-    """Return the words of a refusal: those of its own field, or of a part of the content."""
+    """Return the words of a refusal: those of the field for it, or of a part of the content."""
     parts = _objects(message.get("content"))
     return _text(message.get("refusal")) or "".join(_text(part.get("refusal")) for part in parts)
 

@@ -16,6 +16,7 @@ from outlast.core.argument_checks import Arguments
 from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
 from outlast.core.failed_calls import is_blank
 from outlast.core.limits import KIB
+from outlast.core.model_ends import Finish
 from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import InvalidInput
 
@@ -132,7 +133,6 @@ class ModelRequest(Part):
         return sum(message.role == "assistant" for message in self.messages)
 
 
-Finish = Literal["stop", "cut", "filtered", "refusal", "too_large"]
 End = Literal["stop", "tool_calls", "cut", "filtered", "refusal", "too_large", "empty"]
 ANSWER_BYTES_MAX: Final = 200 * KIB
 """A larger answer does not fit its row together with what the ledger adds, so only its head is kept."""
@@ -198,28 +198,6 @@ class ModelAnswer(Part):
 def _text_of(arguments: Mapping[str, JsonValue] | str) -> str:
     text = arguments if isinstance(arguments, str) else compact(arguments)
     return text[:ANSWER_HEAD_CHARS]
-
-
-_CUT: Final = (
-    "length max_tokens max_output_tokens model_length max_length token_limit incomplete "
-    "model_context_window_exceeded context_length_exceeded "
-    "error network_error insufficient_system_resource cancelled abort aborted timeout time_limit"
-)
-_FILTERED: Final = (
-    "content_filter content_filtered safety recitation blocklist prohibited_content spii language image_safety "
-    "guardrail_intervened sensitive error_toxic"
-)
-FINISHES: Final[Mapping[str, Finish]] = {
-    **dict.fromkeys(_CUT.split(), "cut"),
-    **dict.fromkeys(_FILTERED.split(), "filtered"),
-    "refusal": "refusal",
-}
-"""Reasons of providers, in lower case, that need an answer of the workflow. Others are the ordinary end."""
-
-
-def finish_of(reason: str) -> Finish:
-    """Return what the word of a provider for the end of an answer means."""
-    return FINISHES.get(reason.lower(), "stop")
 
 
 def usage_of(reported: Any) -> tuple[int, int, str]:

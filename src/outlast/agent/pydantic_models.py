@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
 from outlast.agent.chat_completions import parsed
-from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall, finish_of, usage_of
+from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall, usage_of
 from outlast.agent.prices import Price, has_price
+from outlast.core.model_ends import finish_of
 from outlast.errors import InvalidInput, to_install
 from outlast.flow.calls import call_under_way
 
