@@ -920,3 +920,40 @@ async def test_a_first_execution_does_not_look_through_the_rows_of_other_visits(
     await world.start(flow)
     await world.pass_(2 * MINUTE)
     assert (world.status(), looked) == ("completed", [20])
+
+
+# --- a held call that its body cancels ------------------------------------------------------------------------
+@pytest.mark.parametrize("end", ["raises", "returns", "goes on"])
+async def test_a_held_call_that_is_cancelled_is_flagged_unless_the_body_raises(
+    world: World, other: Iterator[int], end: str
+) -> None:
+    """A task group cancels a held call if its sibling fails: then the sibling's error is the news."""
+    shop, beside = Receiver(), Receiver()
+    order, look = write(shop), write(beside, name="beside")
+
+    async def fails(ctx: Ctx) -> None:
+        await ctx.do(look, "once")
+        raise ValueError("the sibling failed")
+
+    async def body(ctx: Ctx) -> None:
+        if (n := next(other)) == 1:
+            await ctx.do(order, f"at-{n}")
+            await ctx.sleep("1m")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ctx.do(order, f"at-{n}"))
+                group.create_task(fails(ctx))
+        except* ValueError:
+            if end == "raises":
+                raise
+        if end == "goes on":
+            await ctx.do(order, "at-1")
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert sent(shop) == ["order/at-1"]
+    assert world.reasons() == ["exception" if end == "raises" else "node_diverged"]
+    (entry,) = world.attention()
+    assert ("the sibling failed" if end == "raises" else "order/at-2") in entry.detail

@@ -86,7 +86,7 @@ class ExpectedCalls:
             await future
         except asyncio.CancelledError:
             if not execution.closing:  # the author's code gave it up: what it does next would follow from that
-                execution.call_person(self.diverged())
+                execution.give_up_held(self.diverged())
             raise
         finally:
             self.held.remove(each)

@@ -129,6 +129,7 @@ class NodeExecution:
         self._commits = session.commits
         self._given_up = False  # the author's code stopped waiting for one of its calls
         self._wait_given_up = False  # or for one of its waits
+        self._held_given_up: Attention | None = None  # or for one of its held calls
         self._ended = False  # the body had ended before the engine cancelled it
         self._hand_back = ""
         self._broken: BaseException | None = None
@@ -228,6 +229,14 @@ class NodeExecution:
         """Close the execution because the author's code cancelled the await of a wait. Its body may still raise."""
         self._wait_given_up = True
         self.close()
+
+    def give_up_held(self, diverged: Attention) -> None:
+        """Close the execution because the author's code cancelled a held call.
+
+        A person is asked about the divergence unless the body ends with an exception, which cancels what is beside it.
+        """
+        self._held_given_up = self._held_given_up or diverged
+        self.give_up_wait()
 
     async def never(self) -> Any:
         """Wait without end, until the execution is over."""
@@ -444,7 +453,7 @@ class NodeExecution:
             await self._calls_ended()
         if self.expected is not None and self._has_returned(task):
             if self.expected.missing:
-                self.call_person(self.expected.diverged())
+                self.call_person(self._held_given_up or self.expected.diverged())
             else:
                 self.expected.refuse_dropped()
         if (self._attention or self._settling) and self.settles():
@@ -453,6 +462,8 @@ class NodeExecution:
             await self._calls_ended()
         if self._wait_given_up and not task.done():
             await self._may_raise(task)
+        if self._held_given_up is not None and not (self.has_diverged() or _has_raised(task)):
+            self.call_person(self._held_given_up)
         self._ended = task.done()
         if not self._ended:
             await self._cancel_body(task)
@@ -597,6 +608,10 @@ class NodeExecution:
         self._woken = True
         if self._signal is not None and not self._signal.done():
             self._signal.set_result(None)
+
+
+def _has_raised(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
 
 
 def _recorded(session: RunSession) -> Iterator[str]:
