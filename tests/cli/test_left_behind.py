@@ -227,7 +227,7 @@ def test_a_worker_of_an_application_names_what_it_leaves_and_returns(
 
 
 def test_a_worker_without_left_code_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither of its own tasks nor of those of the application."""
+    """Neither of the worker nor of the application."""
 
     @workflow
     async def ends_at_once(ctx: Context[Any]) -> int:

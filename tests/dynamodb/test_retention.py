@@ -62,7 +62,7 @@ def play(url: str, story: Story) -> None:
 
 
 async def worked(store: DynamoStore, run: str, *, ended_at: int = 0) -> Run:
-    """Play a run that has an effect of its own with a large answer, one that the tenant shares, and a start key."""
+    """Play a run that has a private effect with a large answer, one that the tenant shares, and a start key."""
     mine = await held(store, run)
     own = done(effect_row(run), LARGE)._replace(version=1)
     shared = done(effect_row("", f"pay/{run}", visit=0))._replace(version=1, by_run=run)

@@ -98,7 +98,7 @@ def findings(one: CheckedRun) -> list[Finding]:
     for check in (*OF_A_RUN, *OF_HISTORY):
         try:
             found += [Finding(check.__name__, kind.name, key, text) for kind, key, text in check(one)]
-        except Exception as error:  # because a stored value may be any, and the other checks are made all the same
+        except Exception as error:  # because a stored value may be any, and the other checks are made
             found.append(Finding(check.__name__, RUN.name, one.rows.run[:2], f"it cannot be checked: {error!r}"[:500]))
     return found
 

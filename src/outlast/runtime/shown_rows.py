@@ -1,4 +1,4 @@
-"""What the rows of one run cannot show is told with its name, as Corrupt, and never as a fault of the reader."""
+"""Turn a value of one run that cannot be shown into Corrupt with the name of the run, not a fault of the reader."""
 
 import functools
 import logging
