@@ -286,7 +286,7 @@ def _writes_a_run(body: Body) -> bool:
 
 
 def unnoticed(driver: Driver, case: CrashCase, reference: Reference) -> Judge:
-    """Return a check that a process that survives a lost request also keeps its run, and asks nobody."""
+    """Return a check that a process that survives a lost request also keeps its run, and asks no one."""
     at_best = driver.store.read(reference.last).run["epoch"]
 
     def judge(state: ScenarioState, left: RunSnapshot) -> None:

@@ -195,7 +195,7 @@ def test_a_misbehaving_issuer_makes_no_session(visitor: Visitor, provider: Issue
 
 @pytest.mark.req("GATE-2")
 def test_an_answer_is_used_once_and_by_the_browser_that_began(visitor: Visitor, federated: Service) -> None:
-    """An attacker who sends a victim his own answer signs nobody in."""
+    """An attacker who sends a victim his own answer signs no one in."""
     back = asked_issuer(visitor)
     victim = Visitor(federated)
     assert victim.get(back).status_code == 401 and victim.get("/ui/runs").status_code == 303
