@@ -27,7 +27,6 @@ class CommitScheduler:
         self._lander = lander
         self._finder = finder
         self._offers = Offers()
-        self._offers = Offers()
         self._wakes = wakes
         self._last: dict[Hashable, asyncio.Future[None]] = {}  # end of the last commit of a group or chain
         self._working: set[asyncio.Task[None]] = set()
