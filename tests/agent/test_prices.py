@@ -42,7 +42,6 @@ def test_a_money_budget_parks_an_agent(priced: str, monkeypatch: pytest.MonkeyPa
     """By the list of pydantic-ai, by the price of the model, or by OUTLAST_MODEL_PRICE."""
     with ModelServer([STEP, "done"]) as server:
         model: Any = "openai:gpt-4o"
-        monkeypatch.setenv("OUTLAST_MODEL_URL", server.url)
         if priced == "declared":
             model = ChatCompletions("local:m", url=server.url, price=Price("1.25", "10"))
         if priced == "environment":

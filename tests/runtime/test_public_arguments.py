@@ -22,7 +22,7 @@ from outlast.client.connection import ServiceConnection
 from outlast.client.service import ServiceClient
 from outlast.core.approvals import Actor
 from outlast.core.run_columns import StatusLabels
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 from outlast.flow import (
     Allow,
     Budget,
@@ -729,7 +729,7 @@ def test_every_method_of_a_client_checks_its_arguments(
         call = getattr(client.webhooks if interface is WebhookClient else client, method)
         try:
             for value in _wrong(hint):
-                with pytest.raises(InvalidInput) as error:
+                with pytest.raises((InvalidInput, LimitExceeded)) as error:
                     await _first_of(call(**{parameter: value}))
                 assert error.value.what and error.value.why and error.value.fix
                 str(error.value).encode()

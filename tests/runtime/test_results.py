@@ -173,7 +173,7 @@ async def looked(path: Path) -> FsckReport:
         "DELETE FROM result WHERE ordinal = 60",
         "DELETE FROM result WHERE ordinal = 120",
         "UPDATE result SET ordinal = 500 WHERE ordinal = 1",
-        "UPDATE result SET data = '{' WHERE ordinal = 3",
+        "UPDATE result SET data = x'7b' WHERE ordinal = 3",
     ],
 )
 def test_a_missing_or_spoilt_result_is_found(tmp_path: Path, spoilt: str) -> None:

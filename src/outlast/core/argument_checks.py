@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, 
 
 from outlast.core.durations import Duration, timedelta_of
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import DefinitionError, InvalidInput
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
 SHOWN_CHARS: Final = 200
 
@@ -236,7 +236,8 @@ def _text(of: Arguments, name: str, value: Any) -> Any:
     if "\0" in value or value.encode(errors="replace").decode() != value:
         raise of.wrong(name, value, "it holds a NUL or is not valid Unicode", "give text that can be stored")
     if len(value) > CALL_TEXT_CHARS_MAX:
-        raise of.wrong(name, value, f"it has {len(value):,} characters; the limit is {CALL_TEXT_CHARS_MAX:,}", "cut it")
+        said = f"it has {len(value):,} characters; the limit is {CALL_TEXT_CHARS_MAX:,}"
+        raise LimitExceeded(f"{name} of {of.of}() is too long", said, "cut it")
     return value
 
 
