@@ -72,7 +72,8 @@ def in_calendar(at_ms: int) -> int:
 
 def utc(at_ms: int) -> datetime:
     """Return an instant in ms as a datetime in UTC, within the calendar."""
-    at_ms = in_calendar(at_ms)
+    if not EARLIEST <= at_ms <= LATEST:
+        at_ms = in_calendar(at_ms)
     return datetime.fromtimestamp(at_ms // 1000, UTC) + timedelta(milliseconds=at_ms % 1000)
 
 

@@ -67,11 +67,11 @@ def count_calls(rows: CallRows, of: Collection[str] = ()) -> CallCount:
     """Count the calls of a run from its rows (OUT-4). `of`: only calls of these activities and lookups."""
     shared = (e for e in rows.others.values() if e.key in rows.noted)
     effects = [e for e in (*rows.effects.values(), *shared) if not e.undoes and (not of or e.activity in of)]
-    failed = sum(1 for e in effects if e.status is EffectStatus.REFUSED)
-    done = sum(1 for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE))
+    failed = len([e for e in effects if e.status is EffectStatus.REFUSED])
+    done = len([e for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE)])
     lookups = [(at, m) for at, m in rows.memos.items() if m.digest and is_call(m) and (not of or m.activity in of)]
-    missed = sum(1 for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at))
-    found = sum(1 for _, memo in lookups if not memo.error_text)
+    missed = len([at for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at)])
+    found = len([memo for _, memo in lookups if not memo.error_text])
     return CallCount(failed + missed, failed + missed + done + found)
 
 
