@@ -252,7 +252,11 @@ def _listed_evidence(kind: Kind[R], row: R) -> R:
     """Return a late answer of which a list can show the response."""
     evidence: Any = row
     try:
-        evidence.answer.response()
+        answer = evidence.answer
+        texts = [answer.status, *([answer.error.code, answer.error.detail] if answer.error is not None else ())]
+        if not all(isinstance(each, str) for each in texts):
+            raise TypeError("its status or error is no text")
+        answer.response()
     except (Corrupt, TypeError, ValueError) as error:
         return _without(kind, row, {"answer_text": _IN_PLACE["answer_text"]}, repr(error))
     return row
