@@ -444,4 +444,4 @@ def _value(name: str, value: Any) -> str:
 
 def _wait(wait: dict[str, Any]) -> dict[str, Any]:
     """Return a wait with instants as text."""
-    return {name: iso(item) if name in INSTANTS else item for name, item in wait.items() if item}
+    return {n: iso(item) if n in INSTANTS and isinstance(item, int) else item for n, item in wait.items() if item}
