@@ -308,6 +308,6 @@ def spoilt(path: Path, case: Case) -> Iterator[int]:
             db.execute(put_text if as_text else put, (new, row))
         yield len(old)
     finally:
-        for row, value in old.items():
-            db.execute(put, (value, row))
+        for row, value in old.items():  # a worker may have written the row with this key anew
+            db.execute(put.replace("UPDATE", "UPDATE OR IGNORE", 1), (value, row))
         db.close()

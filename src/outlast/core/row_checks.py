@@ -326,14 +326,13 @@ def _column_types(kind: AnyKind) -> tuple[tuple[type, bool], ...]:
 @cache
 def stored_types(kind: AnyKind) -> frozenset[tuple[type, ...]]:
     """Return the types that the values of a row may have. A status is a text, or in memory its member."""
-    hints = get_type_hints(kind.row)
-    status = hints.get("status", str)
-    return frozenset(
-        product(*[
-            (of, *([type(None)] if nullable else []), *([status] if field == "status" and of is str else []))
-            for field, (of, nullable) in zip(kind.row._fields, _column_types(kind), strict=True)
-        ])
-    )  # fmt: skip
+    status = get_type_hints(kind.row).get("status", str)
+    choices: list[tuple[type, ...]] = []
+    for field, (of, nullable) in zip(kind.row._fields, _column_types(kind), strict=True):
+        of_null = (type(None),) if nullable else ()
+        of_status = (status,) if field == "status" and of is str else ()
+        choices.append((of, *of_null, *of_status))
+    return frozenset(product(*choices))
 
 
 def wrong_type(kind: AnyKind, values: Sequence[Any]) -> str:

@@ -138,9 +138,9 @@ class Claims:
         _, end = await self._end(key)
         if end.then != "due":  # another worker was faster
             return end
-        return end._replace(after_ms=ASK_AGAIN, why=f"{self._worker} {self._reason()}")
+        return end._replace(after_ms=ASK_AGAIN, why=f"{self._worker} {self._why_unclaimed()}")
 
-    def _reason(self) -> str:
+    def _why_unclaimed(self) -> str:
         """Return why this worker has not claimed a due run."""
         lease = self._services.lease
         if lease.draining or lease.lost:

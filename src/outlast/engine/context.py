@@ -280,7 +280,7 @@ class NodeContext(Context[Any]):
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
         self._given_up: dict[ContextCall, str] = {}  # waits that the body does not await to their end, each with why
-        self._left_behind: list[ContextCall] = []  # calls that a returned body had not begun
+        self._left_behind: list[ContextCall] = []  # calls that a returned body had not started
         self._returned = False
         self._concluded = False
 
@@ -323,7 +323,7 @@ class NodeContext(Context[Any]):
     def given_up(self) -> Misplaced | None:
         """Return an error if the body did not await a wait to its end, else None.
 
-        A task that the body left behind may have begun a wait since.
+        A task that the body left behind may have started a wait since.
         """
         self._given_up |= context_calls.still_open(self._left_behind)
         return context_calls.not_awaited_to_the_end(self._given_up) if self._given_up else None

@@ -1,7 +1,7 @@
 """Rows of one tenant, read without changing them."""
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
@@ -47,7 +47,7 @@ from outlast.runtime.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step
-from outlast.store.queries import ByOrdinal, LastOrdinals, Newest, Owned, cursor_of
+from outlast.store.queries import ByOrdinal, LastOrdinals, Newest, Owned, Page, Query, cursor_of
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 PAGE_ROWS_MAX = 1_000
@@ -131,18 +131,42 @@ class TenantRows:
         cursor.
         """
         _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
-        earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else 0
-        where = {k: v for k, v in (("status", status), ("workflow", workflow)) if v}
+        earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else None
+        where = tuple((name, value) for name, value in (("status", status), ("workflow", workflow)) if value)
+        of_pages: Callable[..., Query[Page[Run]]] = OpenRows if attention else Newest
+
+        def is_asked_for(row: Run) -> bool:
+            waits = not waiting_for or any(wait.kind == waiting_for for wait in row.waiting_for)
+            return waits and (not q or _contains(row, q))
+
+        return await self._kept(
+            lambda after: of_pages(RUN, self.tenant, where, after, limit),
+            is_asked_for,
+            cursor,
+            limit,
+            earliest=earliest,
+        )
+
+    async def _kept(
+        self,
+        pages: Callable[[str], Query[Page[Run]]],
+        keep: Callable[[Run], bool],
+        cursor: str,
+        limit: int,
+        *,
+        earliest: int | None = None,
+    ) -> tuple[tuple[Run, ...], str]:
+        """Return at most `limit` runs to keep, and the next cursor. Reads at most PAGES_PER_CALL pages.
+
+        Ends at the first run that was created before `earliest`, because pages are newest first.
+        """
         found: list[Run] = []
-        of_pages = OpenRows if attention else Newest
         for _ in range(PAGES_PER_CALL):
-            page = await self.store.query(of_pages(RUN, self.tenant, tuple(where.items()), cursor, limit))
+            page = await self.store.query(pages(cursor))
             for row in page.rows:
-                if row.created_at < earliest:
-                    return tuple(found), ""  # pages are newest first
-                if waiting_for and all(w.kind != waiting_for for w in row.waiting_for):
-                    continue
-                if q and not _contains(row, q):
+                if earliest is not None and row.created_at < earliest:
+                    return tuple(found), ""
+                if not keep(row):
                     continue
                 found.append(row)
                 if len(found) == limit:
@@ -161,21 +185,13 @@ class TenantRows:
         Runs of other reasons are passed over, so that the first page of a reason has its first runs.
         """
         where = (("workflow", workflow),) if workflow else ()
-        found: list[Run] = []
-        for _ in range(PAGES_PER_CALL):
-            size = limit if reason is None else max(limit, RUNS_PER_READ)
-            page = await self.store.query(OpenRows(RUN, self.tenant, where, cursor, size))
-            for row in page.rows:
-                if reason is not None and all(entry.reason is not reason for entry in row.attention):
-                    continue
-                found.append(row)
-                if len(found) == limit:
-                    at_the_end = row is page.rows[-1] and not page.cursor
-                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
-            cursor = page.cursor
-            if not cursor:
-                break
-        return tuple(found), cursor
+        size = limit if reason is None else max(limit, RUNS_PER_READ)
+        return await self._kept(
+            lambda after: OpenRows(RUN, self.tenant, where, after, size),
+            lambda row: reason is None or any(entry.reason is reason for entry in row.attention),
+            cursor,
+            limit,
+        )
 
     async def input(self, run: str) -> Any:
         """Return the run's input as its workflow parsed it."""
