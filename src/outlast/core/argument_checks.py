@@ -162,11 +162,15 @@ def _checking(declared: Callable[..., Any], own: Callable[..., Any]) -> Callable
     parameters = [name for name, each in inspect.signature(own).parameters.items() if each.kind not in _VARIADIC]
     of = Arguments(declared.__name__, of_call=True)
 
-    def valid(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        known = checks()
-        given = [known[n](of, n, each) if n in known else each for n, each in zip(parameters, args, strict=False)]
-        named = {n: known[n](of, n, each) if n in known else each for n, each in kwargs.items()}
-        return [*given, *args[len(given) :]], named
+    def valid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        known, given = checks(), [*args]
+        for i, (n, each) in enumerate(zip(parameters, args, strict=False)):
+            if n in known:
+                given[i] = known[n](of, n, each)
+        for n, each in kwargs.items():
+            if n in known:
+                kwargs[n] = known[n](of, n, each)
+        return given, kwargs
 
     if inspect.iscoroutinefunction(own):
 

@@ -63,16 +63,25 @@ class CallCount(NamedTuple):
     settled: int
 
 
+_SETTLED: Final = (EffectStatus.REFUSED, EffectStatus.DONE, EffectStatus.UNDONE)
+
+
 def count_calls(rows: CallRows, of: Collection[str] = ()) -> CallCount:
     """Count the calls of a run from its rows (OUT-4). `of`: only calls of these activities and lookups."""
-    shared = (e for e in rows.others.values() if e.key in rows.noted)
-    effects = [e for e in (*rows.effects.values(), *shared) if not e.undoes and (not of or e.activity in of)]
-    failed = len([e for e in effects if e.status is EffectStatus.REFUSED])
-    done = len([e for e in effects if e.status in (EffectStatus.DONE, EffectStatus.UNDONE)])
-    lookups = [(at, m) for at, m in rows.memos.items() if m.digest and is_call(m) and (not of or m.activity in of)]
-    missed = len([at for at, memo in lookups if memo.error_text and not _answered_later(rows.memos, at)])
-    found = len([memo for _, memo in lookups if not memo.error_text])
-    return CallCount(failed + missed, failed + missed + done + found)
+    failed = settled = 0
+    effects = [*rows.effects.values()]
+    if rows.others:
+        effects += [effect for effect in rows.others.values() if effect.key in rows.noted]
+    for effect in effects:
+        if not effect.undoes and (not of or effect.activity in of):
+            failed += effect.status is EffectStatus.REFUSED
+            settled += effect.status in _SETTLED
+    for at, memo in rows.memos.items():
+        if memo.digest and is_call(memo) and (not of or memo.activity in of):
+            missed = bool(memo.error_text) and not _answered_later(rows.memos, at)
+            failed += missed
+            settled += missed or not memo.error_text
+    return CallCount(failed, settled)
 
 
 def failed_broadly(rows: CallRows, limit: FailureLimit) -> str:

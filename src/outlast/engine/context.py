@@ -321,11 +321,9 @@ class NodeContext(Context[Any]):
         self._execution.give_up_wait()
 
     def given_up(self) -> Misplaced | None:
-        """Return an error if the body did not await a wait to its end, else None.
-
-        A task that the body left behind may have started a wait since.
-        """
-        self._given_up |= context_calls.still_open(self._left_behind)
+        """Return an error if the body did not await a wait to its end, else None."""
+        if self._left_behind:  # a task of the body may have started a wait since
+            self._given_up |= context_calls.still_open(self._left_behind)
         return context_calls.not_awaited_to_the_end(self._given_up) if self._given_up else None
 
     def conclude(self) -> Misplaced | None:

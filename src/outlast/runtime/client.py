@@ -184,7 +184,8 @@ class Client(ABC):
         scheduler: str = "",
     ) -> RunHandle[Any]:
         for name, text in (("key", key), ("run_id", run_id)):
-            Arguments("start", of_call=True).is_text(name, text, f'{name}="order-7", or leave it out')
+            if type(text) is not str:
+                Arguments("start", of_call=True).is_text(name, text, f'{name}="order-7", or leave it out')
         if len(key) > IDEMPOTENCY_KEY_CHARS_MAX:
             why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
             raise InvalidInput("the start key is too long", why, "use a hash of it")
