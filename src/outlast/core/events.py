@@ -79,14 +79,13 @@ def utc(at_ms: int) -> datetime:
 
 def iso(at_ms: int) -> str:
     """Return an instant as RFC 3339 in UTC, with milliseconds, within the calendar."""
-    if not EARLIEST <= at_ms <= LATEST:
-        at_ms = in_calendar(at_ms)
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 
 @lru_cache(maxsize=8)
 def _second(at_s: int) -> str:
-    """Return an instant without its fraction, cached because most events share their second with the previous one."""
+    """Return an instant without its fraction, within the calendar; cached because most events share their second."""
+    at_s = in_calendar(at_s * 1000) // 1000
     return datetime.fromtimestamp(at_s, UTC).replace(tzinfo=None).isoformat()
 
 

@@ -7,8 +7,23 @@ from outlast.core.commit import Mapping
 from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
-from outlast.core.row_kind import Key
-from outlast.core.rows import CALL_USAGE, EVENT, META, RESULT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Result, Run, Slot
+from outlast.core.row_kind import Key, Kind, key_of
+from outlast.core.rows import (
+    CALL_USAGE,
+    EVENT,
+    META,
+    RESULT,
+    RUN,
+    SLOT,
+    STORE,
+    TOKEN,
+    WORKER,
+    Event,
+    R,
+    Result,
+    Run,
+    Slot,
+)
 from outlast.core.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
@@ -96,10 +111,7 @@ def findings(one: CheckedRun) -> list[Finding]:
     """Run every check in order and return the findings."""
     found: list[Finding] = []
     for check in (*OF_A_RUN, *OF_HISTORY):
-        try:
-            found += [Finding(check.__name__, kind.name, key, text) for kind, key, text in check(one)]
-        except Exception as error:  # because a stored value may be any, and the other checks are made
-            found.append(Finding(check.__name__, RUN.name, one.rows.run[:2], f"it cannot be checked: {error!r}"[:500]))
+        found += _named(check.__name__, RUN, one.run, check(one))
     return found
 
 
@@ -237,8 +249,8 @@ class Fsck:
         one = CheckedRun(rows, history, store.mapping(), self._generation, values, self._chain, purged, store.skew)
         return [
             *findings(one),
-            *_named("slot_named", fsck_checks.slot_named(run, self._slots)),
-            *_named("owner_known", fsck_checks.owner_known(run, self._workers)),
+            *_named("slot_named", RUN, run, fsck_checks.slot_named(run, self._slots)),
+            *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
             *await self._used(run),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
@@ -251,12 +263,12 @@ class Fsck:
         failed = await self._store.rows(DELIVERY, key)
         cursors = await self._store.rows(CURSOR, key)
         own = {row.subscription: row for row in cursors}
-        found = [f for row in cursors for f in _named("cursor_due", fsck_checks.cursor_due(row, None))]
+        found = [f for row in cursors for f in _named("cursor_due", CURSOR, row, fsck_checks.cursor_due(row, None))]
         for each in self._subscriptions[run.tenant]:
             name = each.subscription
             mine = {row.seq: row for row in failed if row.subscription == name}
             broken_deliveries = fsck_checks.event_delivered(run, history, each, own.get(name), mine, unpublished)
-            found += _named("event_delivered", broken_deliveries)
+            found += _named("event_delivered", RUN, run, broken_deliveries)
         return found
 
     async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
@@ -268,13 +280,15 @@ class Fsck:
             found += page
             if len(page) < EVENTS:
                 break
-        return list(_named("results_counted", fsck_history.results_counted(history, found)))
+        return list(_named("results_counted", RUN, run, fsck_history.results_counted(history, found)))
 
     async def _used(self, run: Run) -> list[Finding]:
         """Check the usage of the run's calls, with its row as it is after they were read."""
         rows = await self._store.rows(CALL_USAGE, run[:2])
         fresh = (await self._run((run.tenant, run.run)))[0] if rows else None
-        return list(_named("usage_counted", fsck_checks.usage_counted(fresh, rows))) if fresh is not None else []
+        if fresh is None:
+            return []
+        return list(_named("usage_counted", RUN, fresh, fsck_checks.usage_counted(fresh, rows)))
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """Read the events of a run up to the number in its row."""
@@ -311,7 +325,7 @@ class Fsck:
         else:
             self._generation = found.n if found else 1
         for worker in workers:
-            self._report(_named("worker_lease", fsck_checks.worker_lease(worker)))
+            self._report(_named("worker_lease", WORKER, worker, fsck_checks.worker_lease(worker)))
         for text in fsck_checks.settings_safe(maintenance(self._store).facts(), SCHEMA):
             self._report([Finding("settings_safe", META.name, (STORE, "settings"), text)])
 
@@ -331,7 +345,7 @@ class Fsck:
                     break
                 key = (fresh.holder_tenant, fresh.holder)
                 (holder,) = await self._store.load_many(RUN, [key], listed=True) if fresh.holder else (None,)
-                found = list(_named("slot_held", fsck_checks.slot_held(fresh, holder)))
+                found = list(_named("slot_held", SLOT, fresh, fsck_checks.slot_held(fresh, holder)))
                 again = await self._store.load(SLOT, slot[:2])
                 if not found:
                     break
@@ -345,7 +359,7 @@ class Fsck:
         while rows := await self._store.rows(USAGE, (), after=after, limit=EVENTS, listed=True):
             for usage in rows:
                 (effect,) = await self._store.load_many(EFFECT, [(usage.tenant, "", 0, usage.key)], listed=True)
-                self._report(_named("usage_of", fsck_checks.usage_of(usage, effect is not None)))
+                self._report(_named("usage_of", USAGE, usage, fsck_checks.usage_of(usage, effect is not None)))
             after = rows[-1][: USAGE.key]
 
     async def _made_by(self, tenant: str) -> None:
@@ -355,7 +369,7 @@ class Fsck:
             for effect in rows:
                 (usage,) = await self._store.load_many(USAGE, [(tenant, effect.by_run, effect.key)], listed=True)
                 owner, _ = await self._run((tenant, effect.by_run))
-                self._report(_named("usage_known", fsck_checks.usage_known(effect, owner, usage)))
+                self._report(_named("usage_known", EFFECT, effect, fsck_checks.usage_known(effect, owner, usage)))
             after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
 
     async def _tokens(self) -> None:
@@ -367,12 +381,17 @@ class Fsck:
                 if not (await self._run(named))[1]:
                     left = await self._store.rows(EVENT, named, limit=1, listed=True)
                     gone = not left or (await self._run(named))[1]
-                    self._report(_named("token_target", fsck_checks.token_target(token, gone)))
+                    self._report(_named("token_target", TOKEN, token, fsck_checks.token_target(token, gone)))
             after = rows[-1][: TOKEN.key]
 
     def _report(self, found: "list[Finding] | Iterator[Finding]") -> None:
         self._found += [finding for finding in found if finding not in self._found]
 
 
-def _named(check: str, wrong: Violations) -> Iterator[Finding]:
-    return (Finding(check, kind.name, key, text) for kind, key, text in wrong)
+def _named(check: str, kind: Kind[R], row: R, wrong: Violations) -> Iterator[Finding]:
+    """Yield what a check finds. One that raises is a finding of `row`, which it was made for."""
+    try:
+        for of, key, text in wrong:
+            yield Finding(check, of.name, key, text)
+    except Exception as error:  # because a stored value may be any, and the other checks are made
+        yield Finding(check, kind.name, key_of(kind, row), f"it cannot be checked: {error!r}"[:500])

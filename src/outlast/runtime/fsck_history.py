@@ -218,5 +218,8 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violati
         if b'"results":' not in event.details:
             continue
         counted = data_of(event).get("results")  # history_columns reports an event that cannot be read
-        if isinstance(counted, dict) and counted.get("count", 0) > len(rows):
-            yield violation(EVENT, event, f"it counts {counted['count']} results, and {len(rows)} exist")
+        count = counted.get("count", 0) if isinstance(counted, dict) else 0
+        if not isinstance(count, int):
+            yield violation(EVENT, event, f"its number of results is {count!r}"[:200])
+        elif count > len(rows):
+            yield violation(EVENT, event, f"it counts {count} results, and {len(rows)} exist")
