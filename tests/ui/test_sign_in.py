@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
 from outlast.runtime.clocks import SystemClock
-from outlast.service.identity import AuthSettings, authenticator, new_token
+from outlast.service.identity import AuthSettings, Credentials, authenticator, new_token
+from outlast.service.identity.lockout import MOST
 from outlast.ui import sessions
 from tests.security import issuer as issuers
 from tests.service.conftest import Running, Service
@@ -177,6 +178,47 @@ def test_guesses_at_the_sign_in_count_towards_the_lock_out(tmp_path: Path) -> No
         answer = visitor.sign_in("olt_wrong")
         assert "olt_wrong" not in answer.text and int(answer.headers["retry-after"]) > 0
         assert running.get("/v1/runs", headers={"Authorization": "Bearer olt_wrong"}).status_code == 429
+
+
+@pytest.mark.req("GATE-2")
+def test_open_pages_of_a_revoked_token_lock_nobody_out(tmp_path: Path) -> None:
+    """An operator removes a line and restarts: the pages that were open reload, refresh and follow their streams."""
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", authenticator=_accepting(LINES), worker=False) as before:
+        left = Visitor(before)
+        assert left.sign_in(VIC).status_code == 303 and left.get("/ui/runs").status_code == 200
+    kept = SecretStr(ANA_LINE)
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", authenticator=_accepting(kept), worker=False) as after:
+        gone = Visitor(after)
+        for path in ("/ui/runs", "/ui/runs?region=runs", "/ui/live?of=runs", "/ui/approvals") * 6:
+            gone.cookies = dict(left.cookies)
+            answer = gone.get(path, headers={"Sec-Fetch-Dest": "empty"} if "?" in path else {})
+            assert answer.status_code in (303, 401) and "/ui/login" in answer.headers.get("location", answer.text)
+        bearer = {"Authorization": "Bearer olt_wrong"}
+        assert after.get("/v1/runs", headers=bearer).status_code == 401, "no guess was counted before"
+        colleague = Visitor(after)
+        assert colleague.sign_in(ANA).status_code == 303
+
+
+@pytest.mark.req("GATE-2")
+def test_a_session_is_read_from_an_address_that_is_locked_out(tmp_path: Path) -> None:
+    """A colleague behind the same proxy guesses, and the restart has forgotten which tokens were good."""
+    url = f"sqlite:{tmp_path / 'outlast.db'}"
+    with Running(url, authenticator=_accepting(LINES), worker=False) as before:
+        visitor = Visitor(before)
+        visitor.sign_in(ANA)
+    with Running(url, authenticator=_accepting(LINES), worker=False) as after:
+        statuses = [
+            after.get("/v1/runs", headers={"Authorization": "Bearer olt_wrong"}).status_code for _ in range(MOST + 1)
+        ]
+        assert statuses[-1] == 429
+        again = Visitor(after)
+        again.cookies = dict(visitor.cookies)
+        assert again.get("/ui/runs").status_code == 200
+        assert again.sign_in(VIC).status_code == 429, "a typed token may be a guess"
+
+
+def _accepting(lines: SecretStr) -> Credentials:
+    return authenticator(AuthSettings(tokens=lines), SystemClock())
 
 
 # --- forms ----------------------------------------------------------------------------------------

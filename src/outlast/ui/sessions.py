@@ -18,7 +18,7 @@ from starlette.responses import Response
 from outlast.core.durations import SECOND
 from outlast.errors import Forbidden
 from outlast.runtime.clocks import new_credential
-from outlast.service.identity import Principal
+from outlast.service.identity import Credentials, Principal
 from outlast.service.service_state import ServiceState, root_of
 
 TOKEN_FIELD: Final = "form_token"
@@ -112,9 +112,12 @@ def _name(n: int) -> str:
 # --- who asks -------------------------------------------------------------------------------------
 async def principal_of(state: ServiceState, request: Request) -> Principal:
     """Return the caller of a page. Raises Unauthenticated, TooManyFailures, Unverifiable."""
-    session = await load(state, request)
-    authorization = f"Bearer {session.credential}" if session and session.credential else ""
-    return await state.authenticator.authenticate(authorization, address_of(request))
+    session, authenticator = await load(state, request), state.authenticator
+    if session is None or not session.credential:
+        return await authenticator.authenticate("", address_of(request))
+    if isinstance(authenticator, Credentials):
+        return await authenticator.resume(session.credential)
+    return await authenticator.authenticate(f"Bearer {session.credential}", address_of(request))
 
 
 def address_of(request: Request) -> str:

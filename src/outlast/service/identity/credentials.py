@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Final
 
 from outlast.core.clock import Clock
@@ -52,26 +53,40 @@ class Credentials:
             )
         scheme, _, token = authorization.partition(" ")
         try:
-            if len(token) > TOKEN_BYTES_MAX:
-                raise refused("too_large", guess=False)
-            if scheme.lower() != "bearer" or not token or not _is_plain(token):
+            if scheme.lower() != "bearer":
                 raise refused("invalid")
-            if token.startswith(PREFIX):
-                return self._own(token, client)
-            if self._signed is None:
-                raise refused("invalid")
-            return await self._signed.read(token)
+            return await self._read(token, lambda: self._check(client))
         except BadCredential as error:
             if error.guess:
                 self._check(client)
                 self._failures.note(client)
             raise
 
-    def _own(self, token: str, client: str) -> Principal:
+    async def resume(self, credential: str) -> Principal:
+        """Return the caller of a session. Raises Unauthenticated, Unverifiable.
+
+        This service accepted the credential once and sealed it, so it cannot be made up. It therefore never counts as
+        a guess, and a lock-out of the address spares it.
+        """
+        return await self._read(credential, lambda: None)
+
+    async def _read(self, token: str, check: Callable[[], None]) -> Principal:
+        """Return the caller of a token. `check` raises if a static token that was not good lately may not be tried."""
+        if len(token) > TOKEN_BYTES_MAX:
+            raise refused("too_large", guess=False)
+        if not token or not _is_plain(token):
+            raise refused("invalid")
+        if token.startswith(PREFIX):
+            return self._own(token, check)
+        if self._signed is None:
+            raise refused("invalid")
+        return await self._signed.read(token)
+
+    def _own(self, token: str, check: Callable[[], None]) -> Principal:
         digest = hashlib.sha256(token.encode()).digest()
         ago_ms = self._failures.good_ago(digest)
         if ago_ms >= GOOD_MS:
-            self._check(client)
+            check()
         principal = self._static.read(digest)
         if ago_ms >= GOOD_EVERY_MS:
             self._failures.good(digest)
