@@ -16,9 +16,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIREMENTS = Path(__file__).parents[1] / "docs" / "requirements.md"
-REQUIREMENT_IDS = frozenset(
-    re.findall(r"^\| ([A-Z]+-[0-9]+) \|", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)
+NOT_BUILT = dict(
+    re.findall(
+        r"^\| ([A-Z]+-[0-9]+) \| [^|]+ \|(?: (.*?) ?\|)?$", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE
+    )
 )
+"""What this release does not have of each requirement: nothing, a part in words, or "all"."""
+REQUIREMENT_IDS = frozenset(NOT_BUILT)
 
 
 slices.seed()  # drawn before xdist starts its processes, so that all of them draw the same cases
@@ -29,11 +33,14 @@ def pytest_report_header() -> str:
     return f"{slices.SEED}={slices.seed()} draws the cases of long campaigns; {slices.SEED}={slices.ALL} plays each"
 
 
-def unknown_requirements(ids: tuple[object, ...]) -> list[str]:
-    """Return the ids of a `req` mark that are not requirements. A mark without ids is unknown as a whole."""
+def wrong_marks(ids: tuple[object, ...]) -> list[str]:
+    """Return why a `req` mark is wrong: an id that is no requirement, or one that the page calls not built."""
     if not ids:
-        return ["(none)"]
-    return [str(one) for one in ids if one not in REQUIREMENT_IDS]
+        return ["(none), which docs/requirements.md does not list"]
+    unknown = [f"{one}, which docs/requirements.md does not list" for one in ids if one not in REQUIREMENT_IDS]
+    return unknown + [
+        f"{one}, which docs/requirements.md calls not built" for one in ids if NOT_BUILT.get(f"{one}") == "all"
+    ]
 
 
 # --- several processes (`-n`) ----------------------------------------------------------------------------
@@ -117,10 +124,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):  # a worker process of xdist
         items.sort(key=_rank)
     wrong = [
-        f"{item.nodeid}: @pytest.mark.req names {', '.join(unknown)}, which docs/requirements.md does not list"
+        f"{item.nodeid}: @pytest.mark.req names {why}"
         for item in items
         for mark in item.iter_markers("req")
-        if (unknown := unknown_requirements(mark.args))
+        for why in wrong_marks(mark.args)
     ]
     if wrong:
         raise pytest.UsageError("\n".join(wrong))

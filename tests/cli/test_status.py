@@ -13,7 +13,7 @@ def test_nothing_needs_a_person(outlast: Terminal) -> None:
     assert outlast("status").out == "nothing needs a person → outlast runs ls\n"
 
 
-@pytest.mark.req("OBS-4")
+@pytest.mark.req("OBS-4", "OBS-5")
 def test_the_status_and_the_timeline_of_a_run(outlast: Terminal) -> None:
     outlast.start(run="r1")
     outlast.serve("r1", waits_for("approval"))

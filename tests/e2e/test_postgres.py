@@ -39,7 +39,7 @@ def outlast(store: str, *arguments: str) -> Result:
 
 
 # --- processes -----------------------------------------------------------------------------------
-@pytest.mark.req("REC-1", "REC-3", "REC-5")
+@pytest.mark.req("REC-1", "REC-3", "REC-5", "RT-6")
 def test_a_worker_killed_in_the_middle_of_a_call_is_replaced_and_the_call_is_not_made_again(s: Installation) -> None:
     s.receiver.may_answer.clear()
     s.start("r1", "r2", "r3")
