@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
-from outlast.errors import InvalidInput
+from outlast.errors import InvalidInput, Misplaced
 from outlast.runtime.port import local_actor
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 SERVICE: Final = ("http://", "https://")
 TIMEOUT: Final = "60s"
 log: Final = logging.getLogger("outlast.client")
+
+
+class _NotOpen(Misplaced, AttributeError):
+    """A client that `connect` returned was used without `await`. An AttributeError, so that `hasattr` is False."""
 
 
 class PendingClient:
@@ -56,6 +60,19 @@ class PendingClient:
     ) -> None:
         if self._client is not None:
             await self._client.close()
+
+    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise _not_open(f".{name}")
+
+        def __enter__(self) -> None:
+            raise _not_open(" in a `with` block")
+
+        def __exit__(self, *error: object) -> None:
+            """Make `with` find the method above."""
 
     async def _open(self) -> "Client":
         from outlast.runtime.settings import load
@@ -101,6 +118,15 @@ class PendingClient:
         timeout_s = seconds_of(self._timeout)
         assert timeout_s is not None
         return ServiceClient(ServiceConnection(base, token, timeout_s=timeout_s))
+
+
+def _not_open(used: str) -> _NotOpen:
+    return _NotOpen(
+        f"connect(…){used} was used before the client is open",
+        "outlast.connect returns a client that has to be awaited",
+        "write `client = await outlast.connect(…)`, `async with outlast.connect(…) as client`, or, without an event "
+        "loop, `outlast.connect_sync(…)`",
+    )
 
 
 def connect(

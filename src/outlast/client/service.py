@@ -101,7 +101,7 @@ class ServiceClient(Client):
         return self._webhooks
 
     @override
-    async def close(self) -> None:
+    async def _release(self) -> None:
         await self.connection.close()
 
     @override

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from outlast.client import TIMEOUT, connect
 from outlast.core.approvals import Actor
+from outlast.core.argument_checks import client_is_closed
 from outlast.core.durations import Liveness
 from outlast.errors import Misplaced
 from outlast.flow.function_workflow import FunctionWorkflow
@@ -80,7 +81,7 @@ class LoopThread:
                 "connect after the fork: in Celery at worker_process_init, in gunicorn in post_fork, or at first use",
             )
         if not self._open:
-            raise Misplaced("this client is closed", "its connections are closed", "connect again")
+            raise client_is_closed()
         if threading.current_thread() is self._thread:
             raise Misplaced(
                 "a sync client was called in its own event loop",

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, 
 
 from outlast.core.durations import Duration, timedelta_of
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
+from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, Misplaced
 
 SHOWN_CHARS: Final = 200
 
@@ -141,16 +141,22 @@ NUMBER_MAX: Final = 2**53
 
 
 def check_calls(interface: type, cls: type) -> None:
-    """Let each method that a class defines for an interface check its arguments by its annotations.
+    """Let each method that a class defines for an interface check that the client is open, and its arguments.
 
-    A value of a wrong type ended with the error of an inner line, or selected nothing. A text is accepted for a member
-    of an enumeration of texts.
+    Arguments are checked by their annotations, because a value of a wrong type ended with the error of an inner line,
+    or selected nothing. A text is accepted for a member of an enumeration of texts. A client that has `_is_closed` set
+    raises Misplaced, except by `close`.
     """
     for name, declared in vars(interface).items():
         own = vars(cls).get(name)
         abstract = getattr(own, "__isabstractmethod__", False)
         if not name.startswith("_") and inspect.isfunction(declared) and inspect.isfunction(own) and not abstract:
             setattr(cls, name, _checking(declared, own))
+
+
+def client_is_closed() -> Misplaced:
+    """Return the error of a call of a client that its program has closed: waiting does not help."""
+    return Misplaced("this client is closed", "its connections are closed", "connect again")
 
 
 def _checking(declared: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,6 +169,8 @@ def _checking(declared: Callable[..., Any], own: Callable[..., Any]) -> Callable
     of = Arguments(declared.__name__, of_call=True)
 
     def valid(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        if args[0]._is_closed and declared.__name__ != "close":
+            raise client_is_closed()
         known, given = checks(), [*args]
         for i, (n, each) in enumerate(zip(parameters, args, strict=False)):
             if n in known:

@@ -76,6 +76,9 @@ class Client(ABC):
     has_code: bool
     """True if inputs and answers are checked by code loaded in this process; False if the service checks them."""
 
+    _is_closed = False
+    """True once `close` was called. Other calls then raise Misplaced."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_calls(Client, cls)
@@ -93,9 +96,15 @@ class Client(ABC):
     def webhooks(self) -> WebhookClient:
         """Client for the webhooks of the tenant."""
 
-    @abstractmethod
     async def close(self) -> None:
-        """Release the connections that `connect` opened."""
+        """Release the connections that `connect` opened. Later calls raise Misplaced; a second `close` does nothing."""
+        if not self._is_closed:
+            self._is_closed = self.webhooks._is_closed = True
+            await self._release()
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Close the store or the connections."""
 
     @abstractmethod
     async def now(self) -> datetime:

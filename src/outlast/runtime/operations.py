@@ -135,7 +135,7 @@ class Operations(Client):
         return next((w for w in (*self._workflows.values(), *self._versions) if (w.name, w.version) == code), None)
 
     @override
-    async def close(self) -> None:
+    async def _release(self) -> None:
         await self.store.close()
 
     @override

@@ -18,6 +18,9 @@ class WebhookClient(ABC):
     - `webhook`: id or name of a webhook.
     """
 
+    _is_closed = False
+    """True once its client was closed. Calls then raise Misplaced."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_calls(WebhookClient, cls)
