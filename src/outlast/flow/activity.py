@@ -43,6 +43,7 @@ from outlast.flow.options import (
 )
 from outlast.flow.registry import ACTIVITIES, locals_of_caller, where_of
 from outlast.flow.signature import Signature
+from outlast.flow.source import docstring_of
 from outlast.flow.undo import DecoratesUndo, UndoTerms
 
 P = ParamSpec("P")
@@ -112,7 +113,7 @@ class Activity(Generic[P, R_co]):
         self._names: Final = (
             {} if self._signature.ready else names
         )  # keeping the caller's locals would keep its objects alive
-        self.__doc__ = fn.__doc__
+        self.__doc__ = docstring_of(fn)
         self.__name__ = fn.__name__
         self.__module__ = fn.__module__
         ACTIVITIES.add(self)

@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_origin
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
 from outlast.flow.node import Node
-from outlast.flow.reach import OURS, functions_of, names_in, tree_of
+from outlast.flow.reach import OURS, functions_of, names_in
 from outlast.flow.registry import place
+from outlast.flow.source import tree_of
 
 WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
 RACES: Final = (asyncio.wait, asyncio.wait_for, asyncio.as_completed)

@@ -6,7 +6,6 @@ concluded from a name that it does not mention.
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,11 +15,11 @@ from outlast.flow.activity import Activity
 from outlast.flow.context import SLEEP
 from outlast.flow.node import Node
 from outlast.flow.registry import PRICED, SOURCES, ActivitySource, where_of
+from outlast.flow.source import tree_of
 
 WAITS: Final = {"sleep": "sleep", "receive": "receive", "collect": "collect"}
 HELPERS_MAX: Final = 200
 OURS: Final = "outlast."
-PARSED_MAX: Final = 10
 TOOLS_MAX: Final = 200
 """Members of a collection that may be activities; a longer one is data."""
 
@@ -197,22 +196,6 @@ def names_in(code: CodeType) -> Iterator[str]:
     for const in code.co_consts:
         if isinstance(const, CodeType):
             yield from names_in(const)
-
-
-def tree_of(fn: Any) -> ast.AST | None:
-    """Return the syntax tree of a function, or None if its source cannot be read."""
-    try:
-        source = textwrap.dedent(inspect.getsource(fn))
-    except (OSError, TypeError, SyntaxError):  # made at run time
-        return None
-    for _ in range(PARSED_MAX):
-        try:
-            return ast.parse(source)
-        except SyntaxError:  # a lambda in the middle of a line
-            return None
-        except SystemError:  # of Python 3.11, if another thread parses at the same time
-            continue
-    return None
 
 
 def _waits_in(tree: ast.AST, names: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
