@@ -1,6 +1,6 @@
 """Read the pages of the documentation: fenced blocks, links and anchors.
 
-`python -m tests.docs.pages` updates the blocks that are titled as a file of the checkout.
+`python -m tests.docs.pages` updates the blocks that are titled as a file of the checkout, and the lists of features.
 """
 
 import json
@@ -117,5 +117,7 @@ def with_copies(page: Path) -> str:
 
 
 if __name__ == "__main__":
+    from tests.docs.features import with_features  # it imports this module
+
     for each in pages():
-        each.write_text(with_copies(each), encoding="utf-8")
+        each.write_text(with_features(each, with_copies(each)), encoding="utf-8")

@@ -194,3 +194,11 @@ def test_every_file_that_the_architecture_names_is_in_its_room() -> None:
             places = (source / name, source / room / name, ROOT / name)
             assert any(place.exists() for place in places), f"{room}: {name}"
     assert named >= 30
+
+
+def test_the_table_of_the_service_has_every_command_once() -> None:
+    """Once it had a command `db`, which was gone, and lacked four that exist."""
+    table = (ROOT / "docs/http.md").read_text(encoding="utf-8").partition("| with a service or a store |")[2]
+    rows = re.findall(r"^\| (`.+`) \| (`.+`) \|$", table.partition("\n\n")[0], re.MULTILINE)
+    listed = re.findall(r"`(\w+)(?: …)?`", " ".join(cell for row in rows for cell in row))
+    assert sorted(listed) == sorted(cli.list_commands(click.Context(cli)))
