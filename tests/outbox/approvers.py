@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,10 +12,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from outlast.core.addresses import AddressPolicy
+from outlast.core.approval_notices import NoticeText
 from outlast.core.approvals import Actor
+from outlast.core.deliveries import Attempt
 from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Delivery
 from outlast.flow import Context, Workflow, activity, role
+from outlast.outbox.address import SystemResolver
+from outlast.outbox.channel_client import ChannelClient
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from outlast.testing.app import skip
@@ -61,6 +68,23 @@ async def approvers(url: str) -> AsyncIterator[Operations]:
         bound = Operations(ops.store, tenant=TENANT, actor=who, workflows={"asking": ASKING})
         bound.webhooks.reach = DEVELOPMENT
         yield bound
+
+
+@asynccontextmanager
+async def channel(reach: AddressPolicy = DEVELOPMENT, **given: Any) -> AsyncIterator[ChannelClient]:
+    """Open a client of messages to approvers."""
+    own = SystemResolver()
+    client = ChannelClient(reach, own, SystemClock(), ended=own.close, **given)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def post(address: str, text: NoticeText, reach: AddressPolicy = DEVELOPMENT, **given: Any) -> Attempt:
+    """Send one message."""
+    async with channel(reach, **given) as client:
+        return await client.post(address, text)
 
 
 def ntfy(receiver: Receiver, topic: str = "secret-topic-4711") -> str:
@@ -118,52 +142,105 @@ async def pass_time(store: Store, hours: float) -> None:
 
 @dataclass
 class MailServer:
-    """An SMTP server that records what it accepts. `refuse`: answer to RCPT instead of 250."""
+    """An SMTP server that records what it accepts, and misbehaves as the test tells it."""
 
+    replies: dict[str, list[str]] = field(default_factory=dict)
+    """Replies to the first commands of a name (`RCPT`; `` for the greeting, `.` for the end of a mail), then the usual
+    one. `CLOSE` ends the connection, `HANG` says nothing.
+    """
     refuse: str = ""
+    """Reply to every RCPT in place of 250."""
+    login: bool = False
+    """Accept and offer logins."""
+    tls: ssl.SSLContext | None = None
+    """Offer STARTTLS."""
     mails: list[EmailMessage] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
+    logins: list[str] = field(default_factory=list)
+    encrypted: list[bool] = field(default_factory=list)
+    """Of each mail, whether its connection was encrypted."""
+    sessions: int = 0
+    open: set[asyncio.Task[None]] = field(default_factory=set)
+    greeting: str = ""
     port: int = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        def say(line: str) -> None:
-            writer.write(f"{line}\r\n".encode())
-
-        say("220 here")
+        self.sessions += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.open.add(task)
         try:
+            await self._say("", writer, "220 here")
             while line := (await reader.readline()).decode().strip():
-                match line.split()[0].upper():
-                    case "EHLO" | "HELO":
-                        say("250 here")
-                    case "RCPT":
-                        self.recipients.append(line.partition("<")[2].partition(">")[0])
-                        say(self.refuse or "250 ok")
-                    case "DATA":
-                        say("354 go on")
-                        data = await reader.readuntil(b"\r\n.\r\n")
-                        mail = message_from_bytes(data[:-3], policy=policy.default)
-                        assert isinstance(mail, EmailMessage)
-                        self.mails.append(mail)
-                        say("250 ok")
-                    case "QUIT":
-                        say("221 bye")
-                        break
-                    case _:
-                        say("250 ok")
-        except (asyncio.IncompleteReadError, ConnectionError):
+                if await self._command(line, reader, writer):
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
         finally:
             writer.close()
+            self.open.discard(task)
+
+    async def _say(self, name: str, writer: asyncio.StreamWriter, usual: str) -> bool:
+        """Reply; return True if it was the usual reply."""
+        waiting = self.replies.get(name)
+        said = waiting.pop(0) if waiting else usual
+        if said == "CLOSE":
+            raise ConnectionError
+        if said == "HANG":
+            await asyncio.Event().wait()
+        writer.write(f"{said}\r\n".encode())
+        await writer.drain()
+        return said == usual
+
+    async def _command(self, line: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Carry out a command. Return True at the end of the session."""
+        name = line.split()[0].upper()
+        match name:
+            case "EHLO" | "HELO":
+                self.greeting = line
+                encrypted = writer.get_extra_info("sslcontext") is not None
+                also = ["AUTH PLAIN"] if self.login else []
+                also += ["STARTTLS"] if self.tls and not encrypted else []
+                await self._say(
+                    name, writer, "\r\n".join(["250-here", *(f"250-{each}" for each in also), "250 8BITMIME"])
+                )
+            case "STARTTLS":
+                if await self._say(name, writer, "220 go on") and self.tls:
+                    await writer.start_tls(self.tls)
+            case "AUTH":
+                self.logins.append(line)
+                await self._say(name, writer, "235 welcome")
+            case "RCPT":
+                self.recipients.append(line.partition("<")[2].partition(">")[0])
+                await self._say(name, writer, self.refuse or "250 ok")
+            case "DATA":
+                if not await self._say(name, writer, "354 go on"):
+                    return False
+                data = await reader.readuntil(b"\r\n.\r\n")
+                if await self._say(".", writer, "250 ok"):
+                    mail = message_from_bytes(data[:-3], policy=policy.default)
+                    assert isinstance(mail, EmailMessage)
+                    self.mails.append(mail)
+                    self.encrypted.append(writer.get_extra_info("sslcontext") is not None)
+            case "QUIT":
+                await self._say(name, writer, "221 bye")
+                return True
+            case _:
+                await self._say(name, writer, "250 ok")
+        return False
 
     @asynccontextmanager
-    async def listening(self) -> "AsyncIterator[MailServer]":
-        """Listen on a free port while the block runs."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def listening(self, tls: ssl.SSLContext | None = None) -> "AsyncIterator[MailServer]":
+        """Listen on a free port while the block runs. `tls`: encrypted from the beginning."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
         finally:
             server.close()
+            for task in self.open:
+                task.cancel()
+            await asyncio.gather(*self.open, return_exceptions=True)
 
     @property
     def address(self) -> str:

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 
 from outlast.core import deliveries
-from outlast.outbox import client
+from outlast.outbox import channel_client, client
 from tests.dynamodb import server as dynamodb
 from tests.outbox.helpers import url_of
 from tests.postgres import server
@@ -46,9 +46,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten attempts too, for receivers that do not answer in time."""
-    monkeypatch.setattr(client, "DELIVERY_TIMEOUT", 500)
-    monkeypatch.setattr(
-        client.DeliveryClient.__init__,
-        "__kwdefaults__",
-        {**(client.DeliveryClient.__init__.__kwdefaults__ or {}), "timeout_ms": 500},
-    )
+    for kind in (client.DeliveryClient, channel_client.ChannelClient):
+        begin = kind.__init__
+        monkeypatch.setattr(begin, "__kwdefaults__", {**(begin.__kwdefaults__ or {}), "timeout_ms": 500})

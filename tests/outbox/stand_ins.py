@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from httpcore2._backends.auto import AutoBackend
 
 from tests.outbox.authority import Authority
 from tests.outbox.helpers import Behaviour, Got, Receiver, answer
 
 Names = dict[str, tuple[str, int]]
-"""Addresses and ports to which names resolve."""
+"""Addresses to which names resolve, and the ports of this machine that serve port 443 of these addresses."""
 
 SLACK_PATH = "T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 TEAMS_FLOW = "643e69f83c8944438d68119179a10a64"
@@ -102,14 +103,21 @@ def payload_of(got: Got) -> dict[str, Any]:
 @pytest.fixture
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     """Return stand-ins for services; names of others are resolved as before."""
-    real = getattr(socket.getaddrinfo, "__wrapped__", socket.getaddrinfo)  # without the guard of the product
+    real, backend = socket.getaddrinfo, AutoBackend.connect_tcp
     authority, names = Authority(tmp_path), Names()
 
     def resolve(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
         if host not in names:
             return real(host, port, *args, **kwargs)
-        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", names[host])]
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (names[host][0], port))]
+
+    async def connect(self: AutoBackend, host: str, port: int, *args: Any, **kwargs: Any) -> Any:
+        served = dict(names.values())
+        if port == 443 and host in served:
+            host, port = "127.0.0.1", served[host]
+        return await backend(self, host, port, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle()))
+    monkeypatch.setattr(AutoBackend, "connect_tcp", connect)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.bundle()))
     return StandIns(authority, names)

@@ -59,7 +59,8 @@ def test_a_role_is_told_of_its_approvals_and_no_other(url: str) -> None:
             due = ops.store.mapping().business(scheduled.due_at)
             assert due == asked.within_until - (asked.within_until - asked.asked_at) // 4
             view = await ops.webhooks.get(finance.webhook)
-            assert (view.audience, view.behind, view.owed, view.url) == ("role:finance", 0, 0, "ntfy://…")
+            assert (view.audience, view.behind, view.owed) == ("role:finance", 0, 0)
+            assert view.url == f"ntfy://127.0.0.1:{mine.port}/…"
             (shown,) = [d for d in (await ops.webhooks.deliveries()).deliveries if d.status == "scheduled"]
             assert shown.delivery.endswith("r") and shown.next_at is not None
             with pytest.raises(Conflict, match="not due yet"):
@@ -247,12 +248,7 @@ def test_a_message_that_is_refused_is_given_up_and_sent_again_on_request(url: st
     asyncio.run(live())
 
 
-def test_a_silent_receiver_delays_neither_other_subscriptions_nor_the_end(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from outlast.outbox import apprise_client
-
-    monkeypatch.setattr(apprise_client, "SOCKET_S", 0.3)
+def test_a_silent_receiver_delays_neither_other_subscriptions_nor_the_end(url: str, quick: None) -> None:
 
     async def silent(*_: object) -> None:
         await asyncio.Event().wait()
@@ -280,7 +276,7 @@ def test_mail_is_plain_text_with_the_key_in_a_header(url: str) -> None:
     async def live() -> None:
         async with approvers(url) as ops, MailServer().listening() as server:
             made = await ops.webhooks.notify(server.address, role="finance", kinds=["asked"])
-            assert made.url == "mailto://…"
+            assert made.url == f"mailto://127.0.0.1:{server.port}/…"
             async with working(ops.store, ASKING), dispatching(ops.store, public_url=PAGE):
                 hostile = "Pay\r\nBcc: evil@x.example\n<b>now</b> <!channel> @here http://evil.example \u202egnp.exe"
                 await ops.start_run("asking", {"summary": hostile}, run_id="r")
@@ -362,18 +358,16 @@ def test_exactly_one_audience_is_named(url: str, tmp_path: Path) -> None:
     asyncio.run(live())
 
 
-def test_the_missing_extra_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from outlast.outbox import apprise_client
+def test_the_missing_extra_is_named_for_mail_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from outlast.outbox import channel_address
 
-    def missing(name: str) -> object:
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(apprise_client, "import_module", missing)
+    monkeypatch.setattr(channel_address, "find_spec", lambda name: None)
 
     async def live() -> None:
-        async with approvers(url) as ops:
+        async with approvers(url) as ops, Receiver(answer(200)).listening() as receiver:
             with pytest.raises(InvalidInput, match=r"pip install 'outlast\[notify\]'"):
-                await ops.webhooks.notify("ntfys://ntfy.sh/topic", role="finance")
+                await ops.webhooks.notify("mailtos://smtp.example.com?from=a@b.example", role="finance")
+            assert (await ops.webhooks.notify(ntfy(receiver), role="finance")).status == "active"
 
     asyncio.run(live())
     assert webhooks.load_sender()

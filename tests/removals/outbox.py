@@ -12,15 +12,15 @@ def markup_kept(patch: Patch) -> None:
 
 
 def messages_to_any_address(patch: Patch) -> None:
-    from outlast.outbox import apprise_client
+    from outlast.outbox import address
 
-    replace(patch, apprise_client._check, lambda target, host, port, found: None)
+    replace(patch, address.allowed_addresses, lambda host, found, reach: tuple(found))
 
 
 def no_wait_that_was_asked_for(patch: Patch) -> None:
-    from outlast.outbox import apprise_client
+    from outlast.outbox import client
 
-    kept = apprise_client._failed
+    kept = client.judged
 
     def at_once(*given: Any) -> Any:
         return kept(*given)._replace(retry_after_ms=0)

@@ -13,6 +13,7 @@ from outlast.core.durations import (
     DELIVERY_CLAIM,
     DELIVERY_FIRST_WAIT,
     DELIVERY_RETRY_AFTER_MAX,
+    SECOND,
     wait_before,
 )
 from outlast.core.events import selects
@@ -28,17 +29,18 @@ DISPATCHER_HEARTBEAT: Final = (STORE, "dispatcher_heartbeat")
 """Key of the meta row with the last heartbeat of a dispatcher."""
 ANY: Final = ""  # Unpublished.type of a mark that concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
+LATER: Final = SECOND  # a receiver that asks to wait and does not say for how long
 GONE: Final = "it answered 410: it wants to hear no more"
 
 
 class Attempt(NamedTuple):
     """Outcome of one delivery attempt."""
 
-    code: int  # HTTP status, 0 = no answer
+    code: int  # HTTP status, or SMTP code of a mail; 0 = no answer
     answer: str  # start of the response body
     error: str  # '' = accepted
     took_ms: int
-    retry_after_ms: int = 0  # value of Retry-After
+    retry_after_ms: int = 0  # > 0: it wants nothing before that; value of Retry-After, or LATER
     definite: bool = False  # another attempt would get the same answer
     gone: bool = False  # status 410: the receiver wants no more deliveries
 

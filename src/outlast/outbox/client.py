@@ -13,7 +13,7 @@ import httpx2
 
 from outlast.core.addresses import AddressPolicy, NotAllowed
 from outlast.core.clock import Clock
-from outlast.core.deliveries import Attempt
+from outlast.core.deliveries import LATER, Attempt
 from outlast.core.durations import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND, asked_wait
 from outlast.core.events import iso
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
@@ -24,8 +24,9 @@ from outlast.errors import InvalidInput
 from outlast.outbox.address import Resolver, UrlParts, check_parts, check_text, checked_addresses, port_of
 
 GONE: Final = 410
-MAY_PASS: Final = frozenset({408, 409, 425, 429})  # client errors that may be temporary
-HONOURS_RETRY_AFTER: Final = frozenset({429, 503})
+TOO_MANY: Final = 429
+MAY_PASS: Final = frozenset({408, 409, 425, TOO_MANY})  # client errors that may be temporary
+HONOURS_RETRY_AFTER: Final = frozenset({TOO_MANY, 503})
 CONNECTIONS: Final = 20
 IDLE_S: Final = 30.0  # idle time after which a connection is closed
 BODY_S: Final = 1.0  # for the body, after the status has arrived
@@ -122,6 +123,8 @@ def judged(code: int, headers: Mapping[str, str], body: str, wall: int) -> Attem
     if code in HONOURS_RETRY_AFTER:
         retry_after, date = headers.get("retry-after", ""), headers.get("date", "")
         wait = asked_wait(retry_after, date, wall, DELIVERY_RETRY_AFTER_MAX)
+    if code == TOO_MANY:
+        wait = max(wait, LATER)
     return Attempt(
         code,
         body,

@@ -20,7 +20,7 @@ from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscri
 from outlast.core.rows import EVENT, Event
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import notices, signing, subscriptions
-from outlast.outbox.apprise_client import AppriseClient
+from outlast.outbox.channel_client import ChannelClient
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store
@@ -41,7 +41,7 @@ class DispatcherServices(NamedTuple):
     """Address of the service for people, for links in messages to approvers."""
 
 
-Poster = DeliveryClient | AppriseClient
+Poster = DeliveryClient | ChannelClient
 """Client of one subscription: of a webhook, or of messages to approvers."""
 EVENTS_AT_ONCE: Final = 20  # events per read
 SENT_AT_ONCE: Final = 20  # accepted events that a crash may repeat
@@ -203,7 +203,7 @@ class CursorSender:
         row, label = self._subscription(), (f"{before.run} delivery {before.seq}",)
         now = await self._tools.store.now()
         text = approval_notices.write(notice, now.business, self._tools.public_url)
-        assert isinstance(self._poster, AppriseClient)
+        assert isinstance(self._poster, ChannelClient)
         point("outbox.delivery:before", label)
         attempt = await self._poster.post(row.secret.key, text._replace(key=before.event))
         point("outbox.delivery:after", label)

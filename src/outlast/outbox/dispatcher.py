@@ -24,7 +24,8 @@ from outlast.core.rows import META
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import Resolver, SystemResolver
-from outlast.outbox.apprise_client import AppriseClient
+from outlast.outbox.channel_address import refusal_of
+from outlast.outbox.channel_client import ChannelClient
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices, Poster
 from outlast.outbox.subscriptions import redacted_attempt
@@ -298,10 +299,13 @@ def dispatcher_of(
     """
 
     def poster(row: Subscription) -> Poster:
-        if row.audience:
-            return AppriseClient(reach, clock)
+        if row.audience and (why := refusal_of(row, reach)):
+            log.error("webhook %s of tenant %s sends no message, because its address is not accepted: %s. Add it again "
+                      "with: outlast notify add, then: outlast notify rm %s",
+                      row.subscription, row.tenant, why, row.subscription)  # fmt: skip
         own = SystemResolver()  # one for each receiver, so that a slow name server delays no other receiver
-        return DeliveryClient(reach, resolve or own, clock, ended=own.close)
+        kind = ChannelClient if row.audience else DeliveryClient
+        return kind(reach, resolve or own, clock, ended=own.close)
 
     return Dispatcher(store, name, clock=clock, chance=chance, poster=poster, counters=counters, public_url=public_url)
 
@@ -313,8 +317,6 @@ async def send_test(
 
     Return the receiver's answer.
     """
-    if row.audience:
-        return redacted_attempt(await AppriseClient(reach, clock).post(row.secret.key, TEST_TEXT), row)
     wall = clock.wall()
     body = canonical({
         "specversion": "1.0",
@@ -327,6 +329,12 @@ async def send_test(
         "data": {"webhook": row.subscription},
     })  # fmt: skip
     own = SystemResolver()
+    if row.audience:
+        channel = ChannelClient(reach, resolve or own, clock, ended=own.close)
+        try:
+            return redacted_attempt(await channel.post(row.secret.key, TEST_TEXT), row)
+        finally:
+            await channel.close()
     poster = DeliveryClient(reach, resolve or own, clock, ended=own.close)
     try:
         secrets = deliveries.secrets_of(row, wall)

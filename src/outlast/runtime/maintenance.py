@@ -240,7 +240,9 @@ async def _webhooks(ops: Operations) -> list[Diagnosis]:
     waits = f"the oldest event has waited {span(lag.owed_ms)}" if lag.owed_ms else "no event waits"
     fix = "no dispatcher sends it: outlast dispatcher" if await unattended_ms(ops.store, ops.tenant) else ""
     seen = f"{sender.dispatcher}, seen {span(sender.seen_ms)} ago" if sender.alive else "none is alive"
-    return [Diagnosis("webhooks", f"{len(active)}, {waits}", fix), Diagnosis("dispatcher", seen)]
+    mute = await ops.webhooks.refused()
+    again = [Diagnosis("webhooks", f"{name} sends no message", f"add its address again: {why}") for name, why in mute]
+    return [Diagnosis("webhooks", f"{len(active)}, {waits}", fix), *again, Diagnosis("dispatcher", seen)]
 
 
 async def _purge(ops: Operations) -> list[Diagnosis]:

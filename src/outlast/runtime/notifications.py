@@ -1,8 +1,6 @@
 """Subscriptions to messages for approvers: one address for a role, a person or every approval."""
 
-import asyncio
 from collections.abc import Iterable
-from importlib import import_module
 
 from outlast.core import deliveries
 from outlast.core.addresses import AddressPolicy, NotAllowed
@@ -16,6 +14,7 @@ from outlast.core.outbox_rows import Subscription
 from outlast.errors import InvalidInput
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses
+from outlast.outbox.channel_address import checked_channel
 from outlast.runtime.clocks import new_id
 from outlast.store.port import Store
 
@@ -69,13 +68,11 @@ async def check_notification(row: Subscription, reach: AddressPolicy, resolve: R
 
 
 async def _checked(address: str, reach: AddressPolicy, resolve: Resolver | None) -> str:
-    """Return an address without its secrets, if it and every address of its hosts are allowed. Raises InvalidInput."""
-    client = import_module("outlast.outbox.apprise_client")
-    target = await asyncio.to_thread(client.checked_target, address, reach)  # apprise takes a second to import
+    """Return an address without its secrets, if it and every address of its host are allowed. Raises InvalidInput."""
+    channel = checked_channel(address, reach)
     own = SystemResolver()
     try:
-        for host in sorted(target.hosts):
-            await checked_addresses(host, target.port, resolve or own, reach)
+        await checked_addresses(channel.host, channel.port, resolve or own, reach)
     except NotAllowed as error:
         raise InvalidInput(
             "this address is not allowed for messages to approvers",
@@ -85,11 +82,11 @@ async def _checked(address: str, reach: AddressPolicy, resolve: Resolver | None)
         ) from error
     except (OSError, ValueError) as error:  # TimeoutError among them
         raise InvalidInput(
-            "the host of this address cannot be found", str(error) or "no answer in time", "check its spelling"
+            f"the host {channel.host} cannot be found", str(error) or "no answer in time", "check its spelling"
         ) from error
     finally:
         own.close()
-    return str(target.shown)
+    return channel.shown
 
 
 def _audience(role: str, person: str, every: bool) -> str:

@@ -46,6 +46,7 @@ from outlast.models.webhooks import (
 )
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses, checked_url
+from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
@@ -140,6 +141,12 @@ class Webhooks(WebhookClient):
     async def rows(self) -> tuple[Subscription, ...]:
         """Return the row of every webhook that is not removed, without its secret."""
         return tuple(deliveries.shown(row) for row in await subscriptions.of_tenant(self._store, self._tenant))
+
+    async def refused(self) -> Sequence[tuple[str, str]]:
+        """Return the active subscriptions of approvers whose address is not accepted, with the reason."""
+        rows = await subscriptions.of_tenant(self._store, self._tenant)
+        mine = [row for row in rows if row.audience and deliveries.is_active(row)]
+        return [(row.subscription, why) for row in mine if (why := refusal_of(row, self.reach))]
 
     async def row(self, webhook: str) -> Subscription:
         """Return the row of a webhook without its secret. Raises NotFound."""

@@ -60,7 +60,7 @@ class AddNotification(RequestBody):
         Field(
             min_length=1,
             max_length=2_000,
-            description="Address of mail, Slack, Teams or ntfy in apprise's notation. Answers never contain it.",
+            description="Address of mail, Slack, Teams or ntfy. Answers contain its host only.",
             examples=["ntfys://ntfy.sh/topic"],
         ),
     ]
