@@ -30,7 +30,7 @@ def test_a_subscription_is_added_listed_and_removed_without_its_address(outlast:
         outlast("notify", "add", ADDRESS, "--every"),
     ]
     assert [answer.code for answer in answers] == [0, 0, 0], answers
-    assert "tells role finance by ntfys://…" in answers[0].out
+    assert "tells role finance by ntfys://93.184.216.34/…" in answers[0].out
     assert (answers[1].json["audience"], answers[1].json["types"]) == ("person:ana", [])
     shown = outlast("notify", "ls")
     assert "role finance" in shown.out and "about every approval" in shown.out and "phones" in shown.out
