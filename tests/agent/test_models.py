@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from outlast import Context, lookup, workflow
 from outlast.agent import (
     ChatCompletions,
     Message,
@@ -24,6 +25,7 @@ from outlast.agent import (
 from outlast.agent.pydantic_models import PydanticModel
 from outlast.errors import InvalidInput
 from outlast.flow.outcomes import Perhaps
+from outlast.http import AsyncClient, checked
 from outlast.testing import App, ModelServer, cuts, status, times_out, too_many
 
 CALL = ModelAnswer(text="let me see", calls=(ToolCall(id="c1", tool="read", arguments={"n": 2}),))
@@ -168,4 +170,45 @@ def test_a_repeated_request_of_pydantic_ai_has_the_same_key(monkeypatch: pytest.
         run = app.start(flow, {"objective": "count"})
         app.clock.skip("1h")
         assert run.outcome == "two" and (server.attempts(route="/chat/completions"), server.paid) == (2, 1)
+        app.close()
+
+
+@pytest.mark.parametrize("by", ["url", "pydantic-ai"])
+@pytest.mark.parametrize("code", [400, 404])
+def test_a_refusal_of_a_model_is_shown_without_a_traceback(
+    by: str, code: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """40 lines named frames of Outlast and of its client, and the last one said that the name of the model is wrong."""
+    with ModelServer(["two"], misbehave={n: [status(code)] for n in range(9)}) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "of a test")
+        flow = agent_workflow("refused", model=direct(server.url) if by == "url" else provided("openai-chat:gpt-test"))
+        app = App((flow,))
+        run = app.start(flow, {"objective": "count"})
+        app.clock.skip("1h")
+        (item,) = run.now.attention
+        assert item.reason == "exception" and f"{code}" in item.detail, item
+        assert "Traceback" not in item.detail and len(item.detail.splitlines()) == 1, item.detail
+        assert "Traceback" not in caplog.text
+        app.close()
+
+
+def test_an_error_that_passed_the_code_of_an_author_keeps_its_traceback() -> None:
+    """Of a lookup of theirs, and of a node that the request was made from: there a line can be corrected."""
+
+    @lookup
+    async def stock(url: str) -> int:
+        async with AsyncClient() as http:
+            return len(checked(await http.get(url)).content)
+
+    @workflow
+    async def count(ctx: Context, url: str) -> int:
+        return await ctx.do(stock, url)
+
+    with ModelServer(["two"]) as server:
+        app = App((count,))
+        run = app.start(count, {"url": f"{server.url}/nowhere"})
+        app.clock.skip("1h")
+        (item,) = run.now.attention
+        assert "Traceback" in item.detail and "in stock" in item.detail and "in count" in item.detail, item.detail
         app.close()

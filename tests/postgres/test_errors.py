@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -162,5 +163,56 @@ def test_a_pooler_that_drops_settings_is_named(url: str, drops: bool) -> None:
             await open_postgres(f"{through}&sslmode=disable", writer="w")
         assert ("search_path is" if drops else "unsupported startup parameter") in refused.value.why
         pooler.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "idle_session_timeout", "transaction_timeout"])
+def test_a_limit_of_the_role_is_named(url: str, setting: str) -> None:
+    """It said that the store cannot be reached, and to check that the server runs."""
+    role = f"hasty_{token_hex(4)}"
+
+    async def say(*statements: str) -> None:
+        db = await asyncpg.connect(server.url())
+        try:
+            for statement in statements:
+                await db.execute(statement)
+        finally:
+            await db.close()
+
+    async def open_as_role() -> None:
+        parts = urlsplit(url)
+        await open_postgres(parts._replace(netloc=f"{role}@{parts.hostname}:{parts.port}").geturl(), writer="w")
+
+    asyncio.run(say(f"CREATE ROLE {role} LOGIN SUPERUSER"))
+    try:
+        try:
+            asyncio.run(say(f"ALTER ROLE {role} SET {setting} = '1ms'"))
+        except asyncpg.UndefinedObjectError:
+            pytest.skip(f"this server has no {setting}")
+        with pytest.raises(StoreUnusable) as error:
+            asyncio.run(open_as_role())
+        assert f"its {setting} is too short" in error.value.what and error.value.why
+        assert f"ALTER ROLE … SET {setting} = 0" in error.value.fix
+    finally:
+        asyncio.run(say(f"DROP ROLE {role}"))
+
+
+def test_a_read_that_the_server_stops_names_the_limit(url: str) -> None:
+    """The store is open, and a role's limit is shorter than one of its reads."""
+
+    async def live() -> None:
+        store = await open_postgres(url, writer="w")
+        try:
+
+            async def slow(db: Any) -> None:
+                await db.execute("SET statement_timeout = '1ms'")
+                await db.execute("SELECT pg_sleep(5)")
+
+            with pytest.raises(Unavailable, match="statement timeout") as error:
+                await store._reads.do(slow)
+            assert "ALTER ROLE … SET statement_timeout = 0" in error.value.fix
+        finally:
+            await store.close()
 
     asyncio.run(live())

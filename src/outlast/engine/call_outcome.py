@@ -503,6 +503,23 @@ def may_be_paid(error: BaseException) -> bool:
     return isinstance(judge(error), Maybe) and classify(error).status not in OVERLOADED
 
 
+CLIENTS: Final = frozenset(
+    {"outlast", "httpx2", "httpcore2", "httpx", "httpcore", "openai", "anthropic", "pydantic_ai", "pydantic_graph"}
+    | {"anyio", "asyncio", "contextlib"}
+)
+"""Top-level packages between a request of Outlast itself, such as one to a model, and the node that asked for it."""
+
+
+def is_fault_of_receiver(error: BaseException) -> bool:
+    """Return True if a receiver or the network caused an error with a text, and no frame of it is the author's code.
+
+    The text says all: a traceback names lines of Outlast and of a client, where the author has nothing to correct.
+    """
+    passed = (_module_of(frame).partition(".")[0] for frame, _ in walk_tb(error.__traceback__))
+    known = classify(error).meaning is not Meaning.UNKNOWN
+    return known and text_of(error) != type(error).__name__ and CLIENTS.issuperset(passed)
+
+
 def is_transient(error: BaseException) -> bool:
     """Return True if another attempt of a lookup may help. Bugs in code are not transient."""
     if isinstance(error, Declared):

@@ -18,6 +18,7 @@ from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Pause
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
+from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
 from outlast.engine.run_session import EffectKey, RunSession
@@ -161,9 +162,12 @@ def exception_attention(session: RunSession, error: BaseException) -> Attention:
     """Log an exception of the author's code and return the reason to call an operator. Secrets are redacted."""
     plans = (approval.plans_text for approval in session.approvals.values())
     known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
+    shown = redact_shown(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
+    if is_fault_of_receiver(error):
+        log.warning("run %s: %s", session.run.run, shown)
+        return attention(session, Reason.EXCEPTION, shown)
     text = redact_shown("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
     log.warning("run %s: %s", session.run.run, text)
-    shown = redact_shown(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
     return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
 
 

@@ -164,6 +164,26 @@ def _behind_a_pooler(address: Address, why: str) -> StoreUnusable:
     )
 
 
+_LIMITS: Final = {
+    "statement timeout": "statement_timeout",
+    "idle-session timeout": "idle_session_timeout",
+    "transaction timeout": "transaction_timeout",
+}
+"""Settings that a role may have and our connections do not set, by the end of the sentence of the server."""
+
+
+def limit_of(error: BaseException) -> str:
+    """Return the setting of the server because of which it stopped a statement or a session; '' for another reason."""
+    said = str(error)
+    return next((name for end, name in _LIMITS.items() if said.endswith(f"due to {end}")), "")
+
+
+def remedy(error: BaseException) -> str:
+    """Return what to do about a server that answered and stopped a statement; '' if waiting may help."""
+    name = limit_of(error)
+    return f"set {name} = 0, or a longer time, for the role: ALTER ROLE … SET {name} = 0" if name else ""
+
+
 def unusable(address: Address, error: BaseException) -> StoreUnusable:
     """Return the error of a store that cannot be opened."""
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
@@ -180,6 +200,10 @@ def unusable(address: Address, error: BaseException) -> StoreUnusable:
         return _behind_a_pooler(address, str(error))
     if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):  # the text of PgBouncer
         return _behind_a_pooler(address, str(error))
+    if limit := limit_of(error):
+        return StoreUnusable(
+            f"the store {address.shown} answers, but its {limit} is too short", str(error), remedy(error)
+        )
     if isinstance(error, AWAY):
         said = str(error) or type(error).__name__
         return StoreUnusable(

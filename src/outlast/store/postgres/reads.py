@@ -18,7 +18,7 @@ from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
-from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect
+from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect, remedy
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
 from outlast.store.queries import LastOrdinals, LoadMany, Query, Select
 from outlast.store.sql import DECODE, Values
@@ -78,7 +78,9 @@ class Reads:
                     return await read(db)
             except (*AWAY, *AGAIN) as error:
                 if n + 1 == TRIES:
-                    raise Unavailable("the store cannot be read", f"{type(error).__name__}: {error}") from error
+                    raise Unavailable(
+                        "the store cannot be read", f"{type(error).__name__}: {error}", remedy(error)
+                    ) from error
         raise AssertionError("unreachable")
 
     async def close(self) -> None:

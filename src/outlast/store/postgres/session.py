@@ -20,7 +20,7 @@ from outlast.store.batch import Batch
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
-from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect
+from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect, remedy
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE
@@ -341,7 +341,7 @@ class PostgresSession:
             refuse(tickets, Unavailable(error.what, error.why, error.fix))
         except AWAY as error:
             await self.drop()
-            refuse(tickets, Unavailable("the store does not answer", f"{type(error).__name__}: {error}"))
+            refuse(tickets, Unavailable("the store does not answer", f"{type(error).__name__}: {error}", remedy(error)))
         return held
 
     async def _transact(

@@ -20,7 +20,16 @@ from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
 from outlast.store.port import Transaction, TransactionEnded
 from outlast.store.postgres import maintenance
-from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, CONNECT_S, LOCK_TIMEOUT_MS, PLANNER, Address
+from outlast.store.postgres.connection import (
+    AGAIN,
+    ANSWER_S,
+    AWAY,
+    CONNECT_S,
+    LOCK_TIMEOUT_MS,
+    PLANNER,
+    Address,
+    remedy,
+)
 from outlast.store.postgres.session import Mismatch, PostgresSession
 from outlast.store.postgres.statements import SESSION, row_keys
 
@@ -229,7 +238,9 @@ class TransactionPool:
             except AWAY as error:
                 await session.drop()
                 if not again:
-                    raise Unavailable("the store does not answer", f"{type(error).__name__}: {error}") from error
+                    raise Unavailable(
+                        "the store does not answer", f"{type(error).__name__}: {error}", remedy(error)
+                    ) from error
             except (asyncpg.PostgresError, StoreUnusable) as error:
                 session.forget()
                 raise Unavailable("the store cannot begin a transaction", f"{type(error).__name__}: {error}") from error
