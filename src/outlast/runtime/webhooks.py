@@ -176,16 +176,15 @@ class Webhooks(WebhookClient):
                 if not (cursor := page.cursor):
                     break
         now = (await self._store.now()).real
-        owing = [
-            row for row in await self._store.query(Owing(self._tenant, subscription, PAGE)) if row.owed_since <= now
-        ]
+        listed = await self._store.query(Owing(self._tenant, subscription, PAGE))
+        owing = [row for row in listed if row.owed_since <= now]
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
         return WebhookDetail(
             **vars(webhook_summary(row)),
             dead=counts[DeliveryStatus.DEAD],
             owed=counts[DeliveryStatus.OWED],
             behind=len(owing),
-            more=len(owing) == PAGE,
+            more=len(listed) == PAGE,
             oldest_at_real=instant(oldest or 0),
         )
 
