@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.approvals import Actor, waits_for
 from outlast.core.commit import Instant, Mapping
-from outlast.core.deliveries import GONE, is_active
+from outlast.core.deliveries import GONE, is_active, shown_url
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
 from outlast.core.machine import EffectStatus, Reason, if_ignored
@@ -19,7 +19,6 @@ from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, Troub
 from outlast.runtime.attention import AWAY, BREAKER_IGNORED
 from outlast.runtime.labels import until_of
 from outlast.store.open_rows import GivenUp, SummaryRows
-from outlast.telemetry.redact import redact
 
 VERSION_CHARS: Final = 16
 
@@ -144,7 +143,7 @@ def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[GivenUp]) ->
             since = given_up.since if given_up is not None else row.changed_at
             found.append(
                 TroubledWebhook(
-                    webhook=row.subscription, url=redact(row.url), events=given_up.events if given_up else 0,
+                    webhook=row.subscription, url=shown_url(row.url), events=given_up.events if given_up else 0,
                     since=exact_instant(since), detail=row.why if given_up is None or by_itself else given_up.error,
                 )
             )  # fmt: skip

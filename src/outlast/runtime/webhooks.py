@@ -55,7 +55,6 @@ from outlast.runtime.webhook_client import WebhookClient
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters
-from outlast.telemetry.redact import redact
 
 if TYPE_CHECKING:
     from outlast.runtime.settings import Settings
@@ -217,7 +216,7 @@ class Webhooks(WebhookClient):
                     if_ignored=if_ignored(Reason.WEBHOOK_DEAD),
                     choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
                     webhook=name,
-                    url=redact(row.url),
+                    url=row.url,
                     events=len(dead),
                     more=len(dead) == PAGE,
                 )
@@ -484,7 +483,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         webhook=row.subscription,
         version=row.version,
         status=row.status.value,
-        url=redact(row.url),
+        url=row.url,
         name=row.name,
         types=list(row.types),
         workflows=list(row.workflows),
