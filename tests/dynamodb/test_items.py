@@ -63,6 +63,8 @@ def rows(draw: st.DrawFn) -> tuple[AnyKind, Any]:
         row = row._replace(
             status=RunStatus.WAITING, owner="", ended_at=0, due_at=due_at, waiting_for_text="x" + row.waiting_for_text,
             version=1, seq=1, visit=1, inbox_seq=abs(row.inbox_seq), epoch=abs(row.epoch),
+            crash_count=abs(row.crash_count), group_max=abs(row.group_max), restored=abs(row.restored),
+            ceiling_at=abs(row.ceiling_at),
         )  # fmt: skip
     elif kind is EFFECT:
         row = row._replace(

@@ -113,9 +113,11 @@ async def later(ctx: Context[Any], name: str) -> str:
 
 SHAPES: Final = ("ask", "hear", "sleep", "lose", "refuse", "end", "later")
 GOOD, BAD = "ok", "bad"
+DUE_AGAIN: Final = "UPDATE run SET due_at = 1 WHERE run LIKE 'bad-%' AND ended_at = 0 AND owner = ''"
 
 
-async def _play(url: str) -> None:
+async def play(url: str) -> None:
+    """Make runs of every shape, healthy and to be spoilt, in an empty store."""
     store = await open_store(url)
     try:
         async with InProcessRuntime(store, [goods]) as runtime:
@@ -155,7 +157,7 @@ def _dead(run: str, hook: str) -> Delivery:
 
 def played(path: Path) -> Path:
     """Make a store with runs of every shape, healthy and to be spoilt, in a file."""
-    asyncio.run(_play(f"sqlite:{path}"))
+    asyncio.run(play(f"sqlite:{path}"))
     return path
 
 

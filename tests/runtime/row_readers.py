@@ -3,8 +3,9 @@
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import chdir
 from typing import Any, Final, NamedTuple
 
 import httpx2
@@ -65,13 +66,13 @@ def _page(route: Any) -> str:
 class Site:
     """The service and its pages over a store, in this process and without a worker."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, url: str) -> None:
+        self._url = url
         self.runner = asyncio.Runner()
         self.runner.run(self._open())
 
     async def _open(self) -> None:
-        self.store = await open_store(f"sqlite:{self._path}")
+        self.store = await open_store(self._url)
         app = outlast.asgi(self.store, [])
         local = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
         self.client = httpx2.AsyncClient(transport=local, base_url="http://127.0.0.1")
@@ -142,20 +143,19 @@ OF_RUN: Final = (
 )  # fmt: skip
 
 
-def command(path: Path, words: str, *, as_json: bool = False) -> Answer:
+def command(url: str, words: str, *, as_json: bool = False) -> Answer:
     """Return what a command prints."""
-    given = {"OUTLAST_STORE": f"sqlite:{path}", "COLUMNS": "200"}
-    found = CliRunner().invoke(cli, [*(["-o", "json"] if as_json else []), *words.split()], env=given)
+    given = {"OUTLAST_STORE": url, "COLUMNS": "200"}
+    with chdir(tempfile.gettempdir()):  # because each command would parse the project's pyproject.toml
+        found = CliRunner().invoke(cli, [*(["-o", "json"] if as_json else []), *words.split()], env=given)
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return Answer(found.exit_code, found.stdout + found.stderr)
 
 
-def commands(path: Path, words: tuple[str, ...], run: str = "") -> Answers:
+def commands(url: str, words: tuple[str, ...], run: str = "") -> Answers:
     """Return what these commands print, as text and as JSON."""
     lines = [f"{each} {run}".strip() for each in words]
     return {
-        f"{line}{' json' * as_json}": command(path, line, as_json=as_json)
-        for line in lines
-        for as_json in (False, True)
+        f"{line}{' json' * as_json}": command(url, line, as_json=as_json) for line in lines for as_json in (False, True)
     }

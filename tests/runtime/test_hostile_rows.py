@@ -19,7 +19,7 @@ from outlast.core.durations import Liveness
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store, until
 from outlast.store.port import maintenance
-from tests.runtime.hostile_rows import BAD, GOOD, SHAPES, Case, cases, execute, goods, later, played, spoilt
+from tests.runtime.hostile_rows import BAD, DUE_AGAIN, GOOD, SHAPES, Case, cases, execute, goods, later, played, spoilt
 from tests.runtime.row_readers import FAULTS, LISTS, OF_RUN, Answers, Site, command, commands
 from tests.slices import drawn
 
@@ -32,18 +32,25 @@ READ, TAKEN = 8, 4
 class World:
     """The store, its readers, and their answers before anything was spoilt."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = played(folder / "rows.db")
-        self.site = Site(self.path)
+    def __init__(self, url: str, lists: tuple[str, ...] = LISTS, of_run: tuple[str, ...] = OF_RUN) -> None:
+        """Read everything. `lists`, `of_run`: commands that are tried."""
+        self.url, self.of_run, self.words = url, of_run, lists
+        self.site = Site(url)
         self.lists = self.site.read(self.site.lists())
-        self.commands = commands(self.path, LISTS)
+        self.commands = commands(url, lists)
         self.findings = set(self.site.fsck())
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Store with healthy and faulty runs, for the tests of this module."""
-    made = World(tmp_path_factory.mktemp("rows"))
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """File with healthy and faulty runs, for the tests of this module."""
+    return played(tmp_path_factory.mktemp("rows") / "rows.db")
+
+
+@pytest.fixture(scope="module")
+def world(path: Path) -> Iterator[World]:
+    """Return the answers of the readers of the file."""
+    made = World(f"sqlite:{path}")
     yield made
     made.site.close()
 
@@ -62,13 +69,13 @@ def blamed(answers: Answers) -> list[str]:
     return [f"{read}: {found.text[:300]}" for read, found in answers.items() if any(f in found.text for f in FAULTS)]
 
 
-def test_the_healthy_store_answers_every_read(world: World) -> None:
+def test_the_healthy_store_answers_every_read(world: World, path: Path) -> None:
     """Otherwise the cases below compare nothing."""
     healthy = {f"{GOOD}-{shape}" for shape in SHAPES}
     assert world.lists["/v1/runs"].named() == world.lists["/ui/runs"].named() == healthy
     assert world.commands["runs ls"].named() == world.commands["runs ls json"].named() == healthy
     assert {read for read, found in world.lists.items() if found.status >= 500} == set()
-    assert len(world.lists) > 40 and len(cases(world.path)) > 1_400
+    assert len(world.lists) > 40 and len(cases(path)) > 1_400
     for shape in SHAPES:
         of_run = world.site.read(world.site.of_run(f"{GOOD}-{shape}"))
         assert len(of_run) > 15 and not blamed(of_run)
@@ -84,43 +91,51 @@ def faults(case: Case, found: Callable[[], Iterable[str]]) -> list[str]:
     return wrong
 
 
-def _read_otherwise(world: World, run: str) -> Iterator[str]:
+def read_otherwise(world: World, run: str) -> Iterator[str]:
     """Yield what the reads of a spoilt store answer otherwise than before; `run` is one of the faulty runs."""
     yield from changed(world.lists, world.site.read([*world.lists]))
-    yield from changed(world.commands, commands(world.path, LISTS))
+    yield from changed(world.commands, commands(world.url, world.words))
     yield from blamed(world.site.read(world.site.of_run(run)))
-    yield from blamed({each: command(world.path, f"{each} {run}") for each in OF_RUN})
+    yield from blamed({each: command(world.url, f"{each} {run}") for each in world.of_run})
     healthy = [each for each in set(world.site.fsck()) - world.findings if f"{GOOD}-" in each]
     yield from (f"fsck names {each}" for each in healthy)
 
 
-def test_no_spoilt_row_changes_a_list_or_blames_outlast(world: World) -> None:
+def test_no_spoilt_row_changes_a_list_or_blames_outlast(world: World, path: Path) -> None:
     wrong: list[str] = []
-    for n, case in enumerate(drawn(cases(world.path), READ, "rows that are read")):
-        with spoilt(world.path, case):
-            wrong += faults(case, partial(_read_otherwise, world, f"{BAD}-{SHAPES[n % len(SHAPES)]}"))
+    for n, case in enumerate(drawn(cases(path), READ, "rows that are read")):
+        with spoilt(path, case):
+            wrong += faults(case, partial(read_otherwise, world, f"{BAD}-{SHAPES[n % len(SHAPES)]}"))
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("case", [Case("event", "at", "year 10000"), Case("event", "details", "nulls")])
-def test_a_case_that_a_campaign_found_stays_mended(world: World, case: Case) -> None:
-    with spoilt(world.path, case):
-        assert not [each for run in (f"{BAD}-refuse", f"{BAD}-end") for each in _read_otherwise(world, run)]
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("event", "at", "year 10000"),
+        Case("event", "details", "nulls"),
+        Case("run", "attention", "huge numbers"),
+        Case("result", "ordinal", "least"),
+    ],
+)
+def test_a_case_that_a_campaign_found_stays_mended(world: World, path: Path, case: Case) -> None:
+    with spoilt(path, case):
+        assert not [each for run in (f"{BAD}-lose", f"{BAD}-end") for each in read_otherwise(world, run)]
 
 
-def test_the_board_shows_an_uncertain_payment_behind_unreadable_runs(world: World) -> None:
+def test_the_board_shows_an_uncertain_payment_behind_unreadable_runs(world: World, path: Path) -> None:
     """The first page of all flagged runs was filtered by reason, so newer runs of other reasons hid the only item."""
-    with spoilt(world.path, Case("run", "attention", "deep")):
+    with spoilt(path, Case("run", "attention", "deep")):
         (board,) = world.site.read([BOARD]).values()
     assert f"{GOOD}-lose" in board.named()
 
 
-def test_a_page_of_a_faulty_run_says_what_is_wrong(world: World) -> None:
+def test_a_page_of_a_faulty_run_says_what_is_wrong(world: World, path: Path) -> None:
     """It was answered 500, "a fault of Outlast"."""
-    with spoilt(world.path, Case("run", "status", "unknown")):
+    with spoilt(path, Case("run", "status", "unknown")):
         page = world.site.read([f"/v1/runs/{BAD}-ask"])[f"/v1/runs/{BAD}-ask"]
         shown = world.site.read([f"/ui/runs/{BAD}-ask"])[f"/ui/runs/{BAD}-ask"]
-        printed = command(world.path, f"runs show {BAD}-ask")
+        printed = command(world.url, f"runs show {BAD}-ask")
     for answer in (page, shown, printed):
         assert "no_such_member" in answer.text and "outlast fsck" in answer.text, answer
     assert page.status == shown.status == 409 and printed.status == 7
@@ -131,12 +146,11 @@ SHORT = Liveness(heartbeat_window=900, heartbeat_every=300, attempt_timeout=2_00
                  settle_margin=100, drain_grace=5_000)  # fmt: skip
 OF_WORKERS = ("run", "event", "effect", "memo", "evidence", "wait", "approval", "message", "usage", "unpublished")
 WELL = {f"{GOOD}-{shape}": "completed" for shape in ("ask", "hear", "later")}
-DUE_AGAIN = "UPDATE run SET due_at = 1 WHERE run LIKE 'bad-%' AND ended_at = 0 AND owner = ''"
 
 
-async def _serve(path: Path) -> dict[str, str]:
+async def _serve(url: str) -> dict[str, str]:
     """Let a worker with two slots serve the store until the healthy runs have ended; return their statuses."""
-    store = await open_store(f"sqlite:{path}")
+    store = await open_store(url)
     try:
         async with InProcessRuntime(store, [goods, later], live=SHORT, concurrency=2) as runtime:
             ops = runtime.operations
@@ -155,10 +169,10 @@ async def _serve(path: Path) -> dict[str, str]:
         await store.close()
 
 
-def _served_otherwise(path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
+def served_otherwise(url: str, caplog: pytest.LogCaptureFixture) -> Iterator[str]:
     """Yield the ends of the healthy runs if they are others, and the log of an executor that failed."""
     caplog.clear()
-    if (found := asyncio.run(_serve(path))) != WELL:
+    if (found := asyncio.run(_serve(url))) != WELL:
         yield str(found)
     failed = "its executor failed"
     yield from (record.getMessage() for record in caplog.records if failed in record.getMessage())
@@ -173,9 +187,27 @@ def test_no_spoilt_due_run_stops_a_worker(tmp_path: Path, caplog: pytest.LogCapt
         with spoilt(path, case):
             if case.column != "due_at":
                 execute(path, DUE_AGAIN)
-            wrong += faults(case, partial(_served_otherwise, path, caplog))
+            wrong += faults(case, partial(served_otherwise, f"sqlite:{path}", caplog))
         path.unlink()
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("run", "group_max", "minus one"),
+        Case("run", "ceiling_at", "minus one"),
+        Case("run", "due_at", "text"),
+    ],
+)
+def test_a_due_run_that_a_campaign_found_stops_no_worker(
+    tmp_path: Path, case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = played(tmp_path / "rows.db")
+    with spoilt(path, case):
+        if case.column != "due_at":
+            execute(path, DUE_AGAIN)
+        assert not [*served_otherwise(f"sqlite:{path}", caplog)]
 
 
 @pytest.mark.parametrize(
@@ -219,9 +251,8 @@ def test_an_unreadable_due_run_is_named_and_costs_no_looks(
     with spoilt(path, case):
         execute(path, DUE_AGAIN)
         assert asyncio.run(looks()) < 10
-        (shown,) = [
-            each for each in command(path, "runs ls", as_json=True).json()["runs"] if each["run"] == f"{BAD}-hear"
-        ]
+        listed = command(f"sqlite:{path}", "runs ls", as_json=True).json()["runs"]
+        (shown,) = [each for each in listed if each["run"] == f"{BAD}-hear"]
     lines = [record.getMessage() for record in caplog.records]
     if named:
         assert any(named in line and f"{BAD}-hear" in line for line in lines), lines

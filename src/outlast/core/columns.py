@@ -20,6 +20,7 @@ SUFFIX: Final = "_text"
 """Suffix of a field that holds the text of a column: the database's column `attention` is `Run.attention_text`."""
 CACHED_TEXTS: Final = 512
 CACHED_CHARS_MAX: Final = 16_384
+_INTEGERS: Final = range(-(2**63), 2**63)
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 
 
@@ -89,10 +90,14 @@ def _plain_types(of: type[Any]) -> tuple[tuple[str, type], ...]:
 
 
 def typed(value: Typed) -> Typed:
-    """Return a decoded value whose texts are texts and whose numbers are integers. Raises TypeError."""
+    """Return a decoded value whose texts are texts and whose numbers are integers of 64 bits.
+
+    A reader may ask a store for a row with such a number in its key. Raises TypeError.
+    """
     for name, of in _plain_types(type(value)):
-        if type(getattr(value, name)) is not of:
-            raise TypeError(f"{name} is {getattr(value, name)!r}"[:200])
+        found = getattr(value, name)
+        if type(found) is not of or (of is int and found not in _INTEGERS):
+            raise TypeError(f"{name} is {found!r}"[:200])
     return value
 
 

@@ -66,6 +66,9 @@ def check_run(run: Run) -> None:
         raise Corrupt(f"run {run.run}: neither due, owned nor waiting")
     if run.version < 1 or run.seq < 1 or run.visit < 1 or run.inbox_seq < 0 or run.epoch < 0:
         raise Corrupt(f"run {run.run}: a counter below its first value")
+    # because a group of -1 would let no run be claimed, and a run with a ceiling before 0 would be due again at once
+    if run.crash_count < 0 or run.group_max < 0 or run.restored < 0 or run.ceiling_at < 0 or run.ended_at < 0:
+        raise Corrupt(f"run {run.run}: crash_count, group_max, restored, ceiling_at or ended_at is below 0")
 
 
 def check_effect(effect: Effect, *, stored: bool = False) -> None:

@@ -307,12 +307,12 @@ class LastOrdinals(Query[tuple[int, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[int, ...]:
-        return tuple(n if isinstance(n, int) else 0 for ((n,),) in found)
+        return tuple(max(0, n) if isinstance(n, int) else 0 for ((n,),) in found)
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[int, ...]:
         ordinal = _column(self.kind, "ordinal")
-        return tuple(max(map(ordinal, rows.under(self.kind, prefix)), default=0) for prefix in self.prefixes)
+        return tuple(max((0, *map(ordinal, rows.under(self.kind, prefix)))) for prefix in self.prefixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,7 +468,8 @@ class Moving(Query[tuple[Run, ...]]):
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[Run, ...]:
-        return (*rows.held(self.tenant)[: self.limit], *rows.over(self.tenant, self.since)[: self.limit])
+        found = (*rows.held(self.tenant)[: self.limit], *rows.over(self.tenant, self.since)[: self.limit])
+        return tuple([listed(RUN, run) for run in found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,7 +493,7 @@ class NextDue(Query[int | None]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> int | None:
-        return min((due for ((due,),) in found if due is not None), default=None)
+        return min((int(due) for ((due,),) in found if isinstance(due, int | float)), default=None)
 
     @override
     def find(self, rows: RowsInMemory) -> int | None:
@@ -524,7 +525,8 @@ class Owing(Query[tuple[Cursor, ...]]):
     def find(self, rows: RowsInMemory) -> tuple[Cursor, ...]:
         of_tenant = rows.under(CURSOR, (self.tenant,))
         found = [row for row in of_tenant if row.subscription == self.subscription and row.due_at is not None]
-        return tuple(sorted(found, key=lambda row: (row.due_at or 0, row.run))[: self.limit])
+        found.sort(key=lambda row: (row.due_at or 0, row.run))
+        return tuple([listed(CURSOR, row) for row in found[: self.limit]])
 
 
 @cache
