@@ -23,8 +23,6 @@ from outlast.models.steps import StepKind
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
-NO_MATCH = "no run matches"
-
 
 @click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail"})
 def runs() -> None:
@@ -76,7 +74,7 @@ async def ls(
         )
 
     filtered = bool(status or workflow or attention or waiting_for or search or since is not None or cursor)
-    none = NO_MATCH if filtered else "no run yet → outlast run MODULE:NAME key=value …"
+    none = "no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
         from outlast.cli.watch import watch_runs
 
@@ -84,14 +82,13 @@ async def ls(
     page = await read()
     if screen.listing("runs", page.runs, cursor=page.next_cursor):
         return OK
-    columns, rows, notes = _frame(screen, page, none)
     if not page.runs:
-        for note in notes:
-            screen.line(note)
-    else:
-        screen.table(columns, rows)
-        for note in notes:
-            screen.advice(note)
+        screen.line(none)
+        return OK
+    columns, rows, notes = _frame(screen, page, none)
+    screen.table(columns, rows)
+    for note in notes:
+        screen.advice(note)
     screen.further("runs", page.next_cursor)
     return OK
 
@@ -99,7 +96,7 @@ async def ls(
 def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
     """Return columns and rows of a list of runs, and the lines below it. `none`: line for an empty list."""
     if not page.runs:
-        return [], [], [f"{none} so far, older runs are left" if page.next_cursor else none]
+        return [], [], [none]
     columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
     rows = [_row(screen, view) for view in page.runs]
     if any(view.objective for view in page.runs):

@@ -55,6 +55,7 @@ from outlast.runtime.webhook_client import WebhookClient
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters
+from outlast.telemetry.redact import redact
 
 if TYPE_CHECKING:
     from outlast.runtime.settings import Settings
@@ -175,15 +176,16 @@ class Webhooks(WebhookClient):
                 if not (cursor := page.cursor):
                     break
         now = (await self._store.now()).real
-        listed = await self._store.query(Owing(self._tenant, subscription, PAGE))
-        owing = [row for row in listed if row.owed_since <= now]
+        owing = [
+            row for row in await self._store.query(Owing(self._tenant, subscription, PAGE)) if row.owed_since <= now
+        ]
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
         return WebhookDetail(
             **vars(webhook_summary(row)),
             dead=counts[DeliveryStatus.DEAD],
             owed=counts[DeliveryStatus.OWED],
             behind=len(owing),
-            more=len(listed) == PAGE,
+            more=len(owing) == PAGE,
             oldest_at_real=instant(oldest or 0),
         )
 
@@ -216,7 +218,7 @@ class Webhooks(WebhookClient):
                     if_ignored=if_ignored(Reason.WEBHOOK_DEAD),
                     choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
                     webhook=name,
-                    url=row.url,
+                    url=redact(row.url),
                     events=len(dead),
                     more=len(dead) == PAGE,
                 )
@@ -483,7 +485,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         webhook=row.subscription,
         version=row.version,
         status=row.status.value,
-        url=row.url,
+        url=redact(row.url),
         name=row.name,
         types=list(row.types),
         workflows=list(row.workflows),

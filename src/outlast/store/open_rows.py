@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval
-from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
+from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
 from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.row_checks import listed
@@ -66,25 +66,11 @@ def open_cursor(kind: AnyKind, row: Row) -> str:
     return cursor_at(open_place(kind, row))
 
 
-def reason_text(reason: str) -> str:
-    """Return the text that the stored attention of a run contains if, and only if, it has this reason.
-
-    A text inside of it cannot spell this, because JSON escapes the quotation marks of a text.
-    """
-    return f'"reason":"{reason}"'
-
-
-def has_reason(kind: AnyKind, row: Row, reason: str) -> bool:
-    """Return True if the stored attention of a run has this reason; '' is any."""
-    return not reason or reason_text(reason) in str(row[kind.columns.index("attention")])
-
-
 @dataclass(frozen=True, slots=True)
 class OpenRows(Query[Page[R]]):
     """One page of a tenant's open rows whose columns equal `where`.
 
-    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first. `reason`: only runs
-    whose stored attention has this reason. A run that cannot be read is shown with another reason (`listed`).
+    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first.
     """
 
     polls: ClassVar[bool] = True
@@ -94,7 +80,6 @@ class OpenRows(Query[Page[R]]):
     where: tuple[tuple[str, str | int], ...] = ()
     cursor: str = ""
     limit: int = 50
-    reason: str = ""
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -104,13 +89,11 @@ class OpenRows(Query[Page[R]]):
         place = (of.order, *kind.columns[1 : kind.key])
         begin = f" AND ({', '.join(place)}) {'>' if of.earliest else '<'} ({', '.join(MARK for _ in place)})"
         order = ", ".join(name if of.earliest else f"{name} DESC" for name in place)
-        # Not LIKE, in which "_" stands for any character.
-        flagged = f" AND replace(attention, {MARK}, '') <> attention" if self.reason else ""
         text = (
             f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {equal(['tenant', *names])} AND {of.condition}"
-            f"{flagged}{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
+            f"{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
         )
-        values = [*(value for _, value in self.where), *([reason_text(self.reason)] if self.reason else ())]
+        values = [value for _, value in self.where]
         return (Select(text, (self.tenant, *values, *(after or ()), self._rows_max() + 1)),)
 
     @override
@@ -130,8 +113,9 @@ class OpenRows(Query[Page[R]]):
         found.sort(reverse=not earliest)
         return self._page(tuple([listed(self.kind, row) for _, row in found[: self._rows_max() + 1]]))
 
-    def _fits(self, row: Row, columns: Sequence[tuple[int, object]]) -> bool:
-        return has_reason(self.kind, row, self.reason) and all(row[i] == value for i, value in columns)
+    @staticmethod
+    def _fits(row: Row, columns: Sequence[tuple[int, object]]) -> bool:
+        return all(row[i] == value for i, value in columns)
 
     def _rows_max(self) -> int:
         return min(self.limit, PAGE_MAX)
@@ -142,17 +126,8 @@ class OpenRows(Query[Page[R]]):
         return Page(page, open_cursor(self.kind, page[-1]) if len(rows) > len(page) else "")
 
 
-class GivenUp(NamedTuple):
-    """Deliveries to a webhook that were given up: their number, the first one, and the last error."""
-
-    subscription: str
-    events: int
-    since: int
-    error: str
-
-
 class SummaryRows(NamedTuple):
-    """Rows of a summary. Approvals are without their calls, those with the earliest deadline first."""
+    """Rows of a summary. Approvals are without their calls."""
 
     approvals: tuple[Approval, ...]
     flagged: tuple[Run, ...]
@@ -161,13 +136,9 @@ class SummaryRows(NamedTuple):
     """Number of unfinished runs of each lane that no live worker serves."""
     pauses: tuple[Pause, ...]
     subscriptions: tuple[Subscription, ...]
-    dead: tuple[GivenUp, ...]
+    dead: tuple[Delivery, ...]
     most: int = COUNT_MAX
-    """Rows of a kind that were counted at most, but for flagged runs and deliveries."""
-    flagged_all: bool = True
-    """True if `flagged` has every flagged run. Otherwise it has the newest."""
-    dead_all: bool = True
-    """True if `dead` counts every delivery that was given up."""
+    """Rows of a kind that were counted at most."""
 
 
 _APPROVALS: Final = f"SELECT {SQL[APPROVAL.name].columns} FROM approval".replace(" plans,", " '',")
@@ -193,17 +164,6 @@ _UNSERVED: Final = (
     f"(SELECT 1 FROM worker w WHERE w.tenant = '{STORE}' AND w.status = '{LeaseStatus.ALIVE}' "
     f"AND w.lease_until > {MARK} "
     "AND replace(' ' || w.lanes || ' ', ' ' || lanes.lane || ' ', '') <> ' ' || w.lanes || ' ')"
-)
-_FLAGGED: Final = (
-    f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} "
-    f"ORDER BY created_at DESC, run DESC LIMIT {MARK}"
-)
-# By webhook, because so many of one could hide those of another. Parameters: tenant, twice.
-_DEAD: Final = (
-    "SELECT d.subscription, count(*), min(d.first_at), (SELECT e.error FROM delivery e "
-    f"WHERE e.tenant = {MARK} AND e.subscription = d.subscription AND e.{_OPEN[DELIVERY.name].condition} "
-    "ORDER BY e.first_at DESC, e.run DESC, e.seq DESC LIMIT 1) "
-    f"FROM delivery d WHERE d.tenant = {MARK} AND d.{_OPEN[DELIVERY.name].condition} GROUP BY d.subscription"
 )
 _REMOVED: Final = SubscriptionStatus.REMOVED
 
@@ -235,7 +195,7 @@ class LaneCounts(Query[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Query[SummaryRows]):
-    """The rows that a summary of a tenant is made from, at most `most` of a kind, and of flagged runs `flagged_max`.
+    """The rows that a summary of a tenant is made from, at most `most` of a kind.
 
     `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
     runs (DynamoDB).
@@ -247,14 +207,13 @@ class Summary(Query[SummaryRows]):
     real: int
     lanes: tuple[str, ...] = ()
     most: int = COUNT_MAX
-    flagged_max: int = FLAGGED_MAX
 
     @override
     def statements(self) -> Sequence[Select]:
         tenant, most = self.tenant, self.most
         return (
             Select(_PENDING, (tenant, most)),
-            Select(_FLAGGED, (tenant, self.flagged_max + 1)),
+            *OpenRows(RUN, tenant, limit=most).statements(),
             Select(_UNCERTAIN, (tenant, most)),
             Select(_UNSERVED, (tenant, tenant, tenant, most, self.real)),
             Select(f"SELECT {SQL[PAUSE.name].columns} FROM pause WHERE tenant = {MARK} ORDER BY key", (tenant,)),
@@ -263,7 +222,7 @@ class Summary(Query[SummaryRows]):
                 "ORDER BY subscription",
                 (tenant,),
             ),
-            Select(_DEAD, (tenant, tenant)),
+            *OpenRows(DELIVERY, tenant, limit=most).statements(),
         )
 
     @override
@@ -271,14 +230,13 @@ class Summary(Query[SummaryRows]):
         approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, approvals)]),
-            listed_rows(RUN, flagged[: self.flagged_max]),
+            listed_rows(RUN, flagged[: self.most]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
             listed_rows(PAUSE, stops),
             tuple([row for row in listed_rows(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
-            tuple([GivenUp(str(name), int(n), _instant(since), str(error)) for name, n, since, error in dead]),
+            listed_rows(DELIVERY, dead[: self.most]),
             self.most,
-            flagged_all=len(flagged) <= self.flagged_max,
         )
 
     @override
@@ -286,33 +244,14 @@ class Summary(Query[SummaryRows]):
         tenant, most = self.tenant, self.most
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
         lanes = {lane: min(most, n) for lane, n in rows.unfinished(tenant).items() if lane not in served}
-        flagged = sorted(rows.open(RUN, tenant), key=lambda run: open_place(RUN, run), reverse=True)
+        subscriptions = rows.under(SUBSCRIPTION, (tenant,))
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
-            tuple([listed(RUN, run) for run in flagged[: self.flagged_max]]),
+            OpenRows(RUN, tenant, limit=most).find(rows).rows,
             len(OpenRows(EFFECT, tenant, limit=most).find(rows).rows),
             lanes,
-            tuple(rows.under(PAUSE, (tenant,))),
-            tuple([row for row in rows.under(SUBSCRIPTION, (tenant,)) if row.status is not _REMOVED]),
-            _given_up(rows.open(DELIVERY, tenant)),
+            tuple([listed(PAUSE, row) for row in rows.under(PAUSE, (tenant,))]),
+            tuple([listed(SUBSCRIPTION, row) for row in subscriptions if row.status is not _REMOVED]),
+            OpenRows(DELIVERY, tenant, limit=most).find(rows).rows,
             most,
-            flagged_all=len(flagged) <= self.flagged_max,
         )
-
-
-def _given_up(dead: Iterable[Delivery]) -> tuple[GivenUp, ...]:
-    of_webhook: dict[str, list[Delivery]] = {}
-    for row in dead:
-        of_webhook.setdefault(row.subscription, []).append(row)
-    return tuple(
-        GivenUp(
-            name, len(rows), min(row.first_at for row in rows),
-            max(rows, key=lambda row: open_place(DELIVERY, row)).error,
-        )
-        for name, rows in sorted(of_webhook.items())
-    )  # fmt: skip
-
-
-def _instant(value: object) -> int:
-    """Return a stored instant, 0 if the column holds another type."""
-    return value if type(value) is int else 0

@@ -185,7 +185,8 @@ def _decoder(kind: AnyKind) -> Callable[[Values], Any]:
                 return make(values)
             word = words.get(values[at])
             if word is None:
-                raise Corrupt(f"{kind.name} {values[: kind.key]}: status {values[at]!r} is unknown")
+                key = "/".join(map(str, values[: kind.key]))
+                raise Corrupt(f"{kind.name} {key}: status {values[at]!r} is unknown")
             row = make((*values[:at], word, *values[at + 1 :]))
             if kind is RUN:
                 check_run(row)

@@ -53,6 +53,7 @@ SK: Final = "sk"
 DIGITS: Final = 19
 """Digits of a number in a key; as many as the greatest column of 64 bits has."""
 BODY: Final = "#body#"
+BODIES_MAX: Final = 100  # body items of one row, because their numbers have two digits
 _BODY_KEY: Final = len(BODY) + 2
 SNAPSHOT: Final = "sfn_state"
 COMPLETED: Final = EventType.FINISHED_WELL.rpartition(".")[2]
@@ -289,7 +290,7 @@ def text(value: str) -> Value:
     return {"S": value}
 
 
-def number(value: int) -> Value:
+def number(value: float) -> Value:
     """Return an integer as a value of an attribute."""
     return {"N": str(value)}
 
@@ -485,15 +486,38 @@ def _with_bodies(kind: AnyKind, columns: _Columns, row: Any, item: Item, stamp: 
 
 
 def body_places(table: str, item: Mapping[str, Value]) -> list[ItemPlace]:
-    """Return where the body items of a row's item are."""
-    if (bodies := item.get("bodies")) is None:
+    """Return where the body items of a row's item are. [] if that cannot be read, which `decode` reports."""
+    try:
+        pk, begin, count = item[PK]["S"], item[SK]["S"] + BODY, _layout(item)[0]
+    except (KeyError, ValueError):
         return []
-    pk, begin = item[PK]["S"], item[SK]["S"] + BODY
-    return [ItemPlace(table, pk, f"{begin}{i:02d}") for i in range(int(bodies["S"].partition(" ")[0]))]
+    return [ItemPlace(table, pk, f"{begin}{i:02d}") for i in range(count)]
+
+
+def _layout(item: Mapping[str, Value]) -> tuple[int, list[tuple[str, int]], str]:
+    """Return the number of an item's body items, the columns in them with their sizes, and the stamp of their write.
+
+    Raises KeyError and ValueError for an attribute that no store has written.
+    """
+    if "bodies" not in item:
+        return 0, [], ""
+    count, sizes, stamp = item["bodies"]["S"].split(" ", 2)
+    if not 0 <= int(count) < BODIES_MAX:
+        raise ValueError(f"it has {count} parts"[:80])
+    named = [each.partition(":") for each in sizes.split(",") if each]
+    return int(count), [(name, int(size)) for name, _, size in named], stamp
 
 
 def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Any:
     """Return the row of an item and its body items. Raises Torn, and Corrupt as `sql.rows_of`."""
+    return DECODE[kind.name](stored_values(kind, item, bodies))
+
+
+def stored_values(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> list[Any]:
+    """Return the values of a row's columns, also those of a wrong type. A column that is missing is None.
+
+    Raises Torn, and Corrupt if the body items cannot be joined.
+    """
     columns = _COLUMNS[kind.name]
     if "bodies" in item:
         item = whole(kind, item, bodies)
@@ -501,49 +525,85 @@ def decode(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[st
     for name in columns.names:
         value = item.get(name)
         if value is None:
-            if (default := LATER.get((kind.name, name))) is not None:
-                values.append(default)
-                continue
-            if name not in columns.nullable:
-                raise Corrupt(f"{kind.name} {item[PK]['S']} {item[SK]['S']}: its {name} is missing")
-            values.append(None)
+            values.append(LATER.get((kind.name, name)))
         elif (digits := value.get("N")) is not None:
-            values.append(int(digits))
+            values.append(number_of(digits))
+        elif name in columns.blobs:
+            values.append(value.get("B", value.get("S", value)))
         else:
-            values.append(value["B"] if name in columns.blobs else value["S"])
-    return DECODE[kind.name](values)
+            values.append(value.get("S", value.get("B", value)))
+    return values
+
+
+def number_of(digits: str) -> int | float:
+    """Return a stored number. One with a fraction was written by another program."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def whole(kind: AnyKind, item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]]) -> Item:
-    """Return a row's item with the columns that are in its body items. Raises Torn."""
+    """Return a row's item with the columns that are in its body items. Raises Torn and Corrupt."""
     blobs = _COLUMNS[kind.name].blobs
-    count, sizes, stamp = item["bodies"]["S"].split(" ", 2)
     begin = item[SK]["S"] + BODY
-    of_write = {each[SK]["S"]: each["data"]["B"] for each in bodies if each[RECEIPT]["S"] == stamp}
     try:
-        body = b"".join([of_write[f"{begin}{i:02d}"] for i in range(int(count))])
+        count, sizes, stamp = _layout(item)
+        of_write = {each[SK]["S"]: each["data"]["B"] for each in bodies if each.get(RECEIPT) == text(stamp)}
+    except (KeyError, ValueError) as error:
+        raise corrupt(kind, item, f"its parts cannot be joined: {error!r}") from error
+    try:
+        body = b"".join([of_write[f"{begin}{i:02d}"] for i in range(count)])
     except KeyError as error:
         raise Torn(f"{item[PK]['S']} {error}") from None
     found = {name: value for name, value in item.items() if name != "bodies"}
     at = 0
-    for name, _, size in (each.partition(":") for each in sizes.split(",")):
-        data = body[at : at + int(size)]
-        found[name] = {"B": data} if name in blobs else text(data.decode())
-        at += int(size)
+    for name, size in sizes:
+        data = body[at : at + size]
+        found[name] = {"B": data} if name in blobs else _text_of(data)
+        at += size
     return found
 
 
+def _text_of(data: bytes) -> Value:
+    """Return the value of a text in body items; its bytes if they are no text, which `decode` reports."""
+    try:
+        return text(data.decode())
+    except UnicodeDecodeError:
+        return {"B": data}
+
+
+def corrupt(kind: AnyKind, item: Mapping[str, Value], why: str) -> Corrupt:
+    """Return the error that names the row of an item by its key columns."""
+    key: list[Any] = []
+    for name in kind.columns[: kind.key]:
+        value = item.get(name, {})
+        key.append(number_of(value["N"]) if "N" in value else value.get("S", ""))
+    error = Corrupt(f"{kind.name} {'/'.join(map(str, key))}: {why}")
+    error.row = (kind.name, tuple(key))
+    return error
+
+
 def of_ended_run(item: Mapping[str, Value]) -> Run:
-    """Return the row of an ended run, without the texts in its body items, which a purge may have deleted."""
-    _, sizes, _ = item["bodies"]["S"].split(" ", 2) if "bodies" in item else ("", "", "")
-    empty = {each.partition(":")[0]: text("") for each in sizes.split(",") if each}
+    """Return the row of an ended run, without the texts in its body items, which a purge may have deleted.
+
+    Raises Corrupt.
+    """
+    try:
+        empty = {name: text("") for name, _ in _layout(item)[1]}
+    except (KeyError, ValueError) as error:
+        raise corrupt(RUN, item, f"its parts cannot be read: {error!r}") from error
     run: Run = decode(RUN, {name: value for name, value in item.items() if name != "bodies"} | empty)
     return run
 
 
 def revision(item: Mapping[str, Value], bodies: Iterable[Mapping[str, Value]] = ()) -> Revision:
     """Return the run of an item with the mapping by which it is armed. Raises as `decode`."""
-    return Revision(decode(RUN, item, bodies), int(item["mapping"]["N"]), "at_once" in item)
+    run = decode(RUN, item, bodies)
+    try:
+        return Revision(run, int(item["mapping"]["N"]), "at_once" in item)
+    except (KeyError, ValueError) as error:
+        raise corrupt(RUN, item, f"the version of its clock mapping cannot be read: {error!r}") from error
 
 
 def has_expired(item: Mapping[str, Value], real: int) -> bool:
@@ -552,7 +612,7 @@ def has_expired(item: Mapping[str, Value], real: int) -> bool:
     That one has `kept_until` instead of `ttl`, so that a purge finds what is left of the run.
     """
     until = item.get("ttl") or item.get("kept_until")
-    return until is not None and int(until["N"]) * 1000 <= real
+    return until is not None and number_of(until.get("N", "inf")) * 1000 <= real
 
 
 def item_bytes(item: Item) -> int:

@@ -475,9 +475,12 @@ class Lander:
         items = await self._receipts.items.whole_runs(places)
         found: list[Revision] = []
         for where in places:
+            item = items.get(where)
             try:
-                if where in items:
-                    found.append(revision(items[where]))
+                if isinstance(item, Corrupt):
+                    raise item
+                if item is not None:
+                    found.append(revision(item))
             except Corrupt as error:
                 warn_once(error.row[1] if error.row else (where.pk, where.sk), error.what)
         for each in found:
@@ -485,9 +488,12 @@ class Lander:
         return found
 
     async def _items(self, named: Iterable[tuple[AnyKind, Key]]) -> dict[tuple[str, Key], Any]:
-        """Read the items of rows strongly. Rows without an item are missing from the answer."""
+        """Read the items of rows strongly. Rows without an item are missing from the answer. Raises Corrupt."""
         wanted = {place(kind, key): (kind.name, key) for kind, key in named}
         items = await self._receipts.items.whole_runs([*wanted])
+        for item in items.values():
+            if isinstance(item, Corrupt):
+                raise item
         return {wanted[where]: item for where, item in items.items()}
 
     def _found(self, items: dict[tuple[str, Key], Any]) -> Found:

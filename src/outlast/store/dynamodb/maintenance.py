@@ -13,7 +13,7 @@ from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_kind import AnyKind, key_of, version_of
 from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
-from outlast.errors import Unavailable
+from outlast.errors import Corrupt, Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause
 from outlast.store.dynamodb.items import (
@@ -25,6 +25,7 @@ from outlast.store.dynamodb.items import (
     encode,
     kind_of,
     number,
+    number_of,
     of_ended_run,
     place,
     receipt_place,
@@ -33,9 +34,10 @@ from outlast.store.dynamodb.items import (
 )
 from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, Listing
-from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, place_of
+from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, Unreadable, place_of
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.port import LEDGER_KINDS
+from outlast.store.sql import warn_once
 
 AT_ONCE: Final = 16  # requests at once
 DELETED_AT_ONCE: Final = 25  # items in one BatchWriteItem
@@ -47,7 +49,7 @@ PARTS: Final = (RUNS, CHECKPOINTS, IDEMPOTENCY)  # tables with rows of a run
 class RunToPurge(NamedTuple):
     """An ended run that is to be deleted, or whose ledger is. They sort by end, tenant and run."""
 
-    ended_at: int
+    ended_at: float
     at: ItemPlace
 
 
@@ -65,7 +67,7 @@ class EndedRuns:
             known = {place(RUN, run[:2]) for run in found}
             ended: list[RunToPurge] = []
             async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
-                entries = (RunToPurge(int(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
+                entries = (RunToPurge(number_of(item["ended_at"]["N"]), place_of(RUNS, item)) for item in items)
                 ended += [each for each in entries if each.ended_at < before and each.at not in known]
                 if after is not None:
                     ended = [each for each in ended if each > after]
@@ -82,14 +84,22 @@ class EndedRuns:
             part, self._found = self._found[: n - len(found)], self._found[n - len(found) :]
             part = [each for each in part if each.ended_at < before and (after is None or each > after)]
             items = await self._items.get_many([each.at for each in part])
-            found += [
-                of_ended_run(items[each.at])
-                for each in part if each.at in items and has_ended(items[each.at], each.ended_at)
-            ]  # fmt: skip
+            for each in part:
+                if each.at in items and has_ended(items[each.at], each.ended_at):
+                    found += _readable(items[each.at])
         return found
 
 
-def has_ended(item: Item, ended_at: int) -> bool:
+def _readable(item: Item) -> list[Run]:
+    """Return the run of an item; [] for one that cannot be read: it is kept and logged, and stops no purge."""
+    try:
+        return [of_ended_run(item)]
+    except Corrupt as error:
+        warn_once(error.row[1] if error.row else (item["pk"]["S"], item["sk"]["S"]), error.what)
+        return []
+
+
+def has_ended(item: Item, ended_at: float) -> bool:
     """True if the run ended at this instant, so nothing of it is needed to continue it, and its rows may expire.
 
     The index lags: the id of a deleted run may name a new run, which has not ended, or later.
@@ -112,7 +122,7 @@ def _kind(at: ItemPlace) -> AnyKind | None:
 
 
 def _ends_after(item: Item, end: int) -> bool:
-    return "ttl" not in item or int(item["ttl"]["N"]) > end
+    return "ttl" not in item or number_of(item["ttl"]["N"]) > end
 
 
 class Housekeeper:
@@ -124,6 +134,8 @@ class Housekeeper:
         self._lander = lander
         self._finder = finder
         self._reads = reads
+        self._listed = reads.of_many(Unreadable.REPLACE)  # a row that cannot be read still names its run and its key
+        self._readable = reads.of_many(Unreadable.LEAVE_OUT)
         self._items: ItemReader = reads.items
         self._clock = store_clock
         self._writer = writer
@@ -333,18 +345,18 @@ class Housekeeper:
         now = (await self._reads.now()).business
         over: dict[tuple[str, str], Effect] = {}
         async for items in self._all(IDEMPOTENCY, "keep_ms > :none AND settled_at > :none", {":none": number(0)}):
-            for effect in await self._reads.rows(items, EFFECT):
+            for effect in await self._readable.rows(items, EFFECT):
                 if not effect.run and effect.settled_at + effect.keep_ms <= now:
                     over[effect.tenant, effect.key] = effect
         if not over:
             return
         async for items in self._all(IDEMPOTENCY, "contains(sk, :usage)", {":usage": text("#usage")}):
-            for usage in await self._reads.rows(items, USAGE):
+            for usage in await self._listed.rows(items, USAGE):
                 over.pop((usage.tenant, usage.key), None)
         await self._delete_rows(EFFECT, list(over.values())[:n])
 
     async def _forget_writers(self, before: int) -> None:
-        for row in await self._reads.under(WRITER, (STORE,)):
+        for row in await self._readable.under(WRITER, (STORE,)):
             if row.status is LeaseStatus.CLOSED and row.started_at < before:
                 item = await self._items.get(place(WRITER, row[: WRITER.key]))
                 shards = 0 if item is None else int(item["shards"]["N"])
@@ -356,14 +368,14 @@ class Housekeeper:
         now = await self._reads.now()
         requests = await self._old_requests(now.business - ANSWERS_KEPT, n)
         workers = [
-            row for row in await self._reads.under(WORKER, (STORE,))
+            row for row in await self._readable.under(WORKER, (STORE,))
             if row.status is LeaseStatus.CLOSED and row.lease_until < now.real - WORKERS_KEPT
         ]  # fmt: skip
         idle = [row for row in workers if not await self._owns(row.id)]
         return await self._delete_rows(REQUEST, requests) + await self._delete_rows(WORKER, idle[:n])
 
     async def _old_requests(self, before: int, n: int) -> list[Any]:
-        oldest: list[tuple[int, ItemPlace]] = []
+        oldest: list[tuple[float, ItemPlace]] = []
         where = "begins_with(#list, :list) AND list_at < :before"
         values = {":list": text(f"{REQUEST.name}#"), ":before": number(before)}
         request = {
@@ -374,14 +386,15 @@ class Housekeeper:
             "ExpressionAttributeValues": values,
         }
         async for items in self._items.pages("Scan", request):
-            oldest += [(int(item["list_at"]["N"]), place_of(RUNS, item)) for item in items]
+            oldest += [(number_of(item["list_at"]["N"]), place_of(RUNS, item)) for item in items]
             oldest = nsmallest(n, oldest)
-        rows = await self._reads.at(REQUEST, [at for _, at in oldest])
+        rows = await self._readable.at(REQUEST, [at for _, at in oldest])
         return [row for row in rows if row.at < before]
 
     async def _owns(self, worker: str) -> bool:
         async for items in Listing(RUNS, OWNER, worker).pages(self._reads):
-            if any(run.owner == worker for run in await self._reads.at(RUN, [place_of(RUNS, item) for item in items])):
+            runs = await self._listed.at(RUN, [place_of(RUNS, item) for item in items])
+            if any(run.owner == worker for run in runs):
                 return True
         return False
 

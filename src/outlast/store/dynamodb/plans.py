@@ -25,13 +25,14 @@ from outlast.store.dynamodb.items import (
     lane_list_of,
     lane_of,
     list_of,
+    number_of,
     open_list_of,
     partition,
     place,
     spending_of,
     within,
 )
-from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, place_of
+from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, Unreadable, place_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import (
     LaneCounts,
@@ -39,7 +40,6 @@ from outlast.store.open_rows import (
     Summary,
     SummaryRows,
     earliest_first,
-    has_reason,
     lanes_served,
     open_order,
     open_place,
@@ -86,7 +86,8 @@ LOOK_AGAIN_S: Final = 0.5
 
 async def answer(reads: DynamoReads, query: Query[T]) -> T:
     """Return the answer of a query. Raises InvalidInput, Corrupt, Unavailable."""
-    found: T = await PLANS[type(query)](reads, query)
+    unreadable = Unreadable.REPLACE if getattr(query, "listed", False) else OF_MANY_RUNS.get(type(query))
+    found: T = await PLANS[type(query)](reads if unreadable is None else reads.of_many(unreadable), query)
     return found
 
 
@@ -234,9 +235,9 @@ async def _gather(
     """
     column = kind.columns.index(_column(kind, listing))
     n = 0
-    last: int | None = None
+    last: float | None = None
     async for items in pages:
-        entries = [(place_of(listing.table, item), int(item[listing.names[2]]["N"])) for item in items]
+        entries = [(place_of(listing.table, item), number_of(item[listing.names[2]]["N"])) for item in items]
         if last is not None:
             entries = [each for each in entries if each[1] == last]
             if not entries and items:
@@ -244,7 +245,7 @@ async def _gather(
         found = [row for row in await reads.at(kind, [at for at, _ in entries if may_fit(at)]) if fits(row)]
         put(rows, kind, found)
         shown = dict(entries)
-        n += sum(row[column] == shown[place(kind, key_of(kind, row))] for row in found)
+        n += sum(row[column] == shown.get(place(kind, key_of(kind, row))) for row in found)
         if n >= limit and last is None and entries:
             last = entries[-1][1]
 
@@ -269,8 +270,6 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
     def fits(row: Row) -> bool:
         if not IS_OPEN[kind.name](row) or not all(row[i] == value for i, value in columns):
             return False
-        if not has_reason(kind, row, query.reason):
-            return False
         return after is None or (open_place(kind, row) > after) is earliest
 
     limit = min(query.limit, PAGE_MAX) + 1
@@ -284,8 +283,7 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     """Read the rows of each kind, and the number of the effects and of the runs of each lane from the keys alone."""
     rows = RowsInMemory()
     kinds: tuple[AnyKind, ...] = (APPROVAL, RUN, DELIVERY)
-    most = {RUN.name: query.flagged_max}
-    wanted = [OpenRows(kind, query.tenant, limit=most.get(kind.name, query.most)) for kind in kinds]
+    wanted = [OpenRows(kind, query.tenant, limit=query.most) for kind in kinds]
     of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
     of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
     effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=query.most)
@@ -299,8 +297,7 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     found = query.find(rows)
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
     unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served, query.most)
-    dead_all = len(rows.open(DELIVERY, query.tenant)) <= query.most
-    return found._replace(uncertain=uncertain, unserved=unserved, dead_all=dead_all)
+    return found._replace(uncertain=uncertain, unserved=unserved)
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
@@ -479,6 +476,14 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     RunUsage: _filled(_run_usage),
     TenantDayUsage: _filled(_day_usage),
 }
+
+
+OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
+    **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
+    **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, CountBy), Unreadable.REPLACE),
+    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage), Unreadable.REPLACE),
+}
+"""Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""
 
 
 class ReadPrice(NamedTuple):

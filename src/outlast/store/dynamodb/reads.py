@@ -6,16 +6,20 @@ strongly, and judged by what they hold.
 
 import asyncio
 import heapq
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from copy import copy
+from enum import Enum, auto
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.effect_rows import EFFECT, USAGE
+from outlast.core.row_checks import listed_as_unreadable
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows import EVENT, META, RUN, WRITER, Event, R
-from outlast.errors import Unavailable
+from outlast.errors import Corrupt, Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable, pause
 from outlast.store.dynamodb.items import (
@@ -24,20 +28,26 @@ from outlast.store.dynamodb.items import (
     KeyRange,
     Torn,
     body_places,
+    corrupt,
     decode,
     has_expired,
     kind_of,
     partition,
     place,
     receipt_place,
+    stored_values,
     whole,
     within,
 )
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
+from outlast.store.sql import warn_once
 
+log = logging.getLogger("outlast.store")
 READ_S: Final = 3.0  # time in which a request is repeated
 TRIES: Final = 8  # requests of a batch of which no key is answered
 SAME_TRIES: Final = 50  # reads of rows that changed while they were read
+TORN_FOR_GOOD: Final = 12  # reads of an item that stays the same, and whose body items are of another write
+TORN_MAX: Final = 1_000
 AT_ONCE: Final = 100  # keys in one BatchGetItem
 PAGE: Final = 1_000  # items per page at most, if a page has a limit
 SENDERS: Final = 4  # concurrent requests that read single items; later reads wait and share the next request
@@ -67,6 +77,7 @@ class ItemReader:
         self.page_limit: int | None = None
         self._asked: deque[tuple[ItemPlace, asyncio.Future[Item | None]]] = deque()
         self._senders: set[asyncio.Task[None] | None] = set()
+        self._torn: dict[ItemPlace, Item] = {}  # items whose body items are missing
 
     async def call(self, operation: str, *, within_s: float = READ_S, **request: Any) -> dict[str, Any]:
         """Send a request whose repetition is harmless until it is answered.
@@ -151,25 +162,49 @@ class ItemReader:
                 await pause(tries)
         return found
 
-    async def whole_runs(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item]:
-        """Return the items at these places; those of runs have the columns of their body items. Raises Unavailable."""
+    async def whole_runs(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, Item | Corrupt]:
+        """Return the items at these places; those of runs have the columns of their body items.
+
+        A run whose body items cannot be joined is an error. Raises Unavailable.
+        """
         found = await self.get_many(places)
-        for at, item in found.items():
-            if "bodies" in item and kind_of(at.sk) is RUN:
-                found[at] = await self._whole(at, item)
-        return found
+        parted = [at for at, item in found.items() if "bodies" in item and kind_of(at.sk) is RUN]
+        joined = await asyncio.gather(*(self._joined(at, found[at]) for at in parted))
+        return {**found, **dict(zip(parted, joined, strict=True))}
+
+    async def _joined(self, at: ItemPlace, item: Item) -> Item | Corrupt:
+        try:
+            return await self._whole(at, item)
+        except Corrupt as error:
+            return error
 
     async def _whole(self, at: ItemPlace, item: Item) -> Item:
+        same = 0
         for n in range(SAME_TRIES):
             bodies = await self.get_many(body_places(at.table, item))
             try:
                 return whole(RUN, item, bodies.values())
             except Torn:
+                self.check_parts(RUN, at, item, same)
                 await pause(n)
-            item = await self.get(at) or item
+            before, item = item, await self.get(at) or item
+            same = same + 1 if item == before else 0
             if "bodies" not in item:
                 return item
         raise Unavailable("the store is busy", f"a run changed {SAME_TRIES} times while it was read")
+
+    def check_parts(self, kind: AnyKind, at: ItemPlace, item: Item, same: int) -> None:
+        """Raise Corrupt if body items cannot belong to a write that is being made: its items appear in milliseconds.
+
+        `same`: reads in succession that found this item, and body items of another write. Such an item is remembered,
+        so that later looks at it do not wait.
+        """
+        if same < TORN_FOR_GOOD and self._torn.get(at) != item:
+            return
+        if len(self._torn) >= TORN_MAX:
+            self._torn.clear()
+        self._torn[at] = item
+        raise corrupt(kind, item, "its parts are missing, or of another write")
 
     async def range(self, of: KeyRange, *, backwards: bool = False, limit: int = 0) -> AsyncIterator[list[Item]]:
         """Yield the pages of a range of one partition key, read strongly. `limit`: as in `pages`."""
@@ -257,13 +292,29 @@ class ItemReader:
         return self.connection.address.table(name)
 
 
+class Unreadable(Enum):
+    """Use of a row that cannot be read: it raises Corrupt, is replaced as in a list, or is left out and logged."""
+
+    RAISE = auto()
+    REPLACE = auto()
+    LEAVE_OUT = auto()
+
+
 class DynamoReads:
     """The reading half of a DynamoDB store, in the store's own event loop."""
+
+    _unreadable = Unreadable.RAISE
 
     def __init__(self, connection: Connection, store_clock: StoreClock) -> None:
         self.items = ItemReader(connection)
         self._clock = store_clock
         self._walks: dict[tuple[str, Key, Key], Walk] = {}
+
+    def of_many(self, unreadable: Unreadable) -> "DynamoReads":
+        """Return the same reads for rows of many runs, of which one that cannot be read must not hide the others."""
+        reads = copy(self)
+        reads._unreadable = unreadable
+        return reads
 
     # --- rows ----------------------------------------------------------------------------
     async def load(self, kind: Kind[R], keys: Sequence[Key]) -> list[R | None]:
@@ -306,19 +357,41 @@ class DynamoReads:
 
     async def _row(self, kind: Kind[R], item: Item, bodies: dict[ItemPlace, Item]) -> R | None:
         """Decode a row. Item and bodies are read again while they are of two writes. None: it was deleted meanwhile."""
-        table = table_of(kind)
-        for n in range(SAME_TRIES):
-            try:
-                row: R = decode(kind, item, [bodies[each] for each in body_places(table, item) if each in bodies])
-                return row
-            except Torn:
-                await pause(n)
-                found = await self.items.get(place_of(table, item))
-                if found is None:
-                    return None
-                item = found
-                bodies = await self.items.get_many(body_places(table, item))
+        table, same = table_of(kind), 0
+        try:
+            for n in range(SAME_TRIES):
+                try:
+                    row: R = decode(kind, item, _parts(table, item, bodies))
+                    return row
+                except Torn:
+                    self.items.check_parts(kind, place_of(table, item), item, same)
+                    await pause(n)
+                    found = await self.items.get(place_of(table, item))
+                    if found is None:
+                        return None
+                    same = same + 1 if found == item else 0
+                    item = found
+                    bodies = await self.items.get_many(body_places(table, item))
+        except Corrupt as error:
+            return self._in_place(kind, item, _parts(table, item, bodies), error)
         raise Unavailable("the store is busy", f"{kind.name} changed {SAME_TRIES} times while it was read")
+
+    def _in_place(self, kind: Kind[R], item: Item, bodies: list[Item], error: Corrupt) -> R | None:
+        """Return the row of a list in place of one that cannot be read; None to leave it out. Raises Corrupt."""
+        if self._unreadable is Unreadable.RAISE:
+            raise error
+        if self._unreadable is Unreadable.LEAVE_OUT:
+            at = place_of(table_of(kind), item)
+            if kind is RUN:
+                warn_once(error.row[1] if error.row else (at.pk, at.sk), error.what)
+            else:
+                log.error("%s is left out, because it cannot be read; check the store: outlast fsck", error.what)
+            return None
+        try:
+            values = stored_values(kind, item, bodies)
+        except (Corrupt, Torn):
+            values = stored_values(kind, {name: value for name, value in item.items() if name != "bodies"})
+        return listed_as_unreadable(kind, tuple(values), error.what)
 
     async def _counted(self, row: Any, item: Item) -> Any:
         """Return a writer's row with the number of its transactions: the sum over its receipts."""
@@ -449,6 +522,11 @@ class DynamoReads:
 def table_of(kind: AnyKind) -> str:
     """Return the table of a kind's rows."""
     return place(kind, ("",) * kind.key).table
+
+
+def _parts(table: str, item: Item, bodies: dict[ItemPlace, Item]) -> list[Item]:
+    """Return the body items of an item that are among those that were read."""
+    return [bodies[each] for each in body_places(table, item) if each in bodies]
 
 
 def place_of(table: str, item: Item) -> ItemPlace:
