@@ -5,11 +5,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 
 from outlast.flow.workflow import Workflow
 from outlast.runtime.in_process import Serving, worker_of
@@ -18,6 +22,7 @@ from outlast.service.connections import listen, url_of
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.multiprocess import ServiceProcess
+from outlast.service.openapi import OPEN
 from outlast.service.request_limits import Bounds
 from outlast.service.service_state import ServiceState
 from outlast.ui.app import error_page, pages
@@ -88,6 +93,40 @@ class Service:
         return self.until(f"/v1/runs/{run}", lambda body: body["ended_at"])
 
 
+class Documented:
+    """Application that notes each answer of a route that is not in the OpenAPI document."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.missing: set[tuple[str, int]] = set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def noted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self._note(scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, noted if scope["type"] == "http" else send)
+
+    def _note(self, scope: Any, status: int) -> None:
+        known = documented(self._app)
+        for route in self._app.routes:
+            of_api = isinstance(route, APIRoute) and route.operation_id in known
+            if of_api and route.matches(scope)[0] is Match.FULL and str(status) not in known[route.operation_id]:
+                self.missing.add((route.operation_id, status))
+
+
+@cache
+def documented(app: FastAPI) -> dict[str, set[str]]:
+    """Return the statuses that the document of an application lists, by operation. Probes need no credential."""
+    return {
+        operation["operationId"]: set(operation["responses"])
+        for item in app.openapi()["paths"].values()
+        for operation in item.values()
+        if operation["operationId"] not in OPEN
+    }
+
+
 class Running:
     """Context manager that runs a service in a thread."""
 
@@ -111,6 +150,7 @@ class Running:
         self._service.loop.call_soon_threadsafe(self._process.stop)
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the service stops"
+        assert self._documented.missing == set(), "each answer of a route is in the OpenAPI document"
 
     async def _serve(self) -> None:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
@@ -121,6 +161,8 @@ class Running:
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows), stays=True)] if worker else []
             self._process = ServiceProcess(state, listening, list(parts), {})
+            config = self._process._server.config
+            config.app = self._documented = Documented(config.app)
             service = Service(url_of(listening), state, asyncio.get_running_loop())
             await self._process.run(lambda: self._ready.set_result(service))
             await store.close()

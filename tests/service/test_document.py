@@ -1,18 +1,30 @@
 """The OpenAPI document lists every operation, and answers have the fields of their models."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 
+from outlast.models.effects import effect_id
 from outlast.service.identity import permissions
-from tests.service.conftest import Service
+from tests.service.conftest import Running, Service
 
 AGAIN = "draw the examples again: python -m tests.service.examples"
 OPEN = {"healthz", "readyz"}
 
 
+UNKNOWN = {
+    "run": "run_0", "approval": "ap_0", "name": "nothing", "effect": effect_id("run_0", 1, "a"), "webhook": "wh_0",
+    "delivery": "wh_0:run_0:1", "worker": "w-0",
+}  # fmt: skip
+
+
 def operations(service: Service) -> dict[str, tuple[str, str, dict[str, Any]]]:
-    document = service.get("/openapi.json").json()
+    return operations_of(service.get("/openapi.json").json())
+
+
+def operations_of(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
     return {
         operation["operationId"]: (method, path, operation)
         for path, item in document["paths"].items()
@@ -44,6 +56,28 @@ def test_every_operation_documents_its_errors(service: Service) -> None:
     assert service.post("/v1/pauses/resume", {"what": "workflow", "name": "nothing"}).status_code == 404
     (tag,) = [each for each in decide["parameters"] if each["name"] == "If-Match"]
     assert tag["required"] and tag["schema"]["type"] == "string"
+
+
+def test_answers_to_names_of_nothing_are_documented(tmp_path: Path) -> None:
+    """Each example of a body is sent, and each path with ids of nothing: `Running` compares all answers."""
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
+        document = service.get("/openapi.json").json()
+        found = {}
+        for name, (method, path, operation) in operations(service).items():
+            if name in (*OPEN, "stream_events"):
+                continue
+            body = None
+            if "requestBody" in operation:
+                schema = operation["requestBody"]["content"]["application/json"]["schema"]
+                (body, *_) = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["examples"]
+            address = re.sub(r"{(\w+)}", lambda match: UNKNOWN[match[1]], path)
+            tag = {"If-Match": '"v1"'} if name == "decide_approval" else {}
+            found[name] = service.client.request(method, address, json=body, headers=tag)
+            assert str(found[name].status_code) in operation["responses"], (name, found[name].text)
+    assert {name for name, (_, path, _) in operations_of(document).items() if "{" in path} <= {
+        name for name, answer in found.items() if answer.status_code == 404
+    }, "each path that names nothing is 404"
+    assert found["assign_attention"].status_code == 404, "and a body"
 
 
 def test_schema_names_are_unique(service: Service) -> None:

@@ -9,28 +9,30 @@ from fastapi.openapi.utils import get_openapi
 
 from outlast.service.responses import Problem
 
+# Which errors an operation raises is decided far below its route. So each operation lists every status of
+# `problems.STATUS` that its kind can have: any request, one that names a resource in its path, one that writes.
 EVERYWHERE: Final = {
     400: "The head is ambiguous, or is not HTTP.",
     401: "The credential is missing or invalid.",
     403: "The caller may not do this.",
+    409: "The request conflicts with the recorded state, or a stored row cannot be read.",
     414: "The URL is too long.",
     422: "A parameter or the body is invalid.",
     429: "Too many failed credentials, or too many requests at a time. See `Retry-After`.",
     431: "The headers are too large.",
+    500: "A fault of Outlast, or a store that cannot be used. The log has the details under `request_id`.",
     503: "The store or the issuer's keys cannot be reached. With `Retry-After` the request may be sent again. With "
     "OUT-505 it may have been executed: follow `hint`, and do not repeat it without `Retry-After`.",
 }
 OF_ONE: Final = {404: "Not found."}
-OF_POSTS: Final = {
+OF_WRITES: Final = {
+    **OF_ONE,  # a body names resources, too
     408: "The body arrived too slowly.",
-    409: "The request conflicts with the recorded state.",
     410: "The run has ended.",
     412: "The resource has changed since it was shown. `current` has its present state.",
     413: "The body is too large.",
     415: "The body is not JSON.",
 }
-MAY_MISS: Final = frozenset({"resume"})
-"""Operations whose body names something that may not exist."""
 OF_DECISIONS: Final = {428: "If-Match is missing."}
 OF_STREAMS: Final = {406: "This operation only answers with a stream."}
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -67,10 +69,10 @@ def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
         operation["security"] = []
         return
     can = dict(EVERYWHERE)
-    if "{" in path or operation["operationId"] in MAY_MISS:
+    if "{" in path:
         can |= OF_ONE
     if method != "get":
-        can |= OF_POSTS
+        can |= OF_WRITES
     if operation["operationId"] == "decide_approval":
         can |= OF_DECISIONS
         (tag,) = [each for each in operation["parameters"] if each["name"] == "If-Match"]
