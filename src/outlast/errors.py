@@ -10,6 +10,7 @@
     ├─ WillNotContinue    OUT-210   unfinished runs that the loaded code cannot continue
     ├─ NotFound           OUT-401   no such run, approval, workflow, activity, …
     ├─ Conflict           OUT-402   start key with another input, approval decided, run ended, …
+    │  └─ KeyRefused      OUT-424   an idempotency key that another request uses
     ├─ Forbidden          OUT-403   the caller lacks the role
     ├─ Unauthenticated    OUT-411   no credential, or an invalid one
     ├─ TooManyFailures    OUT-412   too many failed credentials from one address; `retry_after_s`
@@ -17,7 +18,6 @@
     ├─ Busy               OUT-414   HTTP: too many concurrent requests of the tenant; `retry_after_s`
     ├─ BadRequest         OUT-421   HTTP: a malformed request (too large, too slow, not JSON, …)
     ├─ Precondition       OUT-423   HTTP: If-Match is missing, or names an old version
-    ├─ KeyRefused         OUT-424   HTTP: an Idempotency-Key that another request uses
     ├─ RunFailed          OUT-431   the run whose result was awaited has failed
     │  └─ RunCancelled    OUT-432   it was cancelled
     ├─ WaitTimeout        OUT-433   a run has not ended in time; a TimeoutError, too
@@ -211,8 +211,8 @@ class Precondition(OutlastError):
     code = "OUT-423"
 
 
-class KeyRefused(OutlastError):
-    """An Idempotency-Key of another request, or of one that is still running. The request had no effect."""
+class KeyRefused(Conflict):
+    """An idempotency key of another request, or of one that is still running. The request had no effect."""
 
     code = "OUT-424"
 

@@ -103,6 +103,27 @@ def test_both_secrets_sign_until_the_old_one_is_over() -> None:
     assert deliveries.rotate(subscription(), "whsec_b", 0, by="ann", now=NOW).former == ""
 
 
+@pytest.mark.req("OUT-3")
+def test_a_second_rotation_leaves_the_first_secret_its_time() -> None:
+    """Of the secret between them nobody may know: its answer was lost."""
+    once = deliveries.rotate(subscription(), "whsec_b", 1_000, by="ann", now=NOW)
+    twice = deliveries.rotate(once, "whsec_c", 2_000, by="ann", now=NOW._replace(real=T0 + 500))
+    assert deliveries.secrets_of(twice, T0 + 999) == ("whsec_c", "whsec_b", "whsec_a")
+    assert deliveries.secrets_of(twice, T0 + 1_000) == ("whsec_c", "whsec_b")
+    assert deliveries.secrets_of(twice, T0 + 2_500) == ("whsec_c",)
+    assert set(deliveries.secrets_in(twice)) == {"whsec_a", "whsec_b", "whsec_c"}, "none of them is shown"
+    assert deliveries.shown(twice).former == ""
+    leaked = deliveries.rotate(twice, "whsec_d", 0, by="ann", now=NOW._replace(real=T0 + 600))
+    assert deliveries.secrets_of(leaked, T0 + 600) == ("whsec_d",)
+
+
+def test_former_secrets_have_a_limit() -> None:
+    row = subscription()
+    for n in range(10):
+        row = deliveries.rotate(row, f"whsec_{n}", 1_000, by="ann", now=NOW)
+    assert deliveries.secrets_of(row, T0) == ("whsec_9", "whsec_8", "whsec_7", "whsec_6")
+
+
 @pytest.mark.req("OUT-2")
 @given(st.floats(0, 0.999), st.integers(0, 10**12))
 def test_the_wait_grows_is_capped_and_heeds_the_receiver(chance: float, asked: int) -> None:

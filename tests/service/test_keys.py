@@ -18,7 +18,7 @@ import outlast
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT, MINUTE
-from outlast.core.rows import REQUEST, RUN, Run
+from outlast.core.rows import PAUSE, REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.maintenance import purge
@@ -86,7 +86,7 @@ def test_concurrent_repetitions_start_one_run(service: Service) -> None:
 
 @pytest.mark.req("RUN-4")
 def test_an_answer_is_kept_for_a_week(folder_url: str) -> None:
-    """`purge` removes it. The start key of a run is kept."""
+    """`purge` removes it. The start key of a run and the identity of an act are kept."""
     with Running(folder_url, worker=False) as service:
         ops = service.state.operations(service.call(service.state.authenticator.authenticate("", "127.0.0.1")))
         ask = {"what": "activity", "name": "post", "reason": "strike"}
@@ -100,9 +100,10 @@ def test_an_answer_is_kept_for_a_week(folder_url: str) -> None:
         assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 201, "nobody has purged yet"
         service.call(purge(ops))
         assert service.call(service.state.store.rows(REQUEST, ())) == ()
-        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 409, (
-            "executed again: it is paused already"
-        )
+        made = service.call(service.state.store.rows(PAUSE, ()))
+        assert service.post("/v1/pauses", ask, idempotency_key="h").status_code == 201, "the act has an identity"
+        assert service.call(service.state.store.rows(PAUSE, ())) == made, "and is not done again"
+        assert service.post("/v1/pauses", ask, idempotency_key="i").status_code == 409, "it is paused already"
         again = service.post(PATH, BODY, idempotency_key="r")
         assert (again.status_code, again.json()["run"]) == (200, begun.json()["run"])
 

@@ -52,8 +52,11 @@ def test_with_a_key_the_hint_is_to_repeat_the_request(
     assert (answer.json()["hint"], answer.headers["retry-after"]) == (hint, "1")
 
 
-def test_the_hint_for_a_webhook_is_to_check_even_with_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No row refuses a second webhook once the Idempotency-Key is free again."""
-    monkeypatch.setattr(Webhooks, "add", lost)
-    answer = service.post("/v1/webhooks", {"url": "https://example.com/hook"}, Idempotency_Key="uncertain-webhook")
+def test_the_hint_for_a_webhook_is_to_check_without_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a key, its commit holds the identity of the request, so a repetition adds no second one."""
+    monkeypatch.setattr(Webhooks, "added", lost)
+    ask = {"url": "https://example.com/hook"}
+    answer = service.post("/v1/webhooks", ask)
     assert "GET /v1/webhooks" in answer.json()["hint"] and "retry-after" not in answer.headers
+    keyed = service.post("/v1/webhooks", ask, Idempotency_Key="uncertain-webhook")
+    assert "same Idempotency-Key" in keyed.json()["hint"] and keyed.headers["retry-after"] == "1"

@@ -16,6 +16,7 @@ import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
 from outlast import errors
+from outlast.core.acts import check_idempotency_key
 from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
 from outlast.models.runs import RunDelta
 from outlast.runtime.clocks import SystemClock, new_id
@@ -159,12 +160,15 @@ class ServiceConnection:
         *,
         etag: str = "",
         method: str = "POST",
+        key: str = "",
     ) -> M:
-        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key.
+        """Send a request that takes effect once: if the answer is lost, it is repeated with the same key [a new one].
 
         Raises the error that the service answers, Unavailable if nothing was sent, Uncertain otherwise.
         """
-        headers = {"Idempotency-Key": new_id("key_")}
+        if key:
+            check_idempotency_key(key)
+        headers = {"Idempotency-Key": key or new_id("key_")}
         if etag:
             headers["If-Match"] = etag
         return await self._ask(kind, method, path, json=dict(body or {}), headers=headers)

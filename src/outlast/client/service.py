@@ -276,16 +276,17 @@ class ServiceClient(Client):
         return (await self.connection.post(SignalRecorded, path, body, etag=tag(version))).new
 
     @override
-    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
-        await self._act(run, "cancel", {"reason": reason}, version)
+    async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        await self._act(run, "cancel", {"reason": reason}, version, idempotency_key)
 
     @override
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
         await self._act(run, Choice.CONTINUE, {"reason": reason}, version)
 
     @override
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
-        await self._act(run, Choice.EXTEND, {"reason": reason, "by": timedelta_of("by", by).total_seconds()}, version)
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        body = {"reason": reason, "by": timedelta_of("by", by).total_seconds()}
+        await self._act(run, Choice.EXTEND, body, version, idempotency_key)
 
     @override
     async def move_to(
@@ -305,12 +306,13 @@ class ServiceClient(Client):
         minutes: float = 0,
         reason: str,
         version: int = 0,
+        idempotency_key: str = "",
     ) -> None:
         more = {"tokens": tokens, "money": money_text(micros(money)), "calls": calls, "minutes": minutes}
-        await self._act(run, Choice.RAISE, {"reason": reason, **more}, version)
+        await self._act(run, Choice.RAISE, {"reason": reason, **more}, version, idempotency_key)
 
-    async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0) -> None:
-        await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version))
+    async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0, key: str = "") -> None:
+        await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version), key=key)
 
     @override
     async def to_undo(self, run: str) -> Sequence[str]:
@@ -416,17 +418,22 @@ class ServiceClient(Client):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
+        idempotency_key: str = "",
     ) -> ApprovalSummary:
         body = {"decision": "approve", "reason": reason, "alternative": alternative}
-        return await self._decide(approval, {**body, **({"changes": dict(changes)} if changes else {})}, version)
+        body |= {"changes": dict(changes)} if changes else {}
+        return await self._decide(approval, body, version, idempotency_key)
 
     @override
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
-        return await self._decide(approval, {"decision": "again" if again else "reject", "reason": reason}, version)
+    async def reject(
+        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
+    ) -> ApprovalSummary:
+        body = {"decision": "again" if again else "reject", "reason": reason}
+        return await self._decide(approval, body, version, idempotency_key)
 
-    async def _decide(self, approval: str, body: Mapping[str, Any], version: int) -> ApprovalSummary:
+    async def _decide(self, approval: str, body: Mapping[str, Any], version: int, key: str) -> ApprovalSummary:
         path, shown = f"/approvals/{part(approval)}/decision", version or (await self.approval(approval)).version
-        return (await self.connection.post(DecisionRecorded, path, body, etag=tag(shown))).approval
+        return (await self.connection.post(DecisionRecorded, path, body, etag=tag(shown), key=key)).approval
 
     @override
     async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:

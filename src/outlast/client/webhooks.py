@@ -18,7 +18,7 @@ from outlast.models.webhooks import (
     WebhookSummary,
     WebhookWithSecret,
 )
-from outlast.runtime.webhook_client import WebhookClient
+from outlast.runtime.webhook_client import WebhookClient, shown_once
 
 
 class ServiceWebhooks(WebhookClient):
@@ -50,6 +50,7 @@ class ServiceWebhooks(WebhookClient):
         workflows: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
+        idempotency_key: str = "",
     ) -> WebhookWithSecret:
         body = {
             "url": url,
@@ -59,7 +60,7 @@ class ServiceWebhooks(WebhookClient):
             "headers": dict(headers or {}),
             "from_start": from_start,
         }
-        return await self._connection.post(WebhookWithSecret, "/webhooks", body)
+        return shown_once(await self._connection.post(WebhookWithSecret, "/webhooks", body, key=idempotency_key))
 
     @override
     async def notify(
@@ -72,6 +73,7 @@ class ServiceWebhooks(WebhookClient):
         kinds: Sequence[str] = (),
         workflows: Sequence[str] = (),
         name: str = "",
+        idempotency_key: str = "",
     ) -> WebhookSummary:
         body = {
             "address": address,
@@ -82,7 +84,7 @@ class ServiceWebhooks(WebhookClient):
             "workflows": [*workflows],
             "name": name,
         }
-        return await self._connection.post(WebhookSummary, "/notifications", body)
+        return await self._connection.post(WebhookSummary, "/notifications", body, key=idempotency_key)
 
     @override
     async def test(self, webhook: str) -> WebhookAttempt:
@@ -104,9 +106,11 @@ class ServiceWebhooks(WebhookClient):
         return await redeliver_all(lambda: self._connection.post(RedeliveryRecorded, path))
 
     @override
-    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
-        path = f"/webhooks/{part(webhook)}/rotate"
-        return await self._connection.post(WebhookWithSecret, path, {"keep": iso(keep), "version": version})
+    async def rotate(
+        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
+    ) -> WebhookWithSecret:
+        path, body = f"/webhooks/{part(webhook)}/rotate", {"keep": iso(keep), "version": version}
+        return shown_once(await self._connection.post(WebhookWithSecret, path, body, key=idempotency_key))
 
     @override
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:

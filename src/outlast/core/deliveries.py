@@ -30,6 +30,8 @@ DISPATCHER_HEARTBEAT: Final = (STORE, "dispatcher_heartbeat")
 ANY: Final = ""  # Unpublished.type of a mark that concerns every subscription
 BACKOFF_FACTOR: Final = 3.0
 LATER: Final = SECOND  # a receiver that asks to wait and does not say for how long
+FORMERS_MAX: Final = 3
+"""Former secrets that sign beside the present one, so that the header of signatures has a limit."""
 GONE: Final = "it answered 410: it wants to hear no more"
 
 
@@ -139,7 +141,10 @@ def _changed(row: Subscription, by: str, now: Instant) -> Subscription:
 
 
 def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instant, seen: int = 0) -> Subscription:
-    """Replace the secret. The old one also signs for `keep_ms`; headers are unchanged.
+    """Replace the secret. The old one also signs for `keep_ms`, and those before it for the rest of their time.
+
+    So a rotation whose secret was never shown can be followed by another, and the receiver's secret still signs. A
+    `keep_ms` of 0 ends all former secrets. Headers are unchanged.
 
     `seen`: version that the caller saw, 0 = any. A request that is sent twice is so refused the second time, because a
     second secret would end the one that the receiver was just given. Raises Conflict (`moved`).
@@ -152,13 +157,27 @@ def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instan
         )  # fmt: skip
     status = subscription_target("rotate", row.status)
     until = now.real + keep_ms if keep_ms else 0
+    earlier = [f"{key} {ends}" for key, ends in formers(row) if now.real < ends][: FORMERS_MAX - 1]
     changed = _changed(row, by, now)
     return changed._replace(
         status=status,
         secret_text=SECRET.encode(row.secret._replace(key=secret)),
-        former=row.secret.key if keep_ms else "",
+        former="\n".join([row.secret.key, *earlier]) if keep_ms else "",
         former_until=until,
     )
+
+
+def formers(row: Subscription) -> list[tuple[str, int]]:
+    """Return the secrets before the present one, the latest first, and until when each signs (real).
+
+    `row.former` holds the latest, whose end is `row.former_until`, and a line with secret and end for each before it.
+    """
+    first, *lines = row.former.split("\n")
+    found = [(first, row.former_until)] if first else []
+    for line in lines:
+        key, _, ends = line.partition(" ")
+        found += [(key, int(ends))] if ends.isdecimal() else []
+    return found
 
 
 def disable(row: Subscription, why: str, *, by: str, now: Instant) -> Subscription:
@@ -186,13 +205,12 @@ def is_active(row: Subscription) -> bool:
 
 def secrets_of(row: Subscription, real: int) -> tuple[str, ...]:
     """Return the secrets that sign deliveries now, newest first."""
-    key = row.secret.key
-    return (key, row.former) if row.former and real < row.former_until else (key,)
+    return (row.secret.key, *(key for key, ends in formers(row) if real < ends))
 
 
 def secrets_in(row: Subscription) -> tuple[str, ...]:
     """Return the text that must not be shown, without the headers."""
-    return tuple(each for each in (row.secret.key, row.former) if each)
+    return tuple(each for each in (row.secret.key, *(key for key, _ in formers(row))) if each)
 
 
 def headers_of(row: Subscription) -> dict[str, str]:

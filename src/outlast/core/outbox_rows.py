@@ -19,7 +19,7 @@ class Subscription(NamedTuple):
     types_text: str
     workflows_text: str
     secret_text: str
-    former: str  # the secret before the last rotation, '' none
+    former: str  # the secret before the last rotation, and those before it (deliveries.formers); '' none
     former_until: int  # real; until then both sign
     since: int  # business; first instant of its events; 0 = from the start
     swept: str  # last old run that was searched; '' = none yet, machine.SWEPT = all

@@ -1,9 +1,11 @@
 """Commands of operators and programs: start, signal, cancel, continue, answer attention, set and raise budgets."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from outlast.core import approvals, budget, mailbox
+from outlast.core.acts import KeyedAct, with_token
 from outlast.core.approvals import (
     Actor,
     ApprovalMove,
@@ -13,7 +15,14 @@ from outlast.core.approvals import (
     person_reassigns,
 )
 from outlast.core.approver_rule import Rule
-from outlast.core.assignments import AssignedItem, AssignmentRequest, assign, assignments_of, assignments_row
+from outlast.core.assignments import (
+    AssignedItem,
+    AssignmentRequest,
+    assign,
+    assignment_of,
+    assignments_of,
+    assignments_row,
+)
 from outlast.core.attention import (
     ENDS,
     AttentionAnswer,
@@ -46,6 +55,7 @@ from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
+from outlast.store.acts import done_before
 from outlast.store.port import Store
 from outlast.telemetry.traces import Traces
 
@@ -194,17 +204,37 @@ def as_seen(commit: Commit, seen: Expect | None) -> Commit:
     return commit if seen is None else commit._replace(expects=(*commit.expects, seen))
 
 
+@dataclass(frozen=True)
+class Once(Generic[T]):
+    """Act that is carried out once, what it changes, and the answer to its repetition."""
+
+    act: KeyedAct | None
+    target: str
+    again: Callable[[], Awaitable[T]]
+
+
 async def land(
-    store: Store, what: str, decide: Callable[[Instant], Awaitable[tuple[Commit, T]]], *, seen: Expect | None = None
+    store: Store,
+    what: str,
+    decide: Callable[[Instant], Awaitable[tuple[Commit, T]]],
+    *,
+    seen: Expect | None = None,
+    once: Once[T] | None = None,
 ) -> T:
     """Read, decide and commit, again while other writers are faster. Return the result of the decision that landed.
 
     `decide` reads rows and calls one pure function of `core` on them. It returns the commit with a result, or raises
-    the refusal. Raises Conflict if `what` changed too often.
+    the refusal. An act of `once` that has landed before is not decided again. Raises Conflict if `what` changed too
+    often, or if the act had another content.
     """
     for _ in range(RACES_MAX):
-        commit, result = await decide(await store.now())
+        if once is not None and await done_before(store, once.act):
+            return await once.again()
+        now = await store.now()
+        commit, result = await decide(now)
         first, last = mailbox.before_message(commit)
+        if once is not None:
+            last = with_token(last, once.act, once.target, now)
         try:
             for each in (*first, last):
                 await store.commit(as_seen(each, seen))
@@ -262,7 +292,20 @@ async def signal(
     return True
 
 
-async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None) -> None:
+async def nothing() -> None:
+    """Return the answer to the repetition of an act whose answer says nothing more."""
+
+
+async def cancel(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    actor: str,
+    reason: str,
+    seen: Expect | None = None,
+    act: KeyedAct | None = None,
+) -> None:
     """Request the end of a run.
 
     From now on none of its approvals can be decided.
@@ -280,7 +323,7 @@ async def cancel(store: Store, *, tenant: str, run: str, actor: str, reason: str
         asked = await approvals_of(store, tenant, run)
         return mailbox.cancel(row, asked, actor=actor, reason=reason, now=now), None
 
-    await land(store, f"run {run}", decide, seen=seen)
+    await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
     await withdraw_late(store, tenant, run)
 
 
@@ -324,6 +367,7 @@ async def decide_approval(
     actor: Actor,
     choice: PersonDecision,
     code_of: Callable[[Run], Workflow[Any] | None],
+    act: KeyedAct | None = None,
 ) -> Approval:
     """Decide or vote once, and return the row as written.
 
@@ -338,21 +382,43 @@ async def decide_approval(
         run = await find_run(store, tenant, row.run)
         return person_decides(row, actor, choice, now, remake_with(code_of(run), run, actor.name, now))
 
-    return await land(store, f"approval {approval}", decide)
+    return await _land_approval(store, tenant, approval, decide, act)
 
 
-async def acknowledge(store: Store, tenant: str, approval: str, actor: Actor, *, version: int = 0) -> Approval:
+async def _land_approval(
+    store: Store,
+    tenant: str,
+    approval: str,
+    decide: Callable[[Instant], Awaitable[ApprovalMove]],
+    act: KeyedAct | None,
+) -> Approval:
+    """Land a change of an approval, and return the row as written, or as it is if the act landed before."""
+    once = Once(act, approval, lambda: find_approval(store, tenant, approval))
+    return await land(store, f"approval {approval}", decide, once=once)
+
+
+async def acknowledge(
+    store: Store, tenant: str, approval: str, actor: Actor, *, version: int = 0, act: KeyedAct | None = None
+) -> Approval:
     """Record that an approver looks at it, and return the row as written. Raises as `decide_approval`."""
 
     async def decide(now: Instant) -> ApprovalMove:
         row = await find_approval(store, tenant, approval)
         return person_acknowledges(row, actor, now, version=version)
 
-    return await land(store, f"approval {approval}", decide)
+    return await _land_approval(store, tenant, approval, decide, act)
 
 
 async def reassign(
-    store: Store, tenant: str, approval: str, actor: Actor, who: Rule, reason: str, *, version: int = 0
+    store: Store,
+    tenant: str,
+    approval: str,
+    actor: Actor,
+    who: Rule,
+    reason: str,
+    *,
+    version: int = 0,
+    act: KeyedAct | None = None,
 ) -> Approval:
     """Let other approvers decide, and return the row as written. Raises as `decide_approval`."""
 
@@ -360,7 +426,7 @@ async def reassign(
         row = await find_approval(store, tenant, approval)
         return person_reassigns(row, actor, who, reason, now, version=version)
 
-    return await land(store, f"approval {approval}", decide)
+    return await _land_approval(store, tenant, approval, decide, act)
 
 
 # --- answers to attention ---------------------------------------------------------------------
@@ -381,7 +447,14 @@ async def _effects(store: Store, keys: Sequence[Key]) -> tuple[Effect, ...]:
 
 
 async def continue_run(
-    store: Store, *, tenant: str, run: str, actor: str, reason: str, seen: Expect | None = None
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    actor: str,
+    reason: str,
+    seen: Expect | None = None,
+    act: KeyedAct | None = None,
 ) -> None:
     """Answer a run's attention with `continue`: it continues in the same visit.
 
@@ -392,11 +465,18 @@ async def continue_run(
         rows = await _attention_rows(store, tenant, run, seen)
         return person_continues(rows, actor=actor, reason=reason, now=now), None
 
-    await land(store, f"run {run}", decide, seen=seen)
+    await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
 
 
 async def resolve_attention(
-    store: Store, *, tenant: str, run: str, answer: AttentionAnswer, actor: str, seen: Expect | None = None
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    answer: AttentionAnswer,
+    actor: str,
+    seen: Expect | None = None,
+    act: KeyedAct | None = None,
 ) -> Reason:
     """Answer one reason of a run's attention, and return it.
 
@@ -410,7 +490,14 @@ async def resolve_attention(
         decided = person_answers(rows, answer, actor=actor, now=now)
         return decided.commit, decided
 
-    decided = await land(store, f"run {run}", decide, seen=seen)
+    async def again() -> DecidedAnswer:
+        reason = answer.reason or Reason.EXCEPTION
+        names_effect = reason is Reason.EFFECT_UNCERTAIN and answer.key
+        return DecidedAnswer(
+            Commit(()), reason, await find_effect(store, tenant, run, answer.key) if names_effect else None
+        )
+
+    decided = await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, again))
     if ends:
         await withdraw_late(store, tenant, run)
     if decided.resolved is not None and decided.resolved.by_run:
@@ -428,6 +515,7 @@ async def assign_attention(
     reason: Reason | None = None,
     key: str = "",
     note: str = "",
+    act: KeyedAct | None = None,
 ) -> AssignedItem:
     """Assign an attention item of a run to a person, or remove its assignment (`to` is ''). The run is not changed.
 
@@ -439,9 +527,12 @@ async def assign_attention(
         names = [(tenant, each) for each in assignments_of(before) if each != run]
         others = [each for each in await store.load_many(RUN, names, listed=True) if each is not None] if names else []
         item = assign(before, row, others, AssignmentRequest(to, actor, now.business, note, reason, key))
+        if await done_before(store, act):  # another caller may have assigned it since
+            present = assignment_of(assignments_of(before), row, item.entry)
+            return item._replace(assignment=present, commit=None)
         try:
             if item.commit is not None:
-                await store.commit(item.commit)
+                await store.commit(with_token(item.commit, act, run, now))
         except Stale:
             continue
         return item
@@ -486,19 +577,25 @@ async def resolve_effect(
     encode: Callable[[Effect], bytes] | None = None,
     external_id: str = "",
     version: int = 0,
+    visit: int | None = None,
     correct: bool = False,
+    act: KeyedAct | None = None,
 ) -> None:
     """Record an operator's answer on the effect of a key. `encode` returns the response of a call that happened.
 
-    `correct`: replace another answer of a person that nothing has used. Raises NotFound, Conflict (settled, used, too
-    early; moved: the effect is not at `version`).
+    `visit`: the effect is of this visit, and `version` of that effect. `correct`: replace another answer of a person
+    that nothing has used. Raises NotFound, Conflict (settled, used, too early; moved: the effect is not at `version`).
     """
 
     async def decide(now: Instant) -> tuple[Commit, Effect]:
         of = await find_run(store, tenant, run)
-        effect = await find_effect(store, tenant, run, key)
-        if version not in (0, effect.version):
-            raise moved(EFFECT, key_of(EFFECT, effect), effect.version)
+        meant = await find_effect(store, tenant, run, key, visit=visit)
+        if version not in (0, meant.version):
+            raise moved(EFFECT, key_of(EFFECT, meant), meant.version)
+        effect = meant if visit is None else await find_effect(store, tenant, run, key)
+        if effect.visit != meant.visit:
+            what = f"effect {key} of visit {meant.visit} is not uncertain"
+            raise Conflict(what, f"that of visit {effect.visit} is", "list the effects")
         mailbox.check_resolvable(effect, verb, now, correct=correct)
         check_unfinished(of)
         response = encode(effect) if encode is not None else None
@@ -515,14 +612,23 @@ async def resolve_effect(
         )
         return commit, effect
 
-    effect = await land(store, f"effect {key}", decide)
+    once = Once(act, run, lambda: find_effect(store, tenant, run, key, visit=visit))
+    effect = await land(store, f"effect {key}", decide, once=once)
     if effect.by_run:
         await notify_waiting(store, effect)
 
 
 # --- budgets ----------------------------------------------------------------------------------
 async def raise_budget(
-    store: Store, *, tenant: str, run: str, amounts: Amounts, actor: str, reason: str, seen: Expect | None = None
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    amounts: Amounts,
+    actor: str,
+    reason: str,
+    seen: Expect | None = None,
+    act: KeyedAct | None = None,
 ) -> None:
     """Add amounts to the budget of a run. Raises NotFound, InvalidInput, Conflict (ended, moved)."""
 
@@ -531,10 +637,12 @@ async def raise_budget(
         check_seen(seen, row)
         return budget.person_raises(row, amounts, actor=actor, reason=reason), None
 
-    await land(store, f"run {run}", decide, seen=seen)
+    await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
 
 
-async def set_daily_budget(store: Store, tenant: str, limits: Limits, *, actor: str, reason: str) -> TenantBudget:
+async def set_daily_budget(
+    store: Store, tenant: str, limits: Limits, *, actor: str, reason: str, act: KeyedAct | None = None
+) -> None:
     """Set what the runs of a tenant may use on each business day, and let those that wait for it look again.
 
     No limit: the tenant has no budget any more. Raises InvalidInput, Conflict.
@@ -547,12 +655,15 @@ async def set_daily_budget(store: Store, tenant: str, limits: Limits, *, actor: 
     row = TenantBudget(
         tenant, EACH_DAY, version + 1, limits.tokens, limits.money, limits.calls, actor, reason, now.business
     )
-    try:
-        await store.commit(Commit((Put(TENANT_BUDGET, row, version),), label=f"budget {tenant}"))
-    except Stale:
-        raise Conflict("another operator has just changed this budget", "", "look again: outlast budgets ls") from None
+    commit = Commit((Put(TENANT_BUDGET, row, version),), label=f"budget {tenant}")
+    if not await done_before(store, act):
+        try:
+            await store.commit(with_token(commit, act, "the daily budget", now))
+        except Stale:
+            if not await done_before(store, act):
+                what = "another operator has just changed this budget"
+                raise Conflict(what, "", "look again: outlast budgets ls") from None
     await _let_check_again(store, tenant, actor)
-    return row
 
 
 async def _let_check_again(store: Store, tenant: str, actor: str) -> None:

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Put, Wake, When
+from outlast.core.acts import KeyedAct, with_token
+from outlast.core.commit import Commit, Instant, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
@@ -17,6 +18,7 @@ from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.core.run_columns import WaitingFor
 from outlast.engine.call_outcome import TIMED_OUT
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
+from outlast.store.acts import done_before
 from outlast.store.port import Store
 
 TENANT = "tenant"
@@ -78,7 +80,7 @@ def waiting_for(pause: Pause) -> WaitingFor:
     )
 
 
-async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str) -> None:
+async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str, act: KeyedAct | None = None) -> None:
     """Stop new intents under `key`.
 
     A breaker that is open there becomes a pause of the operator.
@@ -88,6 +90,8 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
     if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
         raise InvalidInput("a pause needs a reason", "it is shown with each run that waits", "say why")
     now = await store.now()
+    if await done_before(store, act):
+        return
     found = await store.load(PAUSE, (tenant, key))
     version = found.version if found is not None else 0
     if found is not None and found.up and found.kind == OPERATOR:
@@ -95,23 +99,28 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str)
             f"{key} is paused already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
         )
     row = Pause(tenant, key, version + 1, 1, actor, reason, now.business)
-    try:
-        await store.commit(Commit((Put(PAUSE, row, version),), label=f"pause {key}"))
-    except Stale:
-        raise Conflict(f"another operator has just changed {key}", "", "look again: outlast pauses") from None
+    await _change(store, Commit((Put(PAUSE, row, version),), label=f"pause {key}"), key, act, now)
 
 
-async def resume(store: Store, tenant: str, key: str, *, actor: str) -> int:
+async def resume(store: Store, tenant: str, key: str, *, actor: str, act: KeyedAct | None = None) -> int:
     """End a pause and make the runs that wait for it due. Returns how many. Raises NotFound, Conflict."""
-    found = await store.load(PAUSE, (tenant, key))
-    if found is None or not found.up:
-        raise NotFound(f"{key} is not paused", f"tenant {tenant} has no such pause", "list them: outlast pauses")
-    row = found._replace(version=found.version + 1, up=0, by=actor)
-    try:
-        await store.commit(Commit((Put(PAUSE, row, found.version),), label=f"release {key}"))
-    except Stale:
-        raise Conflict(f"another operator has just changed {key}", "", "look again: outlast pauses") from None
+    if not await done_before(store, act):  # a process may have died before it woke the runs
+        found = await store.load(PAUSE, (tenant, key))
+        if found is None or not found.up:
+            raise NotFound(f"{key} is not paused", f"tenant {tenant} has no such pause", "list them: outlast pauses")
+        row = found._replace(version=found.version + 1, up=0, by=actor)
+        commit = Commit((Put(PAUSE, row, found.version),), label=f"release {key}")
+        await _change(store, commit, key, act, await store.now())
     return await wake_all(store, tenant, key)
+
+
+async def _change(store: Store, commit: Commit, key: str, act: KeyedAct | None, now: Instant) -> None:
+    """Land a change of a pause, unless the act landed at the same time. Raises Conflict."""
+    try:
+        await store.commit(with_token(commit, act, key, now))
+    except Stale:
+        if not await done_before(store, act):
+            raise Conflict(f"another operator has just changed {key}", "", "look again: outlast pauses") from None
 
 
 async def wake_all(store: Store, tenant: str, key: str) -> int:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from outlast.core import deliveries
+from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Expect, Instant, Put, When
 from outlast.core.deliveries import (
     SUBSCRIBED_TENANTS,
@@ -27,6 +28,7 @@ from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
 from outlast.core.row_kind import version_of
 from outlast.core.rows import META, Meta
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
+from outlast.store.acts import done_before
 from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
 
@@ -54,13 +56,18 @@ async def get(store: Store, tenant: str, subscription: str) -> Subscription:
     return row
 
 
-async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant: str) -> Subscription:
+async def add(
+    store: Store, make: Callable[[Instant, int], Subscription], tenant: str, act: KeyedAct | None = None
+) -> Subscription:
     """Store a new subscription, and return when its `since` has passed, so that it receives everything the caller does
     next.
 
     The commit lands before `since` or not at all. An event of `since` or later is therefore committed after it, and a
-    dispatcher that reads unpublished events before subscriptions finds both. Raises LimitExceeded.
+    dispatcher that reads unpublished events before subscriptions finds both. Raises LimitExceeded. The subscription of
+    an act that landed before is returned as it is.
     """
+    if (before_it := await _of_act(store, tenant, act)) is not None:
+        return before_it
     if len(await of_tenant(store, tenant)) >= SUBSCRIPTIONS_MAX:
         raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the maximum")
     for _ in range(TRIES):
@@ -69,18 +76,19 @@ async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant
         since = store.mapping().business(now.real + LEAD_MS)
         row = make(now, since)
         before = When(since, False, "business", "since")
+        commit = Commit(
+            (Put(SUBSCRIPTION, row, 0),),
+            None,
+            (_as_read(subscribed_tenants),),
+            (before,),
+            f"{row.subscription} add",
+        )
         try:
-            await store.commit(
-                Commit(
-                    (Put(SUBSCRIPTION, row, 0),),
-                    None,
-                    (_as_read(subscribed_tenants),),
-                    (before,),
-                    f"{row.subscription} add",
-                )
-            )
-        except Stale:
-            continue  # another subscription was added or ended, or the commit was too late
+            await store.commit(with_token(commit, act, row.subscription, now))
+        except Stale:  # another subscription was added or ended, or the commit was too late
+            if (before_it := await _of_act(store, tenant, act)) is not None:
+                return before_it
+            continue
         for _ in range(TRIES):
             if (await store.now()).business >= since:
                 break
@@ -89,15 +97,32 @@ async def add(store: Store, make: Callable[[Instant, int], Subscription], tenant
     raise Conflict("the webhooks keep changing", fix="try again")
 
 
+async def _of_act(store: Store, tenant: str, act: KeyedAct | None) -> Subscription | None:
+    """Return the subscription that an act has made or changed, as it is; None if the act has not landed."""
+    token = await done_before(store, act)
+    return await store.load(SUBSCRIPTION, (tenant, token.target)) if token is not None else None
+
+
 async def change(
-    store: Store, tenant: str, subscription: str, move: Callable[[Subscription, Instant], Subscription], verb: str
+    store: Store,
+    tenant: str,
+    subscription: str,
+    move: Callable[[Subscription, Instant], Subscription],
+    verb: str,
+    act: KeyedAct | None = None,
 ) -> Subscription:
-    """Apply a change of core/deliveries.py to a subscription, and update OUTLETS. Raises NotFound, Conflict."""
+    """Apply a change of core/deliveries.py to a subscription, and update OUTLETS. Raises NotFound, Conflict.
+
+    The subscription of an act that landed before is returned as it is, also if it is removed.
+    """
     for _ in range(TRIES):
+        if (done := await _of_act(store, tenant, act)) is not None:
+            return done
         row = await get(store, tenant, subscription)
         if not can(verb, row.status):
             raise Conflict(f"webhook {subscription} is {row.status.value}, so it is not possible to {verb} it", row.why)
-        after = move(row, await store.now())
+        now = await store.now()
+        after = move(row, now)
         subscribed_tenants: Meta | None
         if deliveries.is_active(after):
             subscribed_tenants = await _note_events_of(store, tenant)
@@ -106,10 +131,10 @@ async def change(
             subscribed_tenants = await store.load(META, SUBSCRIBED_TENANTS)
             rest = await _without(store, tenant, subscription, subscribed_tenants)
         expects = () if rest else (_as_read(subscribed_tenants),)
+        puts = (Put(SUBSCRIPTION, after, row.version), *rest)
+        commit = Commit(puts, expects=expects, label=f"{subscription} {verb}")
         try:
-            await store.commit(
-                Commit((Put(SUBSCRIPTION, after, row.version), *rest), expects=expects, label=f"{subscription} {verb}")
-            )
+            await store.commit(with_token(commit, act, subscription, now))
         except Stale:
             continue
         return after

@@ -67,6 +67,9 @@ class Client(ABC):
       changed since. 0: not checked.
     - `cursor`: `next_cursor` of the page before; '' for the first page. `limit`: size of a page.
     - `since`: only rows of this last time.
+    - `idempotency_key`: 1 to 255 visible ASCII characters. A repetition of the call under the same key does nothing and
+      returns as the first one did; with other arguments it raises Conflict. The key belongs to caller and method, and
+      is kept as long as the store. '': a repetition is another call.
     """
 
     me: str
@@ -364,7 +367,7 @@ class Client(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
+    async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
         """Request the cancellation of a run. A worker undoes its effects before it ends. Raises InvalidInput."""
 
     @abstractmethod
@@ -372,7 +375,7 @@ class Client(ABC):
         """Answer the run's attention with `continue`."""
 
     @abstractmethod
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
         """Extend the ceiling of a run that has passed it `by` this time."""
 
     @abstractmethod
@@ -396,6 +399,7 @@ class Client(ABC):
         minutes: float = 0,
         reason: str,
         version: int = 0,
+        idempotency_key: str = "",
     ) -> None:
         """Add `tokens`, `money`, `calls` and `minutes` to the budget of a run, which goes on if it waits for them.
 
@@ -481,6 +485,7 @@ class Client(ABC):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
+        idempotency_key: str = "",
     ) -> ApprovalSummary:
         """Approve the requested plan or an `alternative` (1, 2, …); vote for it if a quorum is required.
 
@@ -488,7 +493,9 @@ class Client(ABC):
         """
 
     @abstractmethod
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
+    async def reject(
+        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
+    ) -> ApprovalSummary:
         """Reject an approval. `again`: request another round, if it is offered. Raises Forbidden."""
 
     @abstractmethod

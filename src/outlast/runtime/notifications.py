@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from outlast.core import deliveries
+from outlast.core.acts import KeyedAct
 from outlast.core.addresses import AddressPolicy, NotAllowed
 from outlast.core.approval_notices import KINDS, ROLE, accepted_audience, short
 from outlast.core.approvals import Actor
@@ -33,8 +34,9 @@ async def add_notification(
     name: str = "",
     reach: AddressPolicy,
     resolve: Resolver | None = None,
+    act: KeyedAct | None = None,
 ) -> Subscription:
-    """Store a subscription for approvers. Raises InvalidInput, LimitExceeded."""
+    """Store a subscription for approvers, once for each act. Raises InvalidInput, LimitExceeded."""
     audience, wanted = _audience(role, person, every), _kinds(kinds)
     if len(name) > TEXT_CHARS_MAX:
         raise InvalidInput(f"a subscription's name has at most {TEXT_CHARS_MAX} characters")
@@ -59,7 +61,7 @@ async def add_notification(
             audience=audience,
         )
 
-    return await subscriptions.add(store, make, tenant)
+    return await subscriptions.add(store, make, tenant, act)
 
 
 async def check_notification(row: Subscription, reach: AddressPolicy, resolve: Resolver | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from outlast.core import compensation
+from outlast.core.acts import KeyedAct, act_of
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
 from outlast.core.argument_checks import Arguments
@@ -79,6 +80,7 @@ from outlast.runtime.webhooks import Webhooks, event_types
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
+RUN_ID_CHARS = 20  # of a run that is started under the key of a request
 T = TypeVar("T")
 
 
@@ -103,10 +105,20 @@ class Operations(Client):
         self.actor = actor
         self.rows = TenantRows(store, tenant)
         self.me = actor.name
+        self.idempotency_key = ""
         self._webhooks = Webhooks(store, tenant, actor)
         self._waiters = RunWaiters(store)
         self._workflows = workflows
         self._versions = versions
+
+    def use_key(self, idempotency_key: str) -> None:
+        """Carry out every act of this object under a key, of the one request that it serves."""
+        self.idempotency_key = self._webhooks.idempotency_key = idempotency_key
+
+    def _act(self, operation: str, idempotency_key: str = "", *content: object) -> KeyedAct | None:
+        """Return the identity of an act of the caller: under this key, or that of the request; None without one."""
+        key = idempotency_key or self.idempotency_key
+        return act_of(self.tenant, self.me, operation, key, *content) if key else None
 
     @property
     @override
@@ -181,7 +193,8 @@ class Operations(Client):
             known = ", ".join(sorted(self._workflows)) or "none"
             fix = "choose one of these, or load the module that declares it"
             raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", fix)
-        run = run_id or new_id(f"{found.name[:4]}_")
+        act = None if run_id else self._act("start_run", "", found.name)
+        run = run_id or (f"{found.name[:4]}_{act.id[:RUN_ID_CHARS]}" if act else new_id(f"{found.name[:4]}_"))
         return await commands.start(self.store, found, given, tenant=self.tenant, actor=self.me, run=run, **options)
 
     def shown(self, run: str, version: int) -> Expect | None:
@@ -207,25 +220,32 @@ class Operations(Client):
         )
 
     @override
-    async def cancel(self, run: str, *, reason: str, version: int = 0) -> None:
-        seen = self.shown(run, version)
-        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen)
+    async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        seen, act = self.shown(run, version), self._act("cancel_run", idempotency_key, run, reason)
+        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen, act=act)
 
     @override
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        seen = self.shown(run, version)
-        await commands.continue_run(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen)
+        seen, act = self.shown(run, version), self._act("continue_run", "", run, reason)
+        await commands.continue_run(
+            self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen, act=act
+        )
 
     @override
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0) -> None:
-        await self._answer(run, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text=reason, by=by, version=version)
+    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        act = self._act("extend_run", idempotency_key, run, ms_of("by", by), reason)
+        await self._answer(
+            run, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text=reason, by=by, version=version, act=act
+        )
 
     async def move_run(
         self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
     ) -> None:
         """Request that a run continue in another version. Raises NotFound, Conflict. See `versions.request_version`."""
-        shown = self.shown(run, version)
-        await versions.request_version(self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown)
+        shown, act = self.shown(run, version), self._act("move_run", "", run, workflow, to, node, reason)
+        await versions.request_version(
+            self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown, act=act
+        )
 
     async def unmovable(self, run: str) -> str:
         """Return why a run cannot move to another version now; '' if it can. Raises NotFound."""
@@ -235,8 +255,10 @@ class Operations(Client):
     async def move_to(
         self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
     ) -> None:
-        shown = self.shown(run, version)
-        await versions.move_to_scheduler(self.rows, self.me, run, scheduler, reason=reason, force=force, shown=shown)
+        shown, act = self.shown(run, version), self._act("move_run_to_scheduler", "", run, scheduler, reason, force)
+        await versions.move_to_scheduler(
+            self.rows, self.me, run, scheduler, reason=reason, force=force, shown=shown, act=act
+        )
 
     @override
     async def move_runs(
@@ -285,27 +307,37 @@ class Operations(Client):
         alternative: int = 0,
         changes: Mapping[str, Any] | None = None,
         version: int = 0,
+        idempotency_key: str = "",
     ) -> ApprovalSummary:
         choice = PersonDecision("approve", reason, alternative, changes or {}, version)
-        return await self._decide(approval, choice)
+        return await self._decide(approval, choice, idempotency_key)
 
     @override
-    async def reject(self, approval: str, *, reason: str, again: bool = False, version: int = 0) -> ApprovalSummary:
-        return await self._decide(approval, PersonDecision("again" if again else "reject", reason, version=version))
+    async def reject(
+        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
+    ) -> ApprovalSummary:
+        choice = PersonDecision("again" if again else "reject", reason, version=version)
+        return await self._decide(approval, choice, idempotency_key)
 
-    async def _decide(self, approval: str, choice: PersonDecision) -> ApprovalSummary:
-        row = await commands.decide_approval(self.store, self.tenant, approval, self.actor, choice, self._code_of)
+    async def _decide(self, approval: str, choice: PersonDecision, idempotency_key: str) -> ApprovalSummary:
+        content = (choice.verb, choice.reason, choice.alternative, dict(choice.changes))
+        act = self._act("decide_approval", idempotency_key, approval, *content)
+        row = await commands.decide_approval(self.store, self.tenant, approval, self.actor, choice, self._code_of, act)
         return approval_summary(row, self.actor)
 
     @override
     async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
-        row = await commands.acknowledge(self.store, self.tenant, approval, self.actor, version=version)
+        act = self._act("claim_approval", "", approval)
+        row = await commands.acknowledge(self.store, self.tenant, approval, self.actor, version=version, act=act)
         return approval_summary(row, self.actor)
 
     @override
     async def reassign(self, approval: str, who: Rule | str, *, reason: str, version: int = 0) -> ApprovalSummary:
         rule = Rule.parse(who) if isinstance(who, str) else who
-        row = await commands.reassign(self.store, self.tenant, approval, self.actor, rule, reason, version=version)
+        act = self._act("reassign_approval", "", approval, str(rule), reason)
+        row = await commands.reassign(
+            self.store, self.tenant, approval, self.actor, rule, reason, version=version, act=act
+        )
         return approval_summary(row, self.actor)
 
     # --- attention ---------------------------------------------------------------------------------
@@ -334,8 +366,9 @@ class Operations(Client):
         self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
     ) -> RunAttention:
         item = await commands.assign_attention(
-            self.store, tenant=self.tenant, run=run, to=to, actor=self.me, reason=reason, key=key, note=note
-        )
+            self.store, tenant=self.tenant, run=run, to=to, actor=self.me, reason=reason, key=key, note=note,
+            act=self._act("assign_attention", "", run, to, str(reason), key, note),
+        )  # fmt: skip
         named = {run: [item.assignment] if item.assignment is not None else []}
         shown = await run_attention(self.rows, [item.run], named)
         return next(each for each in shown if (each.reason, each.key) == (item.entry.reason.value, item.entry.key))
@@ -352,18 +385,19 @@ class Operations(Client):
         by: Duration | None = None,
         version: int = 0,
     ) -> Reason:
-        return await self._answer(run, choice, reason=reason, key=key, text=text, by=by, version=version)
+        act = self._act("resolve_attention", "", run, *_content(choice, reason, key, text, by))
+        return await self._answer(run, choice, reason=reason, key=key, text=text, by=by, version=version, act=act)
 
     async def _answer(
         self, run: str, choice: Choice, *, text: str, reason: Reason | None = None, key: str = "",
-        by: Duration | None = None, version: int = 0,
+        by: Duration | None = None, version: int = 0, act: KeyedAct | None = None,
     ) -> Reason:  # fmt: skip
         self.actor.check_person()
         by_ms = ms_of("by", EXTENSION if by is None else by)
         answer = AttentionAnswer(choice, text, reason, key, by_ms if choice is Choice.EXTEND else 0)
         seen = self.shown(run, version)
         return await commands.resolve_attention(
-            self.store, tenant=self.tenant, run=run, answer=answer, actor=self.me, seen=seen
+            self.store, tenant=self.tenant, run=run, answer=answer, actor=self.me, seen=seen, act=act
         )
 
     @override
@@ -396,8 +430,10 @@ class Operations(Client):
         check_many(len(runs), reason, choice)
 
         async def one(given: AnswerFor) -> None:
+            each = f"resolve_attention_of_many {given.run} {given.key}"  # because each run has its own outcome
+            act = self._act(each, "", *_content(choice, reason, given.key, text, longer))
             await self._answer(
-                given.run, choice, reason=reason, key=given.key, text=text, by=longer, version=given.version
+                given.run, choice, reason=reason, key=given.key, text=text, by=longer, version=given.version, act=act
             )
 
         return await answer_each(runs, one)
@@ -425,7 +461,7 @@ class Operations(Client):
     @override
     async def resolve_effect(
         self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
-        version: int = 0, correct: bool = False,
+        version: int = 0, visit: int | None = None, correct: bool = False,
     ) -> None:  # fmt: skip
         self.actor.check_person()
         encode = None
@@ -443,7 +479,9 @@ class Operations(Client):
             encode=encode,
             external_id=external_id,
             version=version,
+            visit=visit,
             correct=correct,
+            act=self._act("resolve_effect", "", run, visit, key, answer, reason, external_id, response, correct),
         )
 
     # --- the store ---------------------------------------------------------------------------------
@@ -493,23 +531,27 @@ class Operations(Client):
 
     @override
     async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        await pauses.pause(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me, reason=reason)
+        act = self._act("pause", "", what, name, reason)
+        key = pauses.pause_key(what, name)
+        await pauses.pause(self.store, self.tenant, key, actor=self.me, reason=reason, act=act)
         return PauseCreated(paused=f"{what} {name}".strip(), by=self.me, reason=reason)
 
     @override
     async def resume(self, what: What, name: str = "") -> PauseEnded:
-        woken = await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me)
+        act = self._act("resume", "", what, name)
+        woken = await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me, act=act)
         return PauseEnded(resumed=f"{what} {name}".strip(), by=self.me, runs=woken)
 
     @override
     async def raise_budget(
         self, run: str, *, tokens: int = 0, money: Money = 0, calls: int = 0, minutes: float = 0, reason: str,
-        version: int = 0,
+        version: int = 0, idempotency_key: str = "",
     ) -> None:  # fmt: skip
         self.actor.check_person()
+        amounts = amounts_of(tokens, money, calls, minutes)
         await commands.raise_budget(
-            self.store, tenant=self.tenant, run=run, amounts=amounts_of(tokens, money, calls, minutes), actor=self.me,
-            reason=reason, seen=self.shown(run, version),
+            self.store, tenant=self.tenant, run=run, amounts=amounts, actor=self.me, reason=reason,
+            seen=self.shown(run, version), act=self._act("raise_budget", idempotency_key, run, *amounts, reason),
         )  # fmt: skip
 
     @override
@@ -522,7 +564,8 @@ class Operations(Client):
         self.actor.check_person()
         Arguments("set_budget", of_call=True).instance("budget", budget, Budget, "Budget(tokens=100_000)")
         limits = budget.limits if budget is not None else NO_LIMITS
-        await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason)
+        act = self._act("set_budget", "", *limits, reason)
+        await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason, act=act)
 
     async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
         """Raise the maximum of admitted runs of this tenant, or of all (1 to 10,000). Raises InvalidInput, Conflict."""
@@ -622,3 +665,8 @@ class Operations(Client):
     @override
     async def to_undo(self, run: str) -> Sequence[str]:
         return compensation.names(compensation.owed(await self.rows.run(run), await self.rows.effects(run)))
+
+
+def _content(choice: Choice, reason: Reason | None, key: str, text: str, by: Duration | None) -> tuple[object, ...]:
+    """Return what distinguishes one answer to attention from another."""
+    return choice.value, str(reason), key, text, None if by is None else ms_of("by", by)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from outlast.core.acts import KeyedAct
 from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.keys import check_reason
 from outlast.core.lanes import (
@@ -20,7 +21,7 @@ from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
 from outlast.core.run_columns import Attention
 from outlast.core.version_move import UNSERVED, request_move, transfer
-from outlast.engine.commands import check_seen, find_run, land
+from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict, NotFound, OutlastError
 from outlast.models import instant
 from outlast.models.attention import AnsweredRuns, why_not
@@ -124,6 +125,7 @@ async def request_version(
     node: str = "",
     reason: str = "",
     shown: Expect | None = None,
+    act: KeyedAct | None = None,
 ) -> None:
     """Request that a run continue in another version, at a node or in its present one. Raises NotFound, Conflict.
 
@@ -141,7 +143,7 @@ async def request_version(
         why = _reason(row, workflow, version, node, serving)
         return request_move(row, why, version, node, actor=actor, text=reason), None
 
-    await land(of.store, f"run {run}", decide, seen=shown)
+    await land(of.store, f"run {run}", decide, seen=shown, once=Once(act, run, nothing))
 
 
 async def unmovable(of: TenantRows, run: str) -> str:
@@ -174,7 +176,15 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
 
 
 async def move_to_scheduler(
-    of: TenantRows, actor: str, run: str, scheduler: str, *, reason: str = "", force: bool = False, shown: Expect | None
+    of: TenantRows,
+    actor: str,
+    run: str,
+    scheduler: str,
+    *,
+    reason: str = "",
+    force: bool = False,
+    shown: Expect | None,
+    act: KeyedAct | None = None,
 ) -> None:
     """Give a run to another scheduler. Raises NotFound, InvalidInput, Conflict (held, ended, moved).
 
@@ -200,4 +210,4 @@ async def move_to_scheduler(
             check_served(lane_of(row.workflow, version_in(row.lane), scheduler), serving)
         return transfer(row, scheduler, now=now, by=actor, reason=reason), None
 
-    await land(of.store, f"run {run}", decide, seen=shown)
+    await land(of.store, f"run {run}", decide, seen=shown, once=Once(act, run, nothing))

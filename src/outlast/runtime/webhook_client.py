@@ -7,6 +7,7 @@ from typing import Any
 from outlast.core.argument_checks import check_calls
 from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
+from outlast.errors import Uncertain
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
 
 
@@ -16,6 +17,7 @@ class WebhookClient(ABC):
     Parameters of the methods:
 
     - `webhook`: id or name of a webhook.
+    - `idempotency_key`: as for the methods of `Client`.
     """
 
     _is_closed = False
@@ -47,11 +49,13 @@ class WebhookClient(ABC):
         workflows: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
+        idempotency_key: str = "",
     ) -> WebhookWithSecret:
         """Create a webhook that sends events to `url`, and return it with its secret, which is shown only here.
 
         `name` is for people. `types` and `workflows` select events ((): all). `headers` are sent with each event.
-        `from_start` also sends the events that exist already. Raises InvalidInput.
+        `from_start` also sends the events that exist already. A repetition under the same key adds nothing and raises
+        Uncertain, because the secret is shown once. Raises InvalidInput.
         """
 
     @abstractmethod
@@ -65,6 +69,7 @@ class WebhookClient(ABC):
         kinds: Sequence[str] = (),
         workflows: Sequence[str] = (),
         name: str = "",
+        idempotency_key: str = "",
     ) -> WebhookSummary:
         """Send messages about approvals to an `address` of mail, Slack, Teams or ntfy, and return the subscription.
 
@@ -95,10 +100,13 @@ class WebhookClient(ABC):
         """
 
     @abstractmethod
-    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
+    async def rotate(
+        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
+    ) -> WebhookWithSecret:
         """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h].
 
-        `version`: the one that you saw, 0 for any. Raises NotFound, Conflict.
+        `version`: the one that you saw, 0 for any. A repetition under the same key finds its own rotation and raises
+        Uncertain, because a secret is shown once: rotate once more, under another key. Raises NotFound, Conflict.
         """
 
     @abstractmethod
@@ -112,3 +120,14 @@ class WebhookClient(ABC):
     @abstractmethod
     async def remove(self, webhook: str) -> WebhookSummary:
         """Remove a webhook with its secret. It cannot be restored."""
+
+
+def shown_once(found: WebhookWithSecret) -> WebhookWithSecret:
+    """Return a webhook with its secret. Raises Uncertain for an empty one, which an earlier attempt was shown."""
+    if found.secret:
+        return found
+    raise Uncertain(
+        f"webhook {found.webhook} has a secret that cannot be shown",
+        "an earlier attempt was carried out, and a secret is in one answer only",
+        f"rotate once more to see a secret: outlast webhooks rotate {found.webhook}; the older one signs for 24 h more",
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core import deliveries
+from outlast.core.acts import KeyedAct, act_of, with_token
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
 from outlast.core.approval_notices import event_of, is_reminder
 from outlast.core.approvals import Actor
@@ -51,7 +52,8 @@ from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.attention import offered_choice
 from outlast.runtime.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.runtime.notifications import add_notification, check_notification
-from outlast.runtime.webhook_client import WebhookClient
+from outlast.runtime.webhook_client import WebhookClient, shown_once
+from outlast.store.acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
 TRIES: Final = 20
+TEST_ID_CHARS: Final = 20
+"""Of the id of a test event that is sent under a key."""
 TYPES: Final = frozenset(each.value for each in EventType)
 
 
@@ -79,6 +83,12 @@ class Webhooks(WebhookClient):
         self._store = store
         self._tenant = tenant
         self._actor = actor
+        self.idempotency_key = ""
+        """Key of the one request that this object serves; an act without another key is carried out under it."""
+
+    def _act(self, operation: str, idempotency_key: str = "", *content: object) -> KeyedAct | None:
+        key = idempotency_key or self.idempotency_key
+        return act_of(self._tenant, self._actor.name, operation, key, *content) if key else None
 
     @override
     async def add(
@@ -90,14 +100,36 @@ class Webhooks(WebhookClient):
         workflows: Iterable[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
+        idempotency_key: str = "",
     ) -> WebhookWithSecret:
         """`dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
         checked. For the headers, see `checked_headers`; their values are secrets.
         """
+        return shown_once(
+            await self.added(
+                url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start,
+                idempotency_key=idempotency_key,
+            )
+        )  # fmt: skip
+
+    async def added(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        types: Iterable[str] = (),
+        workflows: Iterable[str] = (),
+        headers: Mapping[str, str] | None = None,
+        from_start: bool = False,
+        idempotency_key: str = "",
+    ) -> WebhookWithSecret:
+        """Add a webhook. Of one that a request under the same key has added before, return it with an empty secret."""
         wanted, flows, further = event_types(types), _names(workflows), checked_headers(headers or {})
         if len(name) > TEXT_CHARS_MAX:
             raise InvalidInput(f"a webhook's name has at most {TEXT_CHARS_MAX} characters")
-        await self._check(url)
+        act = self._act("add_webhook", idempotency_key, url, name, wanted, flows, further, from_start)
+        if not await done_before(self._store, act):
+            await self._check(url)
         secret = new_secret()
         subscription = new_id("wh_")
 
@@ -117,8 +149,9 @@ class Webhooks(WebhookClient):
                 now=now,
             )
 
-        row = await subscriptions.add(self._store, make, self._tenant)
-        return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret)
+        row = await subscriptions.add(self._store, make, self._tenant, act)
+        new = row.subscription == subscription
+        return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret if new else "")
 
     @override
     async def notify(
@@ -131,10 +164,13 @@ class Webhooks(WebhookClient):
         kinds: Iterable[str] = (),
         workflows: Iterable[str] = (),
         name: str = "",
+        idempotency_key: str = "",
     ) -> WebhookSummary:
+        kinds, flows = tuple(kinds), _names(workflows)
+        act = self._act("add_notification", idempotency_key, address, role, person, every, kinds, flows, name)
         row = await add_notification(
             self._store, self._tenant, self._actor, address, role=role, person=person, every=every, kinds=kinds,
-            workflows=_names(workflows), name=name, reach=self.reach, resolve=self._resolve,
+            workflows=flows, name=name, reach=self.reach, resolve=self._resolve, act=act,
         )  # fmt: skip
         return webhook_summary(row)
 
@@ -231,8 +267,10 @@ class Webhooks(WebhookClient):
         row = await subscriptions.get(self._store, self._tenant, webhook)
         if not deliveries.is_active(row):
             raise Conflict(f"webhook {webhook} is {row.status.value}", row.why, "enable it first")
+        act = self._act("test_webhook", "", webhook)  # a receiver drops a repetition, which has the same id
+        event = f"evt_test_{act.id[:TEST_ID_CHARS]}" if act is not None else new_id("evt_test_")
         attempt: Attempt = await load_sender().send_test(
-            row, new_id("evt_test_"), clock=SystemClock(), reach=self.reach, resolve=self._resolve
+            row, event, clock=SystemClock(), reach=self.reach, resolve=self._resolve
         )
         return WebhookAttempt(webhook=webhook, accepted=not attempt.error, **attempt._asdict())
 
@@ -269,6 +307,9 @@ class Webhooks(WebhookClient):
 
         Raises NotFound, Conflict (not delivered yet).
         """
+        return await self._redeliver(delivery, self._act("redeliver", "", delivery))
+
+    async def _redeliver(self, delivery: str, act: KeyedAct | None) -> WebhookDelivery:
         name, run, seq = delivery_place(delivery)
         subscription = await subscriptions.get(self._store, self._tenant, name)
         at = event_of(seq)
@@ -278,6 +319,8 @@ class Webhooks(WebhookClient):
         for _ in range(TRIES):
             cursor = await self._store.load(CURSOR, (self._tenant, run, name))
             before = await self._store.load(DELIVERY, (self._tenant, run, name, seq))
+            if before is not None and await done_before(self._store, act):
+                return webhook_delivery(before, self._store.mapping().business)
             if before is None and (subscription.audience or is_reminder(seq)):
                 raise NotFound(f"no delivery {delivery}", "no message to approvers was sent after this event")
             if cursor is None or cursor.seq < at:
@@ -289,13 +332,9 @@ class Webhooks(WebhookClient):
             now = await self._store.now()
             row = deliveries.redeliver(subscription.subscription, event, before, by=self._actor.name, now=now)
             after = deliveries.ask_again(cursor, now)
+            puts = (Put(DELIVERY, row, row.version - 1), Put(CURSOR, after, cursor.version))
             try:
-                await self._store.commit(
-                    Commit(
-                        (Put(DELIVERY, row, row.version - 1), Put(CURSOR, after, cursor.version)),
-                        label=f"{run} redeliver {seq}",
-                    )
-                )
+                await self._store.commit(with_token(Commit(puts, label=f"{run} redeliver {seq}"), act, delivery, now))
             except Stale:
                 continue  # a dispatcher was faster
             return webhook_delivery(row, self._store.mapping().business)
@@ -313,7 +352,7 @@ class Webhooks(WebhookClient):
             )
             for row in dead:
                 try:
-                    await self.redeliver_one(delivery_id(row))
+                    await self._redeliver(delivery_id(row), None)  # sent again only while it is given up
                 except (Conflict, NotFound):
                     continue
                 done += 1
@@ -322,51 +361,71 @@ class Webhooks(WebhookClient):
         return done
 
     @override
-    async def rotate(self, webhook: str, *, keep: Duration | None = None, version: int = 0) -> WebhookWithSecret:
+    async def rotate(
+        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
+    ) -> WebhookWithSecret:
         """Raises NotFound, Conflict (not active, changed), InvalidInput."""
+        return shown_once(await self.rotated(webhook, keep=keep, version=version, idempotency_key=idempotency_key))
+
+    async def rotated(
+        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
+    ) -> WebhookWithSecret:
+        """Replace the secret. After a rotation by a request under the same key, return it with an empty secret."""
         secret = new_secret()
         keep_ms = ms_of("keep", KEPT if keep is None else keep)
         if keep_ms < 0:
             raise InvalidInput("the old secret cannot be kept for a negative time")
-        if (await self.row(webhook)).audience:
+        act = self._act("rotate_webhook", idempotency_key, webhook, keep_ms)
+        if await done_before(self._store, act) is None and (await self.row(webhook)).audience:
             raise Conflict(
                 f"{webhook} has no signing secret",
                 "it sends messages to approvers; its secret is its address",
                 f"outlast notify add … with the new address, then outlast notify rm {webhook}",
             )
         by = self._actor.name
-        row = await self._change(
-            webhook, "rotate", lambda row, now: deliveries.rotate(row, secret, keep_ms, by=by, now=now, seen=version)
-        )
-        return WebhookWithSecret(**vars(row), secret=secret)
+
+        def rotation(row: Subscription, now: Instant) -> Subscription:
+            return deliveries.rotate(row, secret, keep_ms, by=by, now=now, seen=version)
+
+        row = await subscriptions.change(self._store, self._tenant, webhook, rotation, "rotate", act)
+        new = row.secret.key == secret
+        return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret if new else "")
 
     @override
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
         return await self._change(
-            webhook, "disable", lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now)
+            webhook,
+            "disable",
+            lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now),
+            self._act("disable_webhook", "", webhook, reason),
         )
 
     @override
     async def enable(self, webhook: str) -> WebhookSummary:
-        row = await subscriptions.get(self._store, self._tenant, webhook)
-        if row.audience:
-            await check_notification(row, self.reach, self._resolve)
-        else:
-            await self._check(row.url)
+        act = self._act("enable_webhook", "", webhook)
+        if await done_before(self._store, act) is None:
+            row = await subscriptions.get(self._store, self._tenant, webhook)
+            if row.audience:
+                await check_notification(row, self.reach, self._resolve)
+            else:
+                await self._check(row.url)
         return await self._change(
-            webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now)
+            webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now), act
         )
 
     @override
     async def remove(self, webhook: str) -> WebhookSummary:
         return await self._change(
-            webhook, "remove", lambda row, now: deliveries.remove(row, by=self._actor.name, now=now)
+            webhook,
+            "remove",
+            lambda row, now: deliveries.remove(row, by=self._actor.name, now=now),
+            self._act("remove_webhook", "", webhook),
         )
 
     async def _change(
-        self, webhook: str, verb: str, move: Callable[[Subscription, Instant], Subscription]
+        self, webhook: str, verb: str, move: Callable[[Subscription, Instant], Subscription], act: KeyedAct | None
     ) -> WebhookSummary:
-        return webhook_summary(await subscriptions.change(self._store, self._tenant, webhook, move, verb))
+        return webhook_summary(await subscriptions.change(self._store, self._tenant, webhook, move, verb, act))
 
     async def _check(self, url: str) -> None:
         """Check the form of the URL and every address of its host. Raises InvalidInput."""

@@ -2,12 +2,11 @@
 
 A key belongs to one caller, operation, URL and body. Only answers to executed requests are stored. A refused request
 changed nothing, so its key becomes free. If the process dies during a request, the key stays in flight for `IN_FLIGHT`.
-A repetition after that is executed again; the run's key, the signal's id or the version in `If-Match` keep it from
-having a second effect.
+A repetition after that is executed again, also beside a first request that is still running. It has no second effect,
+because the commit of an act holds its identity (`core/acts.py`, decision 0120), and it answers as the first one did.
 """
 
 import json
-import re
 import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -15,14 +14,15 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.acts import as_canonical, check_idempotency_key
 from outlast.core.codec import canonical, digest
 from outlast.core.columns import decoded
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import SECOND
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, ROW_BYTES_MAX
+from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.rows import REQUEST
 from outlast.core.rows import Request as Row
-from outlast.errors import BadRequest, KeyRefused, NotStorable, Stale, StoreError
+from outlast.errors import KeyRefused, Stale, StoreError
 from outlast.service.identity import Principal
 from outlast.service.request_limits import parsed_body
 from outlast.store.port import Store
@@ -32,7 +32,6 @@ IN_FLIGHT: Final = 60 * SECOND
 FREE: Final = -1
 """Value of `status` for a key whose request was refused. The key may be used again."""
 KEPT: Final = ("location", "etag", "content-type", "content-location")
-KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 DONE: Final = range(200, 400)
 NO_STORE: Final = "no-store"
 """Value of `Cache-Control` in an answer with a secret, which is never stored."""
@@ -46,10 +45,8 @@ async def once(
     store: Store, principal: Principal, operation: str, key: str, request: Request, inner: Inner
 ) -> Response:
     """Return the answer of `inner`, or its stored answer to the same request. Raises BadRequest, KeyRefused."""
-    if not KEY.fullmatch(key):
-        why = f"1 to {IDEMPOTENCY_KEY_CHARS_MAX} visible ASCII characters"
-        raise BadRequest("this Idempotency-Key cannot be used", why, "e.g. a UUID", refusal="key_malformed")
-    stamp = digest(operation, request.url.path, request.url.query, _normalized(parsed_body(request)))
+    check_idempotency_key(key)
+    stamp = digest(operation, request.url.path, request.url.query, as_canonical(parsed_body(request)))
     name = digest(principal.name, key)
     now = (await store.now()).business
     row = Row(principal.tenant, name, 1, principal.name, operation, stamp, 0, "", b"", now)
@@ -94,7 +91,9 @@ async def _do(store: Store, row: Row, request: Request, inner: Inner) -> Respons
 
 def _without_secret(response: Response) -> bytes:
     body = bytes(response.body)
-    return body if response.headers.get("cache-control") != NO_STORE else canonical({**json.loads(body), SECRET: ""})
+    if response.headers.get("cache-control") != NO_STORE or SECRET not in (found := json.loads(body)):
+        return body
+    return canonical({**found, SECRET: ""})
 
 
 async def _leave(store: Store, row: Row) -> None:
@@ -136,11 +135,3 @@ def _in_flight() -> KeyRefused:
         "send it again in a second",
         refusal="in_flight",
     )
-
-
-def _normalized(body: Any) -> bytes:
-    """Return the canonical form of a body, because white space must not distinguish two requests."""
-    try:
-        return canonical(body)
-    except NotStorable:  # the operation refuses such a body
-        return canonical(repr(body))

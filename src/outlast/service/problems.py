@@ -158,16 +158,11 @@ def _maybe_executed(error: errors.StoreError, scope: Scope | None) -> errors.Unc
 
 
 def _safe_to_repeat(scope: Scope | None) -> bool:
-    """Return True if a repetition cannot have a second effect.
-
-    False for a webhook or notification even with a key, because no row would refuse a second one.
-    """
+    """Return True if a repetition cannot have a second effect: it reads, or it has a key."""
     if scope is None:
         return False
     keyed = any(name == b"idempotency-key" for name, _ in scope["headers"])
-    return scope["method"] in ("GET", "HEAD") or (
-        keyed and not scope["path"].startswith(("/v1/webhooks", "/v1/notifications"))
-    )
+    return scope["method"] in ("GET", "HEAD") or keyed
 
 
 def _where_to_look(path: str) -> str:

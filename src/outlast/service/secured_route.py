@@ -94,6 +94,7 @@ class SecuredRoute(APIRoute):
                     key = request.headers.get(KEY)
                     if key is None:
                         return await inner(request)
+                    request.state.operations.use_key(key)
                     return await once(state.store, principal, operation, key, request, inner)
 
             request.state.principal = principal

@@ -164,14 +164,6 @@ async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int)
     Raises ProblemError with the current effect if the version is older, Conflict, InvalidInput, NotFound.
     """
     run, visit, name = parse_effect_id(effect)
-    before = await ops.effect(run, name, visit=visit)
-    if version not in (0, before.version):
-        raise stale(f"effect {name}", before)
-    latest = await ops.effect(run, name)
-    if latest.visit != visit:
-        raise Conflict(
-            f"effect {name} of visit {visit} is not uncertain", f"that of visit {latest.visit} is", "list the effects"
-        )
     if ask.outcome == "happened" and not ask.external_id:
         raise InvalidInput(
             "the outcome `happened` requires external_id", "the id at the receiver is recorded", "give external_id"
@@ -181,7 +173,7 @@ async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int)
     try:
         await ops.resolve_effect(
             run, name, ask.outcome, reason=ask.reason, external_id=ask.external_id, response=ask.response,
-            version=version, correct=ask.correct,
+            version=version, visit=visit, correct=ask.correct,
         )  # fmt: skip
     except Conflict as error:
         if error.refusal != "moved":
@@ -190,7 +182,13 @@ async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int)
     return await after_commit(ops.effect(run, name, visit=visit))
 
 
-@router.get("/summary", operation_id="get_summary", response_model=StatusSummary, summary="Counts for a header")
+@router.get(
+    "/summary",
+    operation_id="get_summary",
+    response_model=StatusSummary,
+    summary="Counts for a header",
+    responses={304: {"description": "Nothing has changed since the ETag in `If-None-Match`."}},
+)
 async def get_summary(
     ops: Ops,
     response: Response,

@@ -46,7 +46,7 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
 
 @router.post(
     "/workflows/{name}/runs", operation_id="start_run", response_model=RunStarted, status_code=201,
-    summary="Start a run",
+    summary="Start a run", responses={200: {"model": RunStarted, "description": "It was started before."}},
 )  # fmt: skip
 async def start_run(
     ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None

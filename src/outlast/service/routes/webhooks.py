@@ -99,11 +99,11 @@ async def list_webhooks(ops: Ops) -> WebhookList:
 async def add_webhook(
     ops: Ops, ask: AddWebhook, request: Request, response: Response, key: IdempotencyKey = None
 ) -> WebhookWithSecret:
-    """Add a webhook. Only this answer contains the secret, not even a replay of it.
+    """Add a webhook. Only the first answer contains the secret: in that to a repetition it is empty.
 
     The URL is checked now and before each delivery.
     """
-    made = await ops.webhooks.add(
+    made = await ops.webhooks.added(
         ask.url,
         name=ask.name,
         types=ask.types,
@@ -112,7 +112,7 @@ async def add_webhook(
         from_start=ask.from_start,
     )
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.webhook}"
-    response.headers["Cache-Control"] = NO_STORE
+    _mark_replay(response, made)
     return made
 
 
@@ -175,9 +175,20 @@ async def send_test(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) ->
 async def rotate_webhook(
     ops: Ops, webhook: WebhookId, ask: RotateSecret, response: Response, key: IdempotencyKey = None
 ) -> WebhookWithSecret:
-    """Replace the secret. For a while both secrets sign, so that the receiver can switch."""
+    """Replace the secret. For a while both secrets sign, so that the receiver can switch.
+
+    The answer to a repetition has an empty secret: rotate once more to see one.
+    """
+    rotated = await ops.webhooks.rotated(webhook, keep=ask.keep, version=ask.version)
+    _mark_replay(response, rotated)
+    return rotated
+
+
+def _mark_replay(response: Response, found: WebhookWithSecret) -> None:
+    """Keep the secret from being stored, and mark the answer to a repetition, which has none."""
     response.headers["Cache-Control"] = NO_STORE
-    return await ops.webhooks.rotate(webhook, keep=ask.keep, version=ask.version)
+    if not found.secret:
+        response.headers["Idempotent-Replayed"] = "true"
 
 
 @router.post(
@@ -208,7 +219,7 @@ async def enable_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
     response_model=WebhookSummary,
     summary="Remove a webhook",
 )
-async def remove_webhook(ops: Ops, webhook: WebhookId) -> WebhookSummary:
+async def remove_webhook(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> WebhookSummary:
     """Remove the webhook permanently. It cannot be enabled again."""
     return await ops.webhooks.remove(webhook)
 

@@ -1,0 +1,323 @@
+"""Two replicas of a service over one store: one is killed between an act and its answer, the other gets the repetition.
+
+Every route that writes has a case; a new route without one fails. No row may change at the repetition, so the act
+happened once, whatever it is.
+"""
+
+import asyncio
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from secrets import token_hex
+from threading import Thread
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.machine import DeliveryStatus, LeaseStatus, Reason
+from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
+from outlast.core.row_kind import key_of
+from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, STORE, WORKER, WRITER, Event, Worker
+from outlast.core.run_columns import ATTENTION, Attention
+from outlast.service import idempotency
+from tests import forked, slices
+from tests.conformance.subject import put_run
+from tests.dynamodb import server as dynamodb
+from tests.postgres import server as postgres
+from tests.service.conftest import Running, Service
+from tests.service.killed_replica import REACH
+
+TENANT = "default"
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Ask(NamedTuple):
+    """Request of one case."""
+
+    path: str
+    body: Any = None
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Receiver(NamedTuple):
+    """Receiver of webhooks on this machine. `ids` counts the webhook-ids that it got."""
+
+    url: str
+    ids: Counter[str]
+
+
+class Scene(NamedTuple):
+    """The replica that answers the repetition, the URL of the store, the runs of the cases, and a receiver."""
+
+    service: Service
+    url: str
+    runs: dict[str, str]
+    approvals: dict[str, str]
+    receiver: Receiver
+
+    def rows(self) -> dict[tuple[str, Any], Any]:
+        """Return every row of the store, except stored answers."""
+
+        async def read() -> dict[tuple[str, Any], Any]:
+            store = self.service.state.store
+            kinds = [kind for kind in KINDS if kind not in (REQUEST, WRITER)]
+            return {(kind.name, key_of(kind, row)): row for kind in kinds for row in await store.rows(kind, ())}
+
+        found: dict[tuple[str, Any], Any] = self.service.call(read())
+        return found
+
+    def ask(self, path: str, body: Any) -> Any:
+        answer = self.service.post(path, body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def put(self, *puts: Put) -> None:
+        self.service.call(self.service.state.store.commit(Commit(puts)))
+
+    def webhook(self) -> str:
+        """Return the id of a new webhook, which was added without a key."""
+        return str(self.ask("/v1/webhooks", {"url": f"{self.receiver.url}/{token_hex(4)}"})["webhook"])
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    ids: Counter[str] = Counter()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            ids[self.headers["webhook-id"]] += 1
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield Receiver(f"http://127.0.0.1:{server.server_port}", ids)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def store_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    name = f"once-{token_hex(6)}"
+    if request.param == "sqlite":
+        folder: Path = tmp_path_factory.mktemp("once")
+        yield f"sqlite:{folder / 'outlast.db'}"
+    elif request.param == "postgresql":
+        schema = name.replace("-", "_")
+        yield f"{postgres.url()}?schema={schema}"
+        asyncio.run(postgres.drop(schema))
+    else:
+        yield dynamodb.url(name)
+        asyncio.run(dynamodb.discard(name))
+
+
+@pytest.fixture(scope="module")
+def scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
+    """Start the runs of all cases and wait until none of them changes by itself."""
+    runs, approvals = dict[str, str](), dict[str, str]()
+    waiting = ("cancel_run", "signal_run", "extend_run", "move_run", "move_run_to_scheduler", "raise_budget",
+               "redeliver", "redeliver_dead")  # fmt: skip
+    flagged = ("continue_run", "resolve_attention", "resolve_attention_of_many", "assign_attention")
+    with Running(store_url) as busy:
+        for name in waiting:
+            runs[name] = busy.start("wish", text=name)
+        for name in flagged:
+            runs[name] = busy.start("call", order="broken")
+        runs["resolve_effect"] = busy.start("call", order="A-1")
+        for name in waiting:
+            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["waiting_for"])
+        for name in (*flagged, "resolve_effect"):
+            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+        for name in ("decide_approval", "claim_approval", "reassign_approval"):
+            approvals[name] = busy.asked()[0]
+    with Running(store_url, worker=False) as service:
+        service.state.reach = REACH
+        yield Scene(service, store_url, runs, approvals, receiver)
+
+
+# --- the cases, by operation --------------------------------------------------------------------
+def run_of(name: str, verb: str, body: Any) -> Callable[[Scene], Ask]:
+    return lambda scene: Ask(f"/v1/runs/{scene.runs[name]}/{verb}", body)
+
+
+def extended(scene: Scene) -> Ask:
+    run = scene.runs["extend_run"]
+    row = scene.service.call(scene.service.state.store.load(RUN, (TENANT, run)))
+    old = ATTENTION.encode([Attention(Reason.TOTAL_TIMEOUT, 1, "it is old")])
+    scene.service.call(scene.service.state.store.commit(put_run(row, attention_text=old)))
+    return Ask(f"/v1/runs/{run}/extend", {"by": "P7D", "reason": "it is on its way"})
+
+
+def worker_of_version_2(scene: Scene) -> str:
+    now = scene.service.call(scene.service.state.store.now())
+    name = f"w-{token_hex(4)}"
+    row = Worker(STORE, name, 1, LeaseStatus.ALIVE, now.real + 3_600_000, "wish@2", "", now.real, now.real, "")
+    scene.put(Put(WORKER, row, 0))
+    return name
+
+
+def moved(scene: Scene) -> Ask:
+    worker_of_version_2(scene)
+    body = {"workflow": "wish", "version": 2, "reason": "1 is gone"}
+    return Ask(f"/v1/runs/{scene.runs['move_run']}/move", body)
+
+
+def decision(name: str, verb: str, body: Any = None) -> Callable[[Scene], Ask]:
+    def make(scene: Scene) -> Ask:
+        path = f"/v1/approvals/{scene.approvals[name]}"
+        return Ask(f"{path}/{verb}", body, headers=(("If-Match", scene.service.get(path).headers["etag"]),))
+
+    return make
+
+
+def settled(scene: Scene) -> Ask:
+    (effect,) = scene.service.get(f"/v1/runs/{scene.runs['resolve_effect']}/effects").json()["effects"]
+    body = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
+    return Ask(f"/v1/effects/{effect['id']}/resolve", body, headers=(("If-Match", f'"v{effect["version"]}"'),))
+
+
+def resumed(scene: Scene) -> Ask:
+    scene.ask("/v1/pauses", {"what": "activity", "name": "ring", "reason": "strike"})
+    return Ask("/v1/pauses/resume", {"what": "activity", "name": "ring"})
+
+
+def webhook(verb: str, body: Any = None) -> Callable[[Scene], Ask]:
+    return lambda scene: Ask(f"/v1/webhooks/{scene.webhook()}/{verb}", body)
+
+
+def enabled(scene: Scene) -> Ask:
+    name = scene.webhook()
+    scene.ask(f"/v1/webhooks/{name}/disable", {"reason": "a test"})
+    return Ask(f"/v1/webhooks/{name}/enable")
+
+
+def dead(scene: Scene, run: str) -> tuple[str, str]:
+    """Return a webhook and the id of a delivery that was given up."""
+    name = scene.webhook()
+    event: Event = scene.service.call(scene.service.state.store.load(EVENT, (TENANT, run, 1)))
+    at, event_id = event.at, f"{run}:1"
+    cursor = Cursor(TENANT, run, name, 1, 1, "", None, 1, 1, 0, 0, 0, at)
+    status = DeliveryStatus.DEAD
+    row = Delivery(
+        TENANT, run, name, 1, 1, status, event_id, event.type, 9, at, at, 0, 500, "", "it answered 500", 1, ""
+    )
+    scene.put(Put(CURSOR, cursor, 0), Put(DELIVERY, row, 0))
+    return name, f"{name}:{run}:1"
+
+
+CASES: dict[str, Callable[[Scene], Ask]] = {
+    "start_run": lambda scene: Ask("/v1/workflows/wish/runs", {"input": {"text": "new"}, "key": ""}),
+    "cancel_run": run_of("cancel_run", "cancel", {"reason": "no"}),
+    "continue_run": run_of("continue_run", "continue", {"reason": "yes"}),
+    "extend_run": extended,
+    "raise_budget": run_of("raise_budget", "raise", {"calls": 1, "reason": "one more"}),
+    "move_run": moved,
+    "move_run_to_scheduler": run_of(
+        "move_run_to_scheduler", "scheduler", {"scheduler": "temporal", "force": True, "reason": "a test"}
+    ),
+    "signal_run": run_of("signal_run", "signals/other", {"payload": {"text": "hello"}}),
+    "decide_approval": decision("decide_approval", "decision", {"decision": "approve", "reason": "as agreed"}),
+    "claim_approval": decision("claim_approval", "claim"),
+    "reassign_approval": decision("reassign_approval", "reassign", {"to": "lead", "reason": "away"}),
+    "resolve_attention": lambda scene: Ask(
+        f"/v1/attention/{scene.runs['resolve_attention']}/resolve", {"choice": "fail", "reason": "no use"}
+    ),
+    "resolve_attention_of_many": lambda scene: Ask(
+        "/v1/attention/resolve",
+        {
+            "attention": "exception", "choice": "continue", "reason": "try",
+            "runs": [{"run": scene.runs["resolve_attention_of_many"]}],
+        },
+    ),
+    "assign_attention": lambda scene: Ask(
+        "/v1/attention/assign", {"run": scene.runs["assign_attention"], "to": "ana", "note": "calls them"}
+    ),
+    "resolve_effect": settled,
+    "drain_worker": lambda scene: Ask(f"/v1/workers/{worker_of_version_2(scene)}/drain", {"reason": "a test"}),
+    "set_budget": lambda scene: Ask("/v1/budgets", {"calls": 100_000, "reason": "plan"}),
+    "pause": lambda scene: Ask("/v1/pauses", {"what": "activity", "name": "post", "reason": "strike"}),
+    "resume": resumed,
+    "add_webhook": lambda scene: Ask("/v1/webhooks", {"url": f"{scene.receiver.url}/added"}),
+    "add_notification": lambda scene: Ask("/v1/notifications", {"address": "ntfys://1.1.1.1/topic", "role": "lead"}),
+    "test_webhook": webhook("test"),
+    "rotate_webhook": webhook("rotate", {}),
+    "disable_webhook": webhook("disable", {"reason": "a test"}),
+    "enable_webhook": enabled,
+    "remove_webhook": lambda scene: Ask(f"/v1/webhooks/{scene.webhook()}", {}, "DELETE"),
+    "redeliver_dead": lambda scene: Ask(
+        f"/v1/webhooks/{dead(scene, scene.runs['redeliver_dead'])[0]}/redeliver"
+    ),
+    "redeliver": lambda scene: Ask(f"/v1/deliveries/{dead(scene, scene.runs['redeliver'])[1]}/redeliver"),
+}  # fmt: skip
+
+
+def test_every_route_that_writes_has_a_case(tmp_path: Path) -> None:
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
+        document = service.get("/openapi.json").json()
+    writing = {
+        operation["operationId"]
+        for item in document["paths"].values()
+        for method, operation in item.items()
+        if method.upper() in WRITES
+    }
+    assert writing == set(CASES)
+
+
+def sent(url: str, ask: Ask, key: str) -> httpx2.Response:
+    headers = {"Idempotency-Key": key, **dict(ask.headers)}
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        return client.request(ask.method, ask.path, json=ask.body, headers=headers)
+
+
+def killed_at(url: str, ask: Ask, key: str) -> None:
+    """Send a request to a replica that is killed after its act."""
+    command = ["tests.service.killed_replica", url]
+    with forked.Popen(command, stdout=subprocess.PIPE, text=True) as replica:
+        try:
+            assert replica.stdout is not None
+            address = replica.stdout.readline().strip()
+            assert address, "it serves"
+            with pytest.raises(httpx2.TransportError):
+                sent(address, ask, key)
+        finally:
+            replica.kill()
+
+
+OTHERS = [(store, operation) for store in ("postgresql", "dynamodb") for operation in CASES]
+DRAWN = 12
+"""Cases on other stores in a default run; `TEST_SEED=all` plays each."""
+
+
+@pytest.mark.req("RUN-4")
+@pytest.mark.parametrize(
+    ("store_url", "operation"),
+    [*(("sqlite", operation) for operation in CASES), *slices.params(OTHERS, DRAWN, "killed replicas")],
+    indirect=["store_url"],
+)
+def test_a_write_whose_replica_is_killed_before_its_answer_is_done_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr(idempotency, "IN_FLIGHT", 0)  # as if the minute after the death were over
+    ask, key = CASES[operation](scene), f"key-{operation}"
+    before, told = scene.rows(), sum(scene.receiver.ids.values())
+    killed_at(scene.url, ask, key)
+    done = scene.rows()
+    assert done != before or sum(scene.receiver.ids.values()) > told, "the act has landed"
+    again = sent(scene.service.url, ask, key)
+    assert again.is_success, again.text
+    assert scene.rows() == done, "the repetition changes nothing"
+    assert again.json().get("secret", "") == "", "and shows no secret"
+    replayed = sent(scene.service.url, ask, key)
+    assert (replayed.status_code, replayed.headers["Idempotent-Replayed"]) == (again.status_code, "true")
+    assert replayed.json() == again.json() and scene.rows() == done
+    if operation == "test_webhook":
+        assert len(scene.receiver.ids) == 1, "a receiver knows the repetition by its id"
