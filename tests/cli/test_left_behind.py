@@ -18,11 +18,12 @@ import pytest
 from outlast import Context, activity, connect, workflow
 from outlast.core.durations import DRAIN_GRACE, SECOND, Liveness
 from outlast.testing import App
+from tests import forked
 
 PROMISE_S, BUSY_S = 5, 4
 """The promise after the drain, and what a busy machine may add."""
 FLOWS = """
-import asyncio, threading, time
+import asyncio, sys, threading, time
 from outlast import *
 
 async def stays():
@@ -39,6 +40,16 @@ async def act() -> int:
 def loops() -> int:
     print("begun", flush=True)
     while True: time.sleep(3600)  # here
+
+@workflow
+async def waits(ctx: Context) -> int:
+    print("begun", flush=True)
+    await ctx.sleep("1h")
+
+@workflow
+async def talks(ctx: Context) -> int:
+    print("begun", flush=True)
+    while True: sys.stderr.write("x" * 65_536)
 
 @workflow
 async def node(ctx: Context) -> int:
@@ -91,13 +102,14 @@ BLOCKED = "thread MainThread, blocked"
 
 
 @contextmanager
-def executing(folder: Path, name: str, *command: str) -> "Iterator[subprocess.Popen[str]]":
-    """Start a run of FLOWS and a command, and give its process once it executes the run."""
+def executing(folder: Path, name: str, *command: str, code: str = FLOWS) -> "Iterator[subprocess.Popen[str]]":
+    """Start a run of FLOWS, and a command with `code`. Give its process once it executes the run."""
     (folder / "stub.py").write_text(FLOWS)
     env = {**os.environ, "OUTLAST_STORE": f"sqlite:{folder}/s.db", "OUTLAST_AUDIT": f"{folder}/audit"}
-    subprocess.run([OUTLAST, "run", f"stub.py:{name}"], cwd=folder, env=env, check=True, timeout=60)
-    process = subprocess.Popen(
-        [OUTLAST, *command], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    forked.run("outlast", "run", f"stub.py:{name}", cwd=folder, env=env, timeout=60).check_returncode()
+    (folder / "stub.py").write_text(code)
+    process = forked.Popen(
+        ("outlast", *command), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
@@ -138,6 +150,66 @@ def test_a_stopped_command_leaves_code_that_ignores_it(
     if kind != BLOCKED:
         assert "Stopped" in said and f"outlast {command[0]} stub.py" in said
         assert command[0] in (tmp_path / "audit").read_text(), "the command has its audit line"
+
+
+HANGS = {
+    "close": """
+from outlast.engine.worker import WorkerProcess
+async def never(self):
+    await asyncio.Event().wait()  # hangs
+WorkerProcess._close = never
+""",
+    "exit handler": """
+import atexit
+def never():
+    time.sleep(3600)  # hangs
+atexit.register(never)
+""",
+    "interpreter": """
+import types
+class Stuck:
+    def __del__(self, sleep=time.sleep): sleep(3600)
+sys.modules["stuck"] = types.ModuleType("stuck")
+sys.modules["stuck"].kept = Stuck()
+""",
+    "full pipe": "",
+}
+"""Code of a module in which one part of the end of a process has no end."""
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_a_stopped_command_ends_wherever_it_hangs(tmp_path: Path, name: str) -> None:
+    """The interpreter is not ended: its modules are not freed, and no thread of a library waits for its lock."""
+    code = FLOWS + HANGS[name]
+    run = "talks" if name == "full pipe" else "waits"
+    with executing(tmp_path, run, *(SERVE if name == "close" else WORKER), code=code) as process:
+        process.send_signal(signal.SIGTERM)
+        at = time.monotonic()
+        assert process.wait(1 + 60) == 0  # nobody reads its pipes
+        took = time.monotonic() - at
+        _, errors = process.communicate()
+    assert took < 1 + PROMISE_S + BUSY_S, (took, errors)
+    hangs = next((n for n, line in enumerate(code.splitlines(), 1) if "# hangs" in line), None)
+    if name != "full pipe":
+        assert ("left behind: " in errors) == (hangs is not None) == (f"stub.py:{hangs}" in errors), errors
+
+
+@pytest.mark.parametrize("ends", ["well", "with an error"])
+def test_exit_handlers_are_called_and_the_exit_code_is_kept(tmp_path: Path, ends: str) -> None:
+    begins = 'import atexit\natexit.register(print, "goodbye", end="")\n'
+    if ends == "well":
+        with executing(tmp_path, "waits", *WORKER, code=FLOWS + begins) as process:
+            process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0 and said.endswith("goodbye")
+        return
+    (tmp_path / "stub.py").write_text(FLOWS + begins + HANGS["exit handler"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [OUTLAST, *WORKER, "--metrics-port", str(taken.getsockname()[1])]
+        env = {**os.environ, "OUTLAST_STORE": f"sqlite:{tmp_path}/s.db"}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode not in (0, 70) and "in use" in done.stderr, done
+    assert "left behind: thread MainThread, blocked at stub.py" in done.stderr, done
 
 
 @pytest.mark.parametrize("name", ["node", "blocks"])

@@ -1,6 +1,7 @@
 """Connections by Temporal's variables, a cluster that does not answer, and one that refuses search attributes."""
 
 import asyncio
+import gc
 import logging
 import socket
 from types import SimpleNamespace
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 from temporalio.envconfig import ClientConfigProfile
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 
 from outlast.engine.guest import GuestAway
 from outlast.errors import Unavailable
-from outlast.temporal import TemporalGuest, connect
+from outlast.temporal import TemporalGuest, connect, connection
 from outlast.temporal.connection import profile, register_attributes
 
 
@@ -54,3 +56,24 @@ def test_a_namespace_that_refuses_search_attributes_is_used_without_them(caplog:
     with caplog.at_level(logging.WARNING, "outlast.temporal"):
         assert asyncio.run(register_attributes(client)) is False
     assert "OutlastAttention=KeywordList" in caplog.text and "not allowed here" in caplog.text
+
+
+def test_a_process_has_one_core_of_temporal_which_nothing_frees() -> None:
+    """Python's end waits for the threads of a core that it frees, and they wait for Python's lock."""
+    away = ClientConfigProfile(address=f"127.0.0.1:{closed_port()}", namespace="default")
+
+    async def main() -> None:
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await connect(away)
+
+    def cores() -> int:
+        gc.collect()
+        return sum(isinstance(each, Runtime) for each in gc.get_objects())
+
+    asyncio.run(main())
+    before = cores()
+    asyncio.run(main())
+    assert cores() == before, "a further connection makes no core"
+    connection._core.cache_clear()
+    assert cores() == before, "no core is freed"

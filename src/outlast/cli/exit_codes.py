@@ -20,8 +20,8 @@ UNWRITTEN = 74  # EX_IOERR of sysexits.h
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
 
-LEFT = "outlast.left"
-"""Key of the code that a command leaves behind, in `click.Context.meta`."""
+ENDING = "outlast.ending"
+"""Key of the end of a command that serves, in `click.Context.meta`."""
 
 # The first match decides.
 CODES: tuple[tuple[type[errors.OutlastError], int], ...] = (

@@ -4,13 +4,17 @@ import logging
 import os
 import re
 import sys
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from typing_extensions import override
 
-from outlast.cli.exit_codes import LEFT, OK, Unwritten, interrupted, lost, report
+from outlast.cli.exit_codes import ENDING, OK, Unwritten, interrupted, lost, report
 from outlast.cli.settings import CliSettings, Group, complete
+
+if TYPE_CHECKING:
+    from outlast.cli.serving import CommandEnd
 
 # Section → command → (where it is, its help line). `outlast --help` imports no command.
 SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -69,7 +73,7 @@ ADDRESS: Final = re.compile(r"(?s)([a-z]{1,20}://).*")
 class Root(Group):
     """The root group: imports a command when it is called, and turns errors into sentences and exit codes."""
 
-    _left: Any = None  # code that the command leaves behind, kept until the process exits
+    _ending: "CommandEnd | None" = None  # of a command that serves
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -83,18 +87,22 @@ class Root(Group):
                 formatter.write_dl([(name.ljust(width), text) for name, (_, text) in section.items()])
 
     @override
-    def main(self, *args: Any, **more: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **more: Any) -> Any:
+        """Run the command of `args`; without them that of this process, which a command that serves leaves."""
         try:
             try:
-                return super().main(*args, **more)
+                return super().main(args, *rest, **more)
             except Unwritten as error:
                 sys.exit(lost(error))
         except SystemExit as end:
-            if self._left is not None:  # a task or thread would keep the process
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(end.code if isinstance(end.code, int) else OK)
+            if self._ending is not None and args is None:
+                from outlast.cli.serving import leave
+
+                leave(self._ending, end.code if isinstance(end.code, int) else OK)
             raise
+        finally:
+            if self._ending is not None:
+                self._ending.set()
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -113,7 +121,7 @@ class Root(Group):
             code = error.code
             raise
         finally:
-            self._left = ctx.meta.get(LEFT)
+            self._ending = ctx.meta.get(ENDING)
             _audit(ctx, self._words, code)
 
     def _run(self, ctx: click.Context) -> Any:

@@ -1,10 +1,12 @@
 """`outlast serve`: HTTP, a worker and a dispatcher in one process, or HTTP in several."""
 
 import asyncio
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import Any, Final
 
 import click
@@ -28,7 +30,7 @@ from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
-from outlast.core.durations import Liveness
+from outlast.core.durations import SECOND, Liveness
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
@@ -69,12 +71,12 @@ def notify_ready() -> None:
     click.echo("ready")
 
 
-async def until_left(stop: Callable[[], None]) -> None:
-    """Call `stop` once the parent process closes the standard input or dies."""
+async def stop_when_left() -> None:
+    """Stop this process once the parent process closes the standard input or dies."""
 
     class ParentPipe(asyncio.Protocol):
         def connection_lost(self, exc: Exception | None) -> None:
-            stop()
+            signal.raise_signal(signal.SIGTERM)
 
     await asyncio.get_running_loop().connect_read_pipe(ParentPipe, sys.stdin)
 
@@ -194,7 +196,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
     try:
         from outlast.service.connections import listen, url_of
         from outlast.service.identity import Anonymous, authenticator, check_bind, proxy_options
-        from outlast.service.multiprocess import ProcessGroup, ServicePart, ServiceProcess
+        from outlast.service.multiprocess import GRACE_S, ProcessGroup, ServicePart, ServiceProcess
         from outlast.service.service_state import ServiceState
         from outlast.ui.app import error_page, pages
     except ModuleNotFoundError as error:
@@ -219,16 +221,19 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             sender = new_dispatcher(bound.store, reach=state.reach, public_url=said.serve.public_url)
             state.counters.append(sender.counters)
             parts.append(sender)
+        grace_s = min(GRACE_S, ceil(live.drain_grace / SECOND))
         process: ServiceProcess | ProcessGroup
         if form.processes > 1:
             words = [form.module] if form.module else []
             url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several or form.watched)
-            url, process = url_of(listening), ServiceProcess(state, listening, parts, proxy_options(said.serve.proxies))
-        at_ctrl_c(process.stop, live.drain_grace, watched=form.watched)
+            options = {**proxy_options(said.serve.proxies), "timeout_graceful_shutdown": grace_s}
+            url, process = url_of(listening), ServiceProcess(state, listening, parts, options)
+        drain = grace_s * SECOND if form.one_of_several else live.drain_grace  # one of several has no worker
+        at_ctrl_c(process.stop, drain, watched=form.watched)
         if form.one_of_several:
-            await until_left(process.stop)
+            await stop_when_left()
         if serving is not None:
             await serving.open()
         async with metrics_at(form.metrics_port, bound.store, state.counters) as metrics:

@@ -1,6 +1,7 @@
 """Parts of the commands that serve until stopped: durations, event loop, Ctrl-C, notifications, metrics."""
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
@@ -9,17 +10,17 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
-from outlast.cli.exit_codes import INTERRUPTED, LEFT, OK
+from outlast.cli.exit_codes import ENDING, INTERRUPTED, OK, Unwritten, lost
 from outlast.cli.text import duration, inert
 from outlast.core.durations import DAY, HEARTBEAT_EVERY, SECOND, Liveness, span
 from outlast.engine.alerts import Notifier
 from outlast.engine.left_code import (
-    LEAVE_WITHIN,
     UNKNOWN,
+    busy_threads,
     end_tasks,
     left_threads,
     named_tasks,
@@ -92,7 +93,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     A task that ends with SystemExit or KeyboardInterrupt ends an event loop, and workflow code may create tasks. Unless
     a signal raised it, the loop goes on: the exception is the result of that task, and its awaiter receives it.
 
-    If code ignores its end, this names that code, and the process leaves with the exit code of the command.
+    If code ignores its end, this names that code. The process then ends within `END_WITHIN` (`leave`).
     """
     begun: list[asyncio.Task[T]] = []
 
@@ -122,42 +123,86 @@ def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]
 
 
 def _leave(runner: asyncio.Runner) -> None:
-    """Close the event loop. If a task or thread ignores that it ends, name it and let the command leave the process.
+    """Close the event loop. If a task or thread ignores that it ends, name it.
 
     All is committed. What is left is kept until the process ends: collecting a task would cancel it once more.
     """
-    ended = threading.Event()
-    _exit_unless(ended, LEAVE_WITHIN + LOOP_S)
-    tasks = end_tasks(runner.get_loop())
+    ending, loop = ending_of(), runner.get_loop()
+    _exit_after(END_WITHIN, ending, loop)
+    tasks = end_tasks(loop)
     threads = left_threads(wait=not tasks)
-    ended.set()
-    if not tasks and not threads:
+    if tasks or threads:
+        ending.kept = (runner, tasks)
+        _say_left(named_tasks(tasks) + threads)
+    else:
         runner.close()
-        return
-    _say_left("; ".join(named_tasks(tasks) + threads))
-    if (context := click.get_current_context(silent=True)) is not None:
-        context.meta[LEFT] = (runner, tasks)
 
 
-def _exit_unless(ended: threading.Event, seconds: float) -> None:
-    """Exit after this time, unless the event is set: code that was cancelled blocks this thread."""
+class CommandEnd(threading.Event):
+    """The end of a command that serves. It is set if the process goes on, because it is that of another program."""
+
+    code: int = OK
+    kept: object = None  # code that the command leaves behind
+
+
+def ending_of() -> CommandEnd:
+    """Return the end of the current command."""
+    context = click.get_current_context(silent=True)
+    found: CommandEnd = CommandEnd() if context is None else context.meta.setdefault(ENDING, CommandEnd())
+    if context is None:
+        found.set()  # no command: the process is that of another program
+    return found
+
+
+def _exit_after(
+    seconds: float, ending: CommandEnd, loop: asyncio.AbstractEventLoop, begun: threading.Event | None = None
+) -> None:
+    """Exit this time after `begun`, and name the code that is still here. The caller is the main thread.
+
+    Nothing stops it but the end of the process. Other workers take over the runs held here.
+    """
     main = threading.current_thread()
 
     def watch() -> None:
-        if not ended.wait(seconds):
-            _exit_from(main)
+        if begun is not None:
+            begun.wait()
+        if ending.wait(seconds):
+            return
+        said = threading.Thread(target=_say_left, args=(_still_here(main, loop),), daemon=True)
+        said.start()
+        said.join(SAY_S)
+        os._exit(ending.code)
 
-    threading.Thread(target=watch, name="outlast-leave", daemon=True).start()
+    threading.Thread(target=watch, name="outlast-end", daemon=True).start()
 
 
-def _exit_from(blocked: threading.Thread) -> None:
-    """Name the code that blocks a thread and exit. The runs held here are taken over by other workers."""
-    _say_left(f"thread {blocked.name}, blocked at {place_of_thread(blocked) or UNKNOWN}")
-    os._exit(OK)
+def _still_here(main: threading.Thread, loop: asyncio.AbstractEventLoop) -> list[str]:
+    """Return the code that keeps a process, as another thread sees it."""
+    if at := place_of_thread(main, inside="outlast.cli"):
+        return [f"thread {main.name}, blocked at {at}"]
+    threads = [each for each in threading.enumerate() if each is not main and not each.daemon]
+    tasks = [each for each in named_tasks(asyncio.all_tasks(loop)) if not each.endswith(UNKNOWN)]
+    return tasks + busy_threads(threads) or [f"thread {main.name} at {UNKNOWN}"]
 
 
-def _say_left(what: str) -> None:
-    click.echo(inert(f"left behind: {what}. It ignored that its process ends"), err=True)
+def leave(ending: CommandEnd, code: int) -> NoReturn:
+    """End the process with an exit code, after its exit handlers.
+
+    The interpreter is not ended, because that has no time limit: threads of a library wait there for the interpreter's
+    lock, and it waits for them (decision 0111).
+    """
+    ending.code = code
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Unwritten as error:
+        code = lost(error)
+    os._exit(code)
+
+
+def _say_left(what: Sequence[str]) -> None:
+    click.echo(inert(f"left behind: {'; '.join(what)}. It ignored that its process ends"), err=True)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -171,7 +216,8 @@ def _quickest() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 SLOW_S: Final = 1.0  # after this time a line says the reason for the wait
-LOOP_S: Final = 1.0  # an event loop that does not answer within this time is blocked
+END_WITHIN: Final = 4.5  # seconds for the end of a command, after its drain or its event loop
+SAY_S: Final = 0.5  # to print a line; a full pipe takes none
 
 
 def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, watched: bool = False) -> None:
@@ -180,11 +226,11 @@ def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, wa
     A line says that stopping takes a while, unless `stop` prints one itself (`says`). `watched`: a parent process
     forwards Ctrl-C, prints these lines, and ends this process in time.
 
-    Code of an author may block the event loop, which then sees no signal. So the handlers are Python's own, and the
-    process exits if the loop does not answer when `drain_ms` and a moment are over.
+    From then on the process ends within `drain_ms` and `END_WITHIN`, whatever runs in it. Code of an author may block
+    the event loop, which then sees no signal. So the handlers are Python's own, and a thread exits.
     """
     stops: list[None] = []
-    loop, first, ended = asyncio.get_running_loop(), threading.Event(), threading.Event()
+    loop, begun = asyncio.get_running_loop(), threading.Event()
 
     def in_loop() -> None:
         if not says and not watched:
@@ -197,24 +243,11 @@ def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, wa
             if not watched:
                 os._exit(INTERRUPTED)
             return
-        first.set()
+        begun.set()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(in_loop)
 
-    def watch(main: threading.Thread) -> None:
-        first.wait()
-        patience = drain_ms / SECOND + LEAVE_WITHIN
-        while not ended.wait(patience):
-            answered, patience = threading.Event(), LOOP_S
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(answered.set)
-            if not answered.wait(LOOP_S) and not ended.is_set():
-                _exit_from(main)
-
-    task = asyncio.current_task()
-    assert task is not None
-    task.add_done_callback(lambda _: ended.set())
-    threading.Thread(target=watch, args=(threading.current_thread(),), name="outlast-stop", daemon=True).start()
+    _exit_after(drain_ms / SECOND + END_WITHIN, ending_of(), loop, begun)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
 

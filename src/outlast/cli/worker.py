@@ -1,6 +1,5 @@
 """`outlast worker` and `outlast dispatcher`: run workflows, or send webhooks, until stopped."""
 
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -227,11 +226,11 @@ def dispatcher(metrics_port: int | None) -> None:
     """
     settings = settings_now()
     log_to_stderr()
-    click.get_current_context().exit(asyncio.run(_dispatch(settings, metrics_port)))
+    load_sender()  # first, because a missing extra must not leave a new store behind
+    click.get_current_context().exit(run(_dispatch(settings, metrics_port)))
 
 
 async def _dispatch(settings: CliSettings, metrics_port: int | None) -> int:
-    load_sender()  # first, because a missing extra must not leave a new store behind
     async with operations(settings, make=True) as bound:
         said = load()
         process = new_dispatcher(bound.store, reach=reach_of(said), public_url=said.serve.public_url)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from outlast.flow.registry import place
 
-LEAVE_WITHIN: Final = 3.0  # seconds for tasks and threads to end, after the drain
+LEAVE_WITHIN: Final = 2.0  # seconds for tasks and threads to end, after the drain
 IDLE: Final = (("concurrent.futures.thread", "_worker"), ("outlast.engine.attempts", "_serve"))
 """Modules and functions in which the thread of a pool waits for work."""
 LIBRARIES: Final = "site-packages"
@@ -74,9 +74,11 @@ def busy_threads(threads: Iterable[threading.Thread]) -> list[str]:
     )
 
 
-def place_of_thread(thread: threading.Thread) -> str:
-    """Return the file and line of an author that a thread executes; '' if none."""
-    return _innermost(_stack(sys._current_frames().get(thread.ident or 0)))
+def place_of_thread(thread: threading.Thread, inside: str) -> str:
+    """Return the file and line of an author that a thread executes inside a package; '' if none."""
+    frames = _stack(sys._current_frames().get(thread.ident or 0))
+    names = [frame.f_globals.get("__name__", "").startswith(inside) for frame in frames]
+    return _innermost(frames[len(names) - names[::-1].index(True) :] if any(names) else ())
 
 
 def _context_of(task: asyncio.Task[Any]) -> Context:

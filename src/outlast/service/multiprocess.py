@@ -56,8 +56,7 @@ class ServiceProcess:
             server_header=False,
             backlog=min(BACKLOG, state.connections.most),
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACE_S,
-            **options,
+            **{"timeout_graceful_shutdown": GRACE_S, **options},
         )
         self._server = _Server(config)
 

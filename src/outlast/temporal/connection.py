@@ -1,7 +1,10 @@
 """Connections to a Temporal cluster as its own environment variables say, search attributes, and wake-ups."""
 
+import ctypes
 import logging
+import os
 from datetime import timedelta
+from functools import cache
 from typing import Final
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -53,12 +56,23 @@ async def connect(given: ClientConfigProfile | None = None) -> Client:
     """Connect to the cluster of `given`, or of Temporal's environment variables. Raises Unavailable."""
     config = (given or profile()).to_client_connect_config()
     address = config.setdefault("target_host", LOCAL)
-    # Temporal's core would write each of its retries to the standard output; the bridge logs an outage once.
-    quiet = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     try:
-        return await Client.connect(**config, runtime=Runtime(telemetry=TelemetryConfig(logging=quiet)))
+        return await Client.connect(**config, runtime=_core(os.getpid()))
     except (RuntimeError, RPCError) as error:  # RuntimeError: the first connection failed
         raise Unavailable(f"Temporal at {address} does not answer", reason_of(error), FIX) from error
+
+
+@cache
+def _core(process: int) -> Runtime:
+    """Return the threads of Temporal's core, one set for each process, which end with it.
+
+    Nothing frees them. At its end, Python would wait for them, and one that reports a result waits for Python's lock.
+    """
+    # Temporal's core would write each of its retries to the standard output; the bridge logs an outage once.
+    quiet = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    core = Runtime(telemetry=TelemetryConfig(logging=quiet))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
+    return core
 
 
 async def wake(client: Client, tenant: str, run: str, lane: str, version: int, times: SliceTimes) -> None:
