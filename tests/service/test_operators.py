@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Put
+from outlast.core.durations import TOO_FAR, timedelta_of
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.rows import STORE, TOPOLOGY
+from outlast.errors import InvalidInput
 from outlast.runtime.stores import open_store
 from tests.service.conftest import Running, Service
 
@@ -181,3 +183,25 @@ async def forget_schemas(url: str, *, whole: bool) -> None:
     changed = row._replace(version=row.version + 1, body=json.dumps(plain))
     await store.commit(Commit((Put(TOPOLOGY, changed, row.version),)))
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/runs/none/extend", {}),
+        ("/v1/attention/none/resolve", {"choice": "extend"}),
+        ("/v1/attention/resolve", {"choice": "extend", "attention": "total_timeout", "runs": [{"run": "none"}]}),
+    ],
+)
+def test_an_extension_is_at_most_100_years_as_everywhere(service: Service, path: str, more: dict[str, Any]) -> None:
+    """HTTP said 3650 days, and a client in the process of the store 100 years."""
+    far = service.post(path, {"by": "P36526D", "reason": "x", **more})
+    assert far.status_code == 422 and TOO_FAR in far.text
+    assert service.post(path, {"by": "P36525D", "reason": "x", **more}).status_code != 422
+    with pytest.raises(InvalidInput, match=TOO_FAR):
+        timedelta_of("by", "36526d")
+
+
+def test_a_list_goes_back_100_years_at_most(service: Service) -> None:
+    assert service.get("/v1/runs?since=P36525D").status_code == 200
+    assert TOO_FAR in service.get("/v1/runs?since=P36526D").text

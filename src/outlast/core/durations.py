@@ -186,12 +186,13 @@ UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 *
 WRITTEN: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d|w)")
 
 
+TOO_FAR: Final = "the limit is 100 years"
 NO_END: Final = "leave the timeout out for a wait without end"
 
 
 def too_far(what: str, given: object) -> InvalidInput:
     """Return the error of a duration or an instant that is more than 100 years ahead."""
-    return InvalidInput(f"{what} is {given!r}"[:200], "the limit is 100 years", NO_END)
+    return InvalidInput(f"{what} is {given!r}"[:200], TOO_FAR, NO_END)
 
 
 def check_near(what: str, given: object, ms: float) -> None:
@@ -203,7 +204,7 @@ def check_near(what: str, given: object, ms: float) -> None:
 def milliseconds(text: str) -> int:
     """Return the milliseconds of a text such as 500ms, 2s, 10m or 1h30m, up to 100 years. Raises ValueError."""
     if (ms := _parsed(text)) > FAR:
-        raise ValueError(f"{text!r} is too long: the limit is 100 years; leave it out if there is to be no end")
+        raise ValueError(f"{text!r} is too long: {TOO_FAR}; leave it out if there is to be no end")
     return ms
 
 

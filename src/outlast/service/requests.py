@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Header, Path, Query
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
+from outlast.core.durations import FAR, MINUTE, TOO_FAR
 from outlast.core.limits import (
     ANSWERS_MAX,
     IDEMPOTENCY_KEY_CHARS_MAX,
@@ -31,9 +33,16 @@ Name = Annotated[str, StringConstraints(pattern=_NAME)]
 Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
 SignalId = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
-EXTENSION_MAX = timedelta(days=3_650)
-MINUTES_MAX = EXTENSION_MAX // timedelta(minutes=1)
-SINCE_MAX = timedelta(days=36_500)
+MINUTES_MAX = FAR // MINUTE
+
+
+def _near(given: timedelta) -> timedelta:
+    if given > timedelta(milliseconds=FAR):
+        raise PydanticCustomError("too_far", TOO_FAR)
+    return given
+
+
+Span = Annotated[timedelta, Field(gt=timedelta(0)), AfterValidator(_near)]
 RunId = Annotated[str, Path(pattern=_NAME, description="Id of the run.", examples=["refu_0c9k2m4x7q1z"])]
 ApprovalId = Annotated[str, Path(pattern=_NAME, description="Id of the approval.", examples=["ap_91c2f03b7d"])]
 PathName = Annotated[str, Path(pattern=_NAME, description="Name in the workflow code.", examples=["refund"])]
@@ -44,10 +53,7 @@ EffectId = Annotated[
 ]
 Cursor = Annotated[str, Query(max_length=4_000, description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
-Since = Annotated[
-    timedelta | None,
-    Query(gt=timedelta(0), le=SINCE_MAX, description="Maximum age, as an ISO 8601 duration.", examples=["PT24H"]),
-]
+Since = Annotated[Span | None, Query(description="Maximum age, as an ISO 8601 duration.", examples=["PT24H"])]
 At = AwareDatetime | None
 IdempotencyKey = Annotated[
     str | None,
@@ -104,9 +110,7 @@ class ContinueRun(RequestBody):
 class ExtendRun(ReasonBody):
     """Extend the time limit of a run that exceeded it."""
 
-    by: timedelta = Field(
-        gt=timedelta(0),
-        le=EXTENSION_MAX,
+    by: Span = Field(
         description="Additional time, as an ISO 8601 duration or seconds.",
         examples=["P7D", "PT24H"],
     )
@@ -189,7 +193,7 @@ class ResolveAttention(ReasonBody):
     choice: Choice
     attention: Reason | None = Field(None, description="The reason, if the run has several.")
     key: Key = Field("", description="Key of the effect, if the reason applies to several.")
-    by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="Additional time for `extend`.")
+    by: Span | None = Field(None, description="Additional time for `extend`.")
 
 
 class AssignAttention(RequestBody):
@@ -228,7 +232,7 @@ class ResolveMany(ReasonBody):
 
     attention: Reason = Field(description="The reason.")
     choice: Choice
-    by: timedelta | None = Field(None, gt=timedelta(0), le=EXTENSION_MAX, description="Additional time for `extend`.")
+    by: Span | None = Field(None, description="Additional time for `extend`.")
     runs: list[AnswerFor] = Field(min_length=1, max_length=ANSWERS_MAX)
 
 
