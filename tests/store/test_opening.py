@@ -99,7 +99,7 @@ def test_a_file_that_is_no_database_is_refused(content: bytes, tmp_path: Path) -
     path = tmp_path / "s.db"
     path.write_bytes(content)
     assert "is not a SQLite database" in refusal(path).what
-    assert path.read_bytes() == content
+    assert path.read_bytes() == content and os.listdir(tmp_path) == ["s.db"]
 
 
 def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -108,8 +108,17 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     other.execute("CREATE TABLE customers (id)")
     other.commit()
     other.close()
+    content = path.read_bytes()
     assert "belongs to another program" in refusal(path).what
-    assert sqlite3.connect(path).execute("SELECT name FROM sqlite_schema").fetchall() == [("customers",)]
+    assert path.read_bytes() == content, "its journal mode was changed"
+    assert os.listdir(tmp_path) == ["s.db"], "a lock file would say that a store was deleted here"
+    path.unlink()
+
+    async def make() -> None:
+        async with opened(path):
+            pass
+
+    asyncio.run(make())
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

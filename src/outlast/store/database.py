@@ -370,6 +370,8 @@ class Database:
         Raises StoreUnusable.
         """
         try:
+            if not os.path.lexists(lock_of(self._real)):
+                self._check_owner()
             with self.write_lock:
                 db = self.writer()
                 try:
@@ -381,6 +383,18 @@ class Database:
                 self.write_lock.mark()
         except (sqlite3.Error, OSError) as error:
             raise unusable(self.path, error) from error
+
+    def _check_owner(self) -> None:
+        """Raise StoreUnusable for a file of another program, before it is changed and a lock file lies beside it.
+
+        One transaction sees the migration of another process whole or not at all. Raises sqlite3.Error.
+        """
+        db = self.connect()
+        try:
+            db.execute("BEGIN")
+            self.schema(db)
+        finally:
+            db.close()
 
     def schema(self, db: sqlite3.Connection) -> int:
         """Return the schema of the file, or 0 if it is empty.
