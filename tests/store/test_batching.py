@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from typing_extensions import override
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Instant, Put
 from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
+from outlast.store.batching_store import LoopStore
 from outlast.store.database import OFF, Database
 from outlast.store.queries import Moving
 from outlast.store.session import SqliteSession
@@ -353,3 +355,19 @@ def test_a_run_alone_does_not_stop_its_loop_for_another_process(
 
     asyncio.run(meet())
     assert threads.names == ["outlast-writer"]
+
+
+class Failing(LoopStore):
+    """A store whose resources cannot be released."""
+
+    @override
+    async def _close_in_loop(self) -> None:
+        raise OSError("the server is away")
+
+
+def test_a_close_that_fails_ends_the_thread_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Failing, "__abstractmethods__", frozenset())
+    store = Failing("outlast-failing")  # type: ignore[abstract]
+    with pytest.raises(OSError, match="the server is away"):
+        asyncio.run(store.close())
+    assert not store._thread.is_alive() and store._loop.is_closed()

@@ -218,12 +218,14 @@ class LoopStore(BatchingStore):
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
-        self._hand_over_all()
-        await self._close_here()
-        await self._in_loop(self._close_in_loop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join)
-        self._loop.close()
+        try:
+            self._hand_over_all()
+            await self._close_here()
+            await self._in_loop(self._close_in_loop())
+        finally:  # end the thread on any error
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await asyncio.to_thread(self._thread.join)
+            self._loop.close()
 
     @override
     def _send(self, tickets: list[Ticket]) -> None:
