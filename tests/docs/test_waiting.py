@@ -22,6 +22,7 @@ ROWS = [(bool(row["where"]), row["code"], row["then"]) for row in TABLE.finditer
 MODULE = """
 import asyncio
 from asyncio import create_task as task
+from collections.abc import AsyncIterator
 from outlast import Context, Workflow, activity
 from pydantic import BaseModel
 
@@ -37,6 +38,13 @@ async def pay(n: int) -> int:
 
 async def fails() -> None:
     raise ValueError("the other one failed")
+
+async def heard(ctx: Context[State]) -> AsyncIterator[Go | None]:
+    yield await ctx.receive("go", Go)
+
+async def first(ctx: Context[State]) -> Go | None:
+    async for each in heard(ctx):
+        return each
 
 class Helper:
     async def runs(self, ctx: Context[State]) -> None:

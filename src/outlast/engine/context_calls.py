@@ -5,6 +5,7 @@ and a timer of the process never end it, and a body that rests in such a call wo
 """
 
 import asyncio
+import gc
 import inspect
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -122,7 +123,7 @@ def _raced(body: asyncio.Task[Any], package: str) -> Iterator[Any]:
         left += ((child, racing, caller) for child in (*getattr(awaited, "_children", ()), *_shielded(awaited)))
         if isinstance(awaited, asyncio.Task):
             awaited = awaited.get_coro()
-        while (frame := _first(awaited, FRAMES)) is not None:
+        while (frame := _first(awaited := _generator_of(awaited), FRAMES)) is not None:
             racing = racing or (_is_race(frame) and not _in_library(caller, package))
             if racing:
                 yield awaited
@@ -134,6 +135,19 @@ def _raced(body: asyncio.Task[Any], package: str) -> Iterator[Any]:
 
 FRAMES: Final = ("cr_frame", "ag_frame", "gi_frame")
 AWAITED: Final = ("cr_await", "ag_await", "gi_yieldfrom")
+
+
+STEPS: Final = frozenset({"async_generator_asend", "async_generator_athrow", "anext_awaitable"})
+"""Types of what `anext`, `async for` and the methods of an asynchronous generator await."""
+
+
+def _generator_of(awaited: Any) -> Any:
+    """Return the asynchronous generator of such a step, which no attribute names; any other object itself."""
+    while type(awaited).__name__ in STEPS:
+        held = gc.get_referents(awaited)
+        step = (each for each in held if inspect.isasyncgen(each) or type(each).__name__ in STEPS)
+        awaited = next(step, None)
+    return awaited
 
 
 def _first(awaited: Any, names: tuple[str, ...]) -> Any:
