@@ -26,7 +26,7 @@ from outlast.store.port import Store
 
 from ..negotiation.demo.output import Output
 from ..negotiation.demo.processes import ChildProcess, DemoFailed, DemoFolder, Processes
-from ..negotiation.demo.proof import Claim, Proof
+from ..negotiation.demo.proof import Claim, Proof, claim, lines, proven
 from ..negotiation.demo.state import DemoState
 from . import chart, proof
 from .fetching import AGENT
@@ -94,9 +94,19 @@ class SampleDemo:
                 await self._delivered(each.run, len(each.events))
         hits, site = record.read(self._processes.record), world["sites"][0]
         claims = [
-            *proof.claims(mine, other, hits=hits, secrets=(hook.secret, its_secret), kills=self._kills, site=site),
+            *proof.claims(
+                mine,
+                other,
+                hits=hits,
+                secrets=(hook.secret, its_secret),
+                kills=self._kills,
+                held=self._kills,
+                site=site,
+            ),
             *proof.manners(hits, site, parse(Site(self.shape).robots, AGENT)),
-            Claim(f"the count of the status was equal to the rows at each of {watch.polls} polls", watch.polls > 0),
+            claim(
+                f"the count of the status was equal to the rows at each of {watch.polls} polls", True, of=watch.polls
+            ),
         ]
         return self._report(mine, [row.data for row in watch.rows.values()], claims)
 
@@ -168,8 +178,8 @@ class SampleDemo:
         """Print the proof, write the page with the charts, and return the proof."""
         output, seconds = self._output, round((self._clock.wall() - self._state.begun_at) / SECOND, 1)
         output.line(f"\n  {mine.status} in {seconds}s {mine.reason}".rstrip())
-        output.line("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in claims))
-        proven = mine.status == "COMPLETED" and all(claim.holds for claim in claims)
+        output.line(lines(claims))
+        well = mine.status == "COMPLETED" and proven(claims)
         facts = {
             "outcome": mine.status,
             "run": mine.run,
@@ -177,11 +187,11 @@ class SampleDemo:
             "events": len(mine.events),
             "kills": self._kills,
             "seconds": seconds,
-            "claims": {claim.text: claim.holds for claim in claims},
-            "proven": proven,
+            "claims": {each.text: each.holds for each in claims},
+            "proven": well,
         }
-        if self._processes.kept(well=proven):
-            text = chart.page(mine.run, QUESTION, records, [claim.text for claim in claims if claim.holds])
+        if self._processes.kept(well=well):
+            text = chart.page(mine.run, QUESTION, records, [each.text for each in claims if each.holds])
             facts["report"] = f"{chart.write(self._folder.path, text)}"
             output.line(f"\n  Charts: {facts['report']}\n")
         return Proof(facts, tuple(claims))

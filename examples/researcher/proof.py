@@ -9,7 +9,7 @@ from standardwebhooks import Webhook
 from outlast import Client
 from outlast.core.events import EventType
 
-from ..negotiation.demo.proof import Claim
+from ..negotiation.demo.proof import Claim, claim
 from .fetching import AGENT
 from .robots import Robots
 from .world.record import Hit, busiest
@@ -88,9 +88,12 @@ def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def claims(
-    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: int, site: str
+    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: int, held: int, site: str
 ) -> list[Claim]:
-    """Return the claims about a killed run, and whether they hold. `whole`: the run that was never killed."""
+    """Return the claims about a killed run, and whether they hold.
+
+    `whole`: the run that was never killed. `held`: kills of a worker that held the run, after which another took over.
+    """
     keys = [key for key, _ in killed.rows]
     sent = deliveries(hits, killed.run, secrets[0])
     numbers = [number_of(event) for event in sent]
@@ -102,19 +105,27 @@ def claims(
     taken = sum(1 for event in killed.events if event["type"] in CRASHES)
     asked, lost, paid_twice = answers(hits, killed.answered, site)
     return [
-        Claim(
-            f"{len(killed.rows):,} rows, equal to those of a run that was never killed", killed.rows == whole.rows != []
+        claim(
+            f"{len(killed.rows):,} rows, equal to those of a run that was never killed",
+            killed.rows == whole.rows,
+            of=len(killed.rows),
         ),
-        Claim(f"the status says {killed.said:,}, and no page has two rows", killed.said == len(keys) == len(set(keys))),
-        Claim(
+        claim(
+            f"the status says {killed.said:,}, and no page has two rows",
+            killed.said == len(keys) == len(set(keys)),
+            of=len(keys),
+        ),
+        claim(
             f"{len(sent)} events delivered in order, signed, none missing; they say what the other run's say",
             in_order and same,
+            of=len(sent),
         ),
-        Claim(
+        claim(
             f"{asked} answers of the model, {paid_twice} paid twice; {lost} lost in a kill and asked again",
-            0 == paid_twice < asked,
+            paid_twice == 0,
+            of=asked,
         ),
-        Claim(f"{kills} kills, {taken} takeovers", taken <= kills != 0),
+        claim(f"{kills} kills, {taken} takeovers", min(held, 1) <= taken <= kills, of=kills),
     ]
 
 
@@ -140,11 +151,16 @@ def manners(hits: Sequence[Hit], site: str, robots: Robots) -> list[Claim]:
     most, allowed = busiest(mine, WINDOW_S), round(WINDOW_S / robots.delay)
     rules_first = bool(mine) and min(mine, key=lambda hit: hit.at).path == "/robots.txt"
     return [
-        Claim(
+        claim(
             f"{len(mine):,} requests to the site, {len(forbidden)} to pages that its robots.txt forbids",
             not forbidden and rules_first and {hit.agent for hit in mine} == {AGENT},
+            of=len(mine),
         ),
-        Claim(f"at most {most} requests within {WINDOW_S:g} s; its crawl delay allows {allowed}", most <= allowed + 1),
+        claim(
+            f"at most {most} requests within {WINDOW_S:g} s; its crawl delay allows {allowed}",
+            most <= allowed + 1,
+            of=len(mine),
+        ),
     ]
 
 

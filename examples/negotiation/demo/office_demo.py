@@ -29,7 +29,7 @@ from outlast.testing.record import Record
 
 from .output import Output
 from .processes import DemoFailed, DemoFolder, Processes
-from .proof import AFTER_DEATH, Claim, Proof, takeover_seconds
+from .proof import AFTER_DEATH, Claim, Proof, claim, lines, mark, not_measured, proven, takeover_seconds
 from .state import DemoState, Kill
 
 POLL_S: Final = 0.03
@@ -137,8 +137,8 @@ class OfficeDemo:
         for effect in sorted(await self._ops.rows.effects(run.run), key=lambda e: e.settled_at):
             if effect.settled_at and effect.key not in self._shown:
                 self._shown.add(effect.key)
-                mark = "✗" if effect.status is EffectStatus.REFUSED else "✓"
-                self._output.line(f"  {mark} {effect.activity:<16} {effect.key}{_remark(effect)}")
+                happened = effect.status in (EffectStatus.DONE, EffectStatus.UNDONE)
+                self._output.line(f"  {mark(happened)} {effect.activity:<16} {effect.key}{_remark(effect)}")
         for event in await self._ops.rows.history(run.run):
             if event.type == EventType.DENIED.value and (key := f"denied {event.seq}") not in self._shown:
                 self._shown.add(key)
@@ -192,7 +192,7 @@ class OfficeDemo:
             await asyncio.sleep(POLL_S)
         seconds = takeover_seconds(self._state, await self._ops.rows.history(run.run))
         self._output.line(
-            f"    ✓ worker {self._processes.name_of(taken.owner)} took over after {seconds}s"
+            f"    {mark(seconds is not None)} worker {self._processes.name_of(taken.owner)} took over after {seconds}s"
             f" {self._plot.after_the_kill}"
         )
 
@@ -269,12 +269,12 @@ class OfficeDemo:
             "takeover_seconds": takeover_seconds(state, history),
             "seconds": round((self._clock.wall() - state.begun_at) / SECOND, 1),
         }
-        ended = Claim(f"the run is {facts['outcome']}", facts["outcome"] == plot.ends)
+        ended = claim(f"the run is {facts['outcome']}", facts["outcome"] == plot.ends, of=1)
         claims = (*_claims(facts, record, effects, denied, len(state.kills)), ended)
-        facts["proven"] = all(claim.holds for claim in claims)
+        facts["proven"] = proven(claims)
         self._output.status("")
         self._output.line(f"\n  {facts['outcome']} in {facts['seconds']}s")
-        self._output.line("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in claims))
+        self._output.line(lines(claims))
         if self._processes.kept(well=facts["proven"]):
             typed = self._output.fold(self._processes.command("runs", "steps", run.run))
             self._output.line(f"\n  Every step: {typed}\n")
@@ -304,25 +304,32 @@ def _claims(
     agree = all(record.executed(effect.key) == 1 for effect in done) and len(done) == facts["requests"]["executed"]
     requests, answers = facts["requests"], facts["model_answers"]
     refused = facts["refused_by_policy"]
+    crash = f"{facts['crashes']} crash, taken over after {facts['takeover_seconds']}s"
+    not_executed = not any(digest(effect.args) == each["arguments_digest"] for effect in effects for each in denied)
     return (
-        Claim(
+        claim(
             f"the office's own record: {requests['executed']} requests executed, {requests['distinct']} distinct keys, "
             f"{requests['repeated']} repeated",
-            requests["repeated"] == 0 < requests["executed"],
+            requests["repeated"] == 0,
+            of=requests["executed"],
         ),
-        Claim(f"the store and that record agree on each of the {len(done)} effects", agree),
-        Claim(
+        claim(f"the store and that record agree on each of the {len(done)} effects", agree, of=len(done)),
+        claim(
             f"{answers['sent']} requests to the model, {answers['distinct']} distinct, "
             f"{answers['repeated']} paid twice",
             answers["repeated"] == 0,
-        ),
-        Claim(
-            f"{facts['crashes']} crash, taken over after {facts['takeover_seconds']}s; "
-            f"{facts['settled_by_asking']} effect settled by asking its receiver",
+            of=answers["sent"],
+        )
+        if answers["sent"]
+        else not_measured("requests to the model, because it is not the model of this demo, which counts them"),
+        claim(
+            f"{crash}; {facts['settled_by_asking']} effect settled by asking its receiver",
             facts["crashes"] == kills <= facts["settled_by_asking"],
-        ),
-        Claim(
-            f"refused by policy, and not executed: {', '.join(refused) or 'nothing'}",
-            not any(digest(effect.args) == each["arguments_digest"] for effect in effects for each in denied),
-        ),
+            of=kills,
+        )
+        if kills
+        else not_measured("crashes, because the model proposed no call at which this demo kills a worker"),
+        claim(f"refused by policy, and not executed: {', '.join(refused)}", not_executed, of=len(denied))
+        if refused
+        else not_measured("refusals by policy, because every proposed call was allowed"),
     )

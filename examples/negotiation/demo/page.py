@@ -31,7 +31,7 @@ async def report(operations: Operations, run: str, proof: Proof) -> Report:
         reason=detail.reason,
         s=Negotiation.model_validate(await state_of(operations, run)),
         moments=tuple(moments(history, mine)),
-        proof=tuple(f"{claim.text}{'' if claim.holds else ' (does not hold)'}" for claim in proof.claims),
+        proof=tuple(f"{each.text}{' (does not hold)' if each.holds is False else ''}" for each in proof.claims),
     )
 
 

@@ -20,6 +20,7 @@ from .. import record
 from ..suppliers import INBOX
 from .output import Output
 from .processes import DemoFailed, DemoFolder, Processes
+from .proof import mark
 from .state import DemoState
 
 EXAMPLE: Final = __name__.removesuffix(".demo.progress")  # another name in the wheel than in a checkout
@@ -93,7 +94,8 @@ class Demo:
     def _print(self, event: Event) -> None:
         if event.type == EventType.CHECKPOINT.value:
             seconds = (self.state.real(event.at) - self._entered) / SECOND
-            self.output.line(f"  ✓ {self._node:<14}{seconds:.1f}s{self._remark(self._node)}")
+            once = self._node != AUCTION or self.invitations().repeated == 0
+            self.output.line(f"  {mark(once)} {self._node:<14}{seconds:.1f}s{self._remark(self._node)}")
         if event.node != self._node or event.type == EventType.CHECKPOINT.value:
             self._node, self._entered = event.node, self.state.real(event.at)
 

@@ -1,13 +1,13 @@
 """Proof of the outcome, computed from the store and from the record of the suppliers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.effect_rows import Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Event, Run
+from outlast.core.rows import Event
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 
@@ -17,11 +17,46 @@ from .state import DemoState
 INVITE: Final = "invite"
 
 
+RESUMED_WITHIN_S: Final = 5
+"""Seconds within which the next node is to begin after a decision (GATE-2)."""
+
+
 class Claim(NamedTuple):
-    """A sentence about the run, and whether it is true."""
+    """A sentence about the run, and whether it is true. Made by `claim` and `not_measured` only."""
 
     text: str
-    holds: bool
+    holds: bool | None
+    """None: nothing was measured, and need not be."""
+    decides: bool = True
+    """False for a duration, which depends on the machine: it is judged, and proves nothing about the run."""
+
+
+def claim(text: str, is_true: bool, *, of: int, decides: bool = True) -> Claim:
+    """Return a claim that was measured on `of` things. It does not hold for none, of which any sentence is true."""
+    return Claim(text if of else f"{text}: nothing was measured", is_true and of > 0, decides)
+
+
+def not_measured(text: str) -> Claim:
+    """Return a claim about things that the run need not have. The text says why there are none."""
+    return Claim(f"not measured: {text}", None)
+
+
+def mark(holds: bool | None) -> str:
+    """Return the sign before a line: that it was measured and is true, that it is not, or that nothing was measured."""
+    return "–" if holds is None else "✓" if holds else "✗"
+
+
+def lines(claims: Sequence[Claim]) -> str:
+    """Return the proof as text, one claim in a line. Raises ValueError without a claim."""
+    if not claims:
+        raise ValueError("a proof needs a claim")
+    return "\n".join(f"    {mark(each.holds)} {each.text}" for each in claims)
+
+
+def proven(claims: Sequence[Claim]) -> bool:
+    """True if there is a claim that decides, and each of them holds."""
+    deciding = [each.holds for each in claims if each.decides and each.holds is not None]
+    return bool(deciding) and all(deciding)
 
 
 class Proof(NamedTuple):
@@ -32,8 +67,8 @@ class Proof(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """True if every claim holds."""
-        return all(claim.holds for claim in self.claims)
+        """True if the claims prove the run."""
+        return proven(self.claims)
 
 
 WELL: Final = ("AWARDED", "CANCELLED")
@@ -42,8 +77,13 @@ AFTER_DEATH: Final = (EventType.TAKEN_OVER.value, EventType.REQUEUED.value)
 """Events of a run whose worker died. A run of another scheduler is queued for that engine."""
 
 
-async def prove(operations: Operations, state: DemoState, entries: list[Any], ends: tuple[str, ...] = WELL) -> Proof:
-    """Compute the proof from the store, the market's record (`entries`) and the time of the kill."""
+async def prove(
+    operations: Operations, state: DemoState, entries: list[Any], ends: tuple[str, ...] = WELL, *, kills: bool
+) -> Proof:
+    """Compute the proof from the store, the market's record (`entries`) and the time of the kill.
+
+    `kills`: the program kills a worker, so without a kill nothing is proven about crashes.
+    """
     run = await operations.rows.run(state.run)
     history = await operations.rows.history(state.run)
     effects = await operations.rows.effects(state.run)
@@ -53,7 +93,8 @@ async def prove(operations: Operations, state: DemoState, entries: list[Any], en
     taken = [event for event in history if event.type in AFTER_DEATH]
     killed = {kill.worker for kill in state.kills}
     crashed = [event for event in taken if event.data()["from"] in killed]
-    slots = [slot for slot in await operations.rows.slots() if slot.holder]
+    limited = await operations.rows.slots()
+    slots = [slot for slot in limited if slot.holder]
     end = json.loads(history[-1].body)["data"]
     facts = {
         "outcome": shown_status(run),
@@ -77,47 +118,62 @@ async def prove(operations: Operations, state: DemoState, entries: list[Any], en
         "slots_in_use": len(slots),
         "seconds": round((state.real(run.ended_at) - state.begun_at) / 1000, 1),
     }
-    claims = _claims(run, facts, state, effects, counts, ends)
-    return Proof({**facts, "proven": all(claim.holds for claim in claims)}, claims)
+    claims = _claims(facts, state, effects, counts, ends, len(limited), kills=kills)
+    return Proof({**facts, "proven": proven(claims)}, claims)
 
 
 def _claims(
-    run: Run,
     facts: dict[str, Any],
     state: DemoState,
     effects: tuple[Effect, ...],
     counts: Mapping[record.Kind, record.Count],
     ends: tuple[str, ...],
+    slots_there: int,
+    *,
+    kills: bool,
 ) -> tuple[Claim, ...]:
     sent, repeated = facts["invitations"], facts["all_requests_repeated"]
     known = {kind: sum(1 for e in effects if _KIND.get(e.activity) == kind) for kind in counts}
     agree = all(counts[kind].distinct == known[kind] for kind in counts)
-    crashes, slots = facts["crashes"], facts["slots_in_use"]
+    requests, crashes, slots = sum(count.sent for count in counts.values()), facts["crashes"], facts["slots_in_use"]
     executed = facts["effects"]
+    after = f", {executed['answered_from_ledger']} answered from the ledger after the crash" if state.kills else ""
     return (
-        Claim(
+        claim(
             f"the suppliers' own record: {sent['sent']} invitations sent, {sent['distinct']} distinct, "
             f"{sent['repeated']} repeated",
-            sent["repeated"] == 0 < sent["sent"],
+            sent["repeated"] == 0,
+            of=sent["sent"],
         ),
-        Claim(
-            f"the store and that record agree on every request; "
-            f"{repeated} of {sum(count.sent for count in counts.values())} were repeated",
+        claim(
+            f"the store and that record agree on every request; {repeated} of {requests} were repeated",
             agree and repeated == 0,
+            of=requests,
         ),
-        Claim(
-            f"{executed['executed']} effects executed, {executed['answered_from_ledger']} answered from the ledger "
-            f"after the crash, {executed['unsettled']} unsettled",
+        claim(
+            f"{executed['executed']} effects executed{after}, {executed['unsettled']} unsettled",
             executed["unsettled"] == 0,
+            of=len(effects),
         ),
-        Claim(
-            f"{crashes} crash{'' if crashes == 1 else 'es'}"
-            + (f", taken over after {facts['takeover_seconds']}s" if state.kills else ""),
-            crashes == len(state.kills),
-        ),
-        Claim(f"{slots} slots in use", slots == 0),
-        Claim(f"the run is {facts['outcome']}", facts["outcome"] in ends),
+        claim(
+            f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over after {facts['takeover_seconds']}s",
+            crashes == len(state.kills) and facts["takeover_seconds"] is not None,
+            of=len(state.kills),
+        )
+        if kills or state.kills
+        else not_measured("crashes, because this sample kills no worker"),
+        *resumed(facts["resume_seconds"]),
+        claim(f"{slots} of {slots_there} slots in use", slots == 0, of=slots_there),
+        claim(f"the run is {facts['outcome']}", facts["outcome"] in ends, of=1),
     )
+
+
+def resumed(seconds: float | None) -> tuple[Claim, ...]:
+    """Return the claim about the time from a decision to the next node, which includes the start of a process."""
+    if seconds is None:
+        return ()
+    text = f"resumed {seconds}s after the decision, in a fresh process; at most {RESUMED_WITHIN_S}s are asked"
+    return (claim(text, 0 <= seconds <= RESUMED_WITHIN_S, of=1, decides=False),)
 
 
 _KIND = {

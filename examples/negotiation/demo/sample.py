@@ -6,7 +6,7 @@ from typing import Final
 
 from outlast.core.durations import HOUR, SECOND
 from outlast.core.effect_rows import Approval
-from outlast.core.rows import is_over
+from outlast.core.rows import Run, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.store.port import Store
 
@@ -74,22 +74,22 @@ class SamplePurchase:
                 *(demo.ops.start_run(negotiation.name, purchase) for _ in range(self._sample.times))
             )
         except InvalidInput as refused:
-            return self._refused(refused)
+            return self._refused(refused, (await demo.ops.rows.runs())[0])
         self._runs = {each.run for each in begun}
         state.run, state.begun_at = begun[0].run, demo.clock.wall()
         state.save(demo.processes.folder)
         demo.output.line(f"  run       {state.run}\n  store     {demo.processes.store_url}\n")
         return None
 
-    def _refused(self, refused: InvalidInput) -> proof.Proof:
+    def _refused(self, refused: InvalidInput, runs: tuple[Run, ...]) -> proof.Proof:
         problems = [f"$.{where} {what}" for where, what in refused.problems]
         self._demo.output.line("\n".join(["  ✗ refused, with every problem at once:", *(f"    {p}" for p in problems)]))
         claims = (
-            proof.Claim(f"{len(problems)} problems are named and no run was started", len(problems) > 1),
-            proof.Claim("that is how it was to end", self._sample.ends == REFUSED),
+            proof.claim(f"{len(problems)} problems are named and no run was started", not runs, of=len(problems)),
+            proof.claim("that is how it was to end", self._sample.ends == REFUSED, of=1),
         )
-        holds = all(claim.holds for claim in claims)
-        return proof.Proof({"outcome": REFUSED, "problems": problems, "proven": holds}, claims)
+        facts = {"outcome": REFUSED, "problems": problems, "proven": proof.proven(claims)}
+        return proof.Proof(facts, claims)
 
     async def _watch(self) -> None:
         demo = self._demo
@@ -128,13 +128,14 @@ class SamplePurchase:
 
     async def _prove(self) -> proof.Proof:
         demo = self._demo
-        shown = await proof.prove(demo.ops, demo.state, demo.entries(), (self._sample.ends,))
+        shown = await proof.prove(demo.ops, demo.state, demo.entries(), (self._sample.ends,), kills=False)
         claims = shown.claims
         if self._sample.times > 1:
-            same = proof.Claim(f"asked for {self._sample.times} times, started once", len(self._runs) == 1)
+            once = len(self._runs) == 1
+            same = proof.claim(f"asked for {self._sample.times} times, started once", once, of=self._sample.times)
             claims = (*claims, same)
         made = await page.report(demo.ops, demo.state.run, proof.Proof(shown.facts, claims))
-        facts = {**shown.facts, "proven": all(claim.holds for claim in claims)}
+        facts = {**shown.facts, "proven": proof.proven(claims)}
         demo.output.line(f"\n{text(made)}\n")
         if demo.processes.kept(well=facts["proven"]):
             facts["report"] = f"{page.write(made, demo.processes.folder)}"

@@ -90,16 +90,15 @@ class Auction:
         demo, output = self._demo, self._demo.output
         await demo.poll()
         entries = demo.entries()
-        shown = await proof.prove(demo.ops, demo.state, entries)
+        shown = await proof.prove(demo.ops, demo.state, entries, kills=True)
         facts = shown.facts
         if facts["order"]:
             letters = record.count(entries, "messages", demo.state.run)
-            output.line(f"  ✓ award         {facts['order']} · {letters.sent} letters sent")
-        if facts["resume_seconds"] is not None:
-            output.line(f"    resumed {facts['resume_seconds']}s after the decision, in a fresh process")
+            once = proof.mark(letters.repeated == 0 < letters.sent)
+            output.line(f"  {once} award         {facts['order']} · {letters.sent} letters sent")
         output.status("")
         output.line(f"\n  {facts['outcome']} in {facts['seconds']}s {facts['reason']}".rstrip())
-        output.line("\n".join(f"    {'✓' if claim.holds else '✗'} {claim.text}" for claim in shown.claims))
+        output.line(proof.lines(shown.claims))
         kept = demo.processes.kept(well=shown.holds)
         if kept:
             path = page.write(await page.report(demo.ops, facts["run"], shown), demo.processes.folder)
@@ -186,7 +185,8 @@ class Bidding:
             await demo.pause()
         seconds = proof.takeover_seconds(demo.state, await demo.ops.rows.history(run.run))
         name, round_now = demo.processes.name_of(run.owner), demo.round_of(demo.entries())
-        demo.output.line(f"    ✓ worker {name} took over after {seconds}s, in round {round_now}")
+        taken = proof.mark(seconds is not None and round_now > 0)
+        demo.output.line(f"    {taken} worker {name} took over after {seconds}s, in round {round_now}")
         await self._settle()
 
     async def _settle(self) -> None:
@@ -201,7 +201,8 @@ class Bidding:
         settled = proof.asked(await demo.ops.rows.effects(demo.state.run))
         again = demo.invitations().repeated
         demo.output.line(
-            f"    ✓ {sent} invitations already sent, {again} sent again; {settled} settled by asking the supplier"
+            f"    {proof.mark(again == 0 < sent)} {sent} invitations already sent, {again} sent again; "
+            f"{settled} settled by asking the supplier"
         )
 
     async def _open_effects(self) -> set[str]:
