@@ -24,6 +24,7 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.fleet import Worker as Process
 from tests.chaos.judge import TENANT, fsck, lines, rows_of, spread, takeovers
 from tests.chaos.receivers import GO
+from tests.measured import unmeasured
 from tests.postgres.server import Server
 
 TARGET_MS = 30_000  # REC-4
@@ -169,6 +170,7 @@ def _judge(
     again = spread([line["at"] - killed for line in world if line["what"] == "asked" and line["at"] > killed])
     if took["runs"] != report["held"]:
         wrong.append(f"{report['held']} runs were held by the killed workers, and {took['runs']} were taken over")
+    wrong += unmeasured(takeovers=took["runs"])
     if took["runs"] and took["p99_ms"] > TARGET_MS:
         wrong.append(f"takeover p99 of {took['p99_ms']} ms is above {TARGET_MS} ms")
     if len(did) != flight.runs or set(did.values()) != {1}:

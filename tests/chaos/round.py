@@ -14,6 +14,7 @@ from outlast.store.port import Store
 from tests.chaos.fleet import CALL_S, LIVE, Fleet
 from tests.chaos.judge import TENANT, Verdict, _all, judge
 from tests.chaos.nemesis import Nemesis
+from tests.measured import unmeasured
 from tests.postgres.server import Server
 
 QUIET_S = 600.0  # runs that have not ended so long after the last fault are errors
@@ -105,6 +106,8 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
         codes = fleet.drain()
         verdict: Verdict = judge(url, folder, fleet.kills)
         wrong = verdict.wrong + fleet.faults + ([f"workers ended with {codes}"] if any(codes) else [])
+        there = verdict.figures
+        wrong += unmeasured(runs=there["runs"], effects=there["effects"], nemeses=sum(nemesis.fired.values()))
         report = {
             "store": plan.store,
             "seed": plan.seed,

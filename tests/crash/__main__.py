@@ -27,6 +27,7 @@ from outlast.testing.fork_server import fork_server
 from outlast.testing.run_snapshot import ScenarioFile, ScenarioStore
 from tests.crash.market_server import market_server
 from tests.crash.scenarios import CODE, MUTE_SUPPLIER, auction_scenario, calm, mute, refund_scenario, trip_scenario
+from tests.measured import unmeasured
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCENARIOS = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
@@ -190,7 +191,7 @@ def main() -> int:
         seconds = time.monotonic() - began
         _print(scenario, tally, seconds)
         rows[scenario] = {**vars(tally), "seconds": round(seconds)}
-        failures += [f"{scenario}: {text}" for text in tally.failures]
+        failures += [f"{scenario}: {text}" for text in [*tally.failures, *unmeasured(cases=tally.run)]]
         reached += tally.reached
     if not (given.only or given.pairs):
         failures += [f"{point} was never reached" for point in (*PLACES[given.store], *OURS) if not reached[point]]

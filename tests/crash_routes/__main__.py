@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.crash_routes.cases import CASES
 from tests.crash_routes.route import RouteResult, run_route
+from tests.measured import unmeasured
 
 Ran = tuple[str, int, bool, "RouteResult | str"]
 
@@ -60,10 +61,11 @@ def main() -> int:
                 return 1
             plain[route, seed] = told
         rows: dict[str, list[RouteResult]] = {route: [] for route in routes}
-        bad = 0
+        bad = played = 0
         for ran in as_completed([pool.submit(one, r, seed, True, folder) for seed in seeds for r in routes]):
             route, seed, _, told = ran.result()
             problems = [told] if isinstance(told, str) else wrong(told, plain[route, seed % 2])
+            played += 1
             bad += bool(problems)
             if not isinstance(told, str):
                 rows[route].append(told)
@@ -71,7 +73,9 @@ def main() -> int:
             for problem in problems:
                 say(f"  WRONG {route} seed {seed}: {problem}")
         _table(rows)
-    return 1 if bad else 0
+    for problem in (nothing := unmeasured(runs=played)):
+        say(problem)
+    return 1 if bad or nothing else 0
 
 
 def _table(rows: dict[str, list[RouteResult]]) -> None:

@@ -25,6 +25,7 @@ import httpx2
 from standardwebhooks import Webhook
 
 from examples import buyer
+from examples.negotiation.demo.proof import Claim, claim, lines, proven
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.record import Count, count, in_flight, read
 from examples.negotiation.samples import sample
@@ -250,6 +251,7 @@ class HttpDemo:
         self._stage, self._say = stage, say
         self._followed: list[buyer.Event] = []
         self._refused: dict[str, httpx2.Response] = {}
+        self.claims: tuple[Claim, ...] = ()
 
     def play(self) -> DemoResult:
         """Play the auction from its start to the award."""
@@ -360,24 +362,49 @@ class HttpDemo:
         return decided
 
     def _summary(self, result: DemoResult) -> None:
-        say, stage, sent = self._say, self._stage, result.invitations
+        say, stage = self._say, self._stage
         ours = parent_of(result.traceparent)
         assert ours is not None
         say(f"{result.run['shown']}: {result.run['outcome']['order_id']} by {result.run['outcome']['approved_by']}")
-        told_of = len(stage.receiver.of(result.run["run"]))
-        say(f"events: {len(result.followed)} streamed, {told_of} signed and verified")
-        say(f"invitations: {sent.sent} sent, {sent.distinct} distinct, {sent.repeated} repeated")
+        self.claims = claims_of(result, delivered=len(stage.receiver.of(result.run["run"])))
+        say(lines(self.claims))
         say(f"\ntrace {ours.trace:032x}")
         say("\n".join(tree(span for span in stage.collector.spans if span.trace == f"{ours.trace:032x}")))
 
 
-def main() -> None:
-    """Run the demo and print its result."""
+def claims_of(result: DemoResult, *, delivered: int) -> tuple[Claim, ...]:
+    """Return the claims about the demo. `delivered`: events of the run that a webhook accepted, signatures verified."""
+    sent, taken, refused = result.invitations, result.run["takeovers"], result.refused
+    return (
+        claim(
+            f"invitations: {sent.sent} sent, {sent.distinct} distinct, {sent.repeated} repeated",
+            sent.repeated == 0,
+            of=sent.sent,
+        ),
+        claim(
+            f"events: {len(result.followed)} streamed, {delivered} signed and verified",
+            delivered == len(result.followed),
+            of=delivered,
+        ),
+        claim(f"{len(taken)} takeover after 1 kill", len(taken) == 1, of=1 if result.killed else 0),
+        claim(
+            f"{len(refused)} decisions refused, 1 taken",
+            all(400 <= answer.status_code < 500 for answer in refused.values()),
+            of=len(refused),
+        ),
+        claim(f"the run is {result.run['shown']}", result.run["shown"] == "AWARDED", of=1),
+    )
+
+
+def main() -> int:
+    """Run the demo and print its result. Returns 1 if a claim does not hold."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as made:
-        HttpDemo(made, click.echo).play()
+        demo = HttpDemo(made, click.echo)
+        demo.play()
     click.echo(f"\n{time.monotonic() - began:.0f} s")
+    return 0 if proven(demo.claims) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

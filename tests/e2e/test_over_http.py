@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from examples.negotiation.demo.proof import proven
 from examples.negotiation.record import Arrived, Executed, read
 from examples.trace_collector import Span, tree
 from outlast.telemetry.traces import parent_of
 from tests.docs.pages import ROOT, blocks
 from tests.docs.terminal import agrees, difference
-from tests.e2e.over_http import DemoResult, HttpDemo, Stage, stage
+from tests.e2e.over_http import DemoResult, HttpDemo, Stage, claims_of, stage
 
 SERVICES = {"service", "worker-a", "worker-b"}
 
@@ -58,6 +59,17 @@ def test_the_auction_survives_a_kill_in_round_3_without_a_repeated_invitation(pl
     assert any(words.startswith("executed (the receiver was asked)") for words in outcomes)
     assert sum(words.startswith("executed") for words in outcomes) == len(outcomes) - 1
     assert result.results["count"] == len(result.results["results"]) == 0, "this workflow produces no rows"
+
+
+def test_the_demo_judges_what_it_prints(result: DemoResult, played: tuple[Stage, DemoResult]) -> None:
+    """Once it printed counts and ended with 0, whatever they were."""
+    delivered = len(played[0].receiver.of(result.run["run"]))
+    assert proven(claims := claims_of(result, delivered=delivered)), claims
+    twice = result.invitations.model_copy(update={"repeated": 1})
+    assert not proven(claims_of(result._replace(invitations=twice), delivered=delivered))
+    assert not proven(claims_of(result, delivered=0)) and not proven(
+        claims_of(result._replace(refused={}), delivered=delivered)
+    )
 
 
 @pytest.mark.req("RUN-1")

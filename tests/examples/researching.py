@@ -33,6 +33,7 @@ from examples.researcher.world import record
 from examples.researcher.world.pages import Shape, Site
 from outlast import connect
 from tests import forked
+from tests.measured import unmeasured
 
 ROOT = Path(__file__).parents[2]
 GIVE_UP_S = 120
@@ -234,11 +235,13 @@ async def campaign(rounds: int, kills: int, entries: int, seed: int) -> int:
     for number in range(seed, seed + rounds):
         round_ = await play(folder / f"{number}", shape, kills=kills, seed=number)
         wrong = [claim.text for claim in judged(round_, whole, shape) if not claim.holds]
+        wrong += unmeasured(kills=len(round_.kills))
         failed += bool(wrong)
         names = " ".join(round_.kills)
         click.echo(
             f"seed {number}: {len(round_.outcome.rows)} rows, {len(round_.kills)} kills ({names}), {wrong or 'ok'}"
         )
+    failed += len(unmeasured(rounds=rounds))
     click.echo(f"{failed} of {rounds} rounds failed" + (f"; logs in {folder}" if failed else ""))
     if not failed:
         shutil.rmtree(folder)

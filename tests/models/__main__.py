@@ -6,6 +6,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from tests.measured import unmeasured
 from tests.models.explore import Variant, explore
 
 
@@ -14,14 +15,15 @@ def report(variant: Variant, traces: bool) -> bool:
     began = time.perf_counter()
     found = explore(variant.model)
     took = time.perf_counter() - began
-    expected = variant.breaks in found.wrong if variant.breaks else not found.wrong
+    nothing = unmeasured(states=found.states, edges=found.edges)
+    expected = not nothing and (variant.breaks in found.wrong if variant.breaks else not found.wrong)
     word = "fails" if found.wrong else "holds"
     flag = "ok" if expected else "UNEXPECTED"
     sys.stdout.write(
         f"  [{flag}] {word} {found.states:>8} states {found.edges:>9} edges {took:6.1f} s  {variant.name}\n"
     )
     if (traces and found.wrong) or not expected:
-        sys.stdout.write("".join(f"         {line}\n" for line in [found.wrong, *found.trace]))
+        sys.stdout.write("".join(f"         {line}\n" for line in [*nothing, found.wrong, *found.trace]))
     sys.stdout.flush()
     return expected
 
@@ -40,7 +42,7 @@ def main() -> int:
         sys.stdout.write(f"{rule}: {module.__doc__.splitlines()[0]}\n")
         for variant in module.VARIANTS + (module.LARGE if given.large else ()):
             fine = report(variant, given.traces) and fine
-    return not fine
+    return not (fine and rules)
 
 
 raise SystemExit(main())

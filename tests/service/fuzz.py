@@ -19,6 +19,7 @@ import schemathesis.specs.openapi.schemas  # now: pytest rewrites it, and late i
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
+from tests.measured import unmeasured
 from tests.service.conftest import Running, Service
 
 ENDLESS = {"stream_events"}  # a stream has no end to wait for
@@ -179,6 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(f"{report.sent} requests to {len(report.by_operation)} operations\n")
     for status, n in sorted(report.by_status.items()):
         sys.stdout.write(f"  {status}  {n}\n")
+    report.faults += unmeasured(requests=report.sent, operations=len(report.by_operation))
     for each in report.faults[:50]:
         sys.stdout.write(f"FAULT {each}\n")
     sys.stdout.write(f"{len(report.faults)} faults; healthy at the end: {healthy}\n")

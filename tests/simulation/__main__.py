@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from tests.measured import unmeasured
 from tests.mutants import BY_ID, SIMULATION, of, remove
 from tests.simulation.dice import FAULTS
 from tests.simulation.sim import Played, played, prepare
@@ -101,14 +102,17 @@ def run_seeds(given: argparse.Namespace, seeds: list[int]) -> int:
         say(f"  {fired[name]:>9,}  {name}: {text}")
     if given.json:
         write(given.json, "simulated seeds", {
-            "first": seeds[0], "last": seeds[-1], "seeds": total["seeds"], "turns": total["turns"],
+            "first": min(seeds, default=-1), "last": max(seeds, default=-1),
+            "seeds": total["seeds"], "turns": total["turns"],
             "virtual_hours": round(total["virtual_ms"] / 3_600_000), "cpu_s": round(cpu),
             "failed": [[r.seed, r.wrong[0]] for r in failed], "fired": dict(sorted(fired.items())),
         })  # fmt: skip
+    for fault in (faults := unmeasured(seeds=total["seeds"], turns=total["turns"])):
+        say(fault)
     if never and total["seeds"] >= 1_000:
         say(f"never fired: {', '.join(never)}")
         return 1
-    return int(bool(failed))
+    return int(bool(failed or faults))
 
 
 def first_death(name: str, most: int = MUTANT_SEEDS) -> tuple[str, int, str]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.rows import is_over
 from tests.e2e.helpers import Receiver
+from tests.measured import unmeasured
 from tests.temporal.office import Office
 from tests.temporal.server import TemporalServer
 
@@ -100,6 +101,7 @@ def _judge(
         for run, ends in runs.items()
         if is_over(office.run(run)) and sorted(office.calls(run)) != sorted(CALLS[ends])
     ]
+    wrong += unmeasured(runs=len(runs), runs_held_by_killed_workers=facts["runs_held_by_killed_workers"])
     lanes = Counter(office.run(run).lane for run in runs)
     figures = {
         "seed": plan.seed,

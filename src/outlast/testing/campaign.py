@@ -128,7 +128,12 @@ class CrashReport:
         return [result for result in self.results if result.error]
 
     def check(self, replay: Callable[[str], str]) -> None:
-        """Raise CheckFailed if a case failed. The text names each case and the command that replays it."""
+        """Raise CheckFailed if a case failed, or if none was run: then nothing is proven.
+
+        The text names each case and the command that replays it.
+        """
+        if not self.results:
+            raise CheckFailed(f"no crash case was run, of {self.tally.listed}: nothing is proven")
         failed = sorted(self.failed(), key=lambda result: not result.twice)
         if not failed:
             return
