@@ -81,16 +81,22 @@ class Job(NamedTuple):
         """Name of the job in tables and JSON."""
         return f"{self.name} {self.store}" + (f" {self.workers}w" if self.workers > 1 else "")
 
+    def at(self, size: Size) -> str:
+        """Name of the job with its size, unless that is the full one."""
+        return self.shown if size is Size.FULL else f"{self.shown} {size}"
+
     @property
     def module(self) -> ModuleType:
         """Module of the measurement in bench/measures."""
         return import_module(f"bench.measures.{self.name}")
 
-    def goals(self) -> tuple[Goal, ...]:
-        """Goals of the measurement on this store."""
+    def goals(self, size: Size) -> tuple[Goal, ...]:
+        """Goals of the measurement on this store. Their names have the counts of this size."""
         goals: tuple[Goal, ...]
         if hasattr(self.module, "goals"):
             goals = self.module.goals(Setup(engine_of(self.store), self.workers))
+        elif hasattr(self.module, "GOALS_OF"):
+            goals = self.module.GOALS_OF[size]
         else:
             goals = self.module.GOALS
         return goals
@@ -108,12 +114,12 @@ def main() -> None:
     print(" · ".join(f"{key} {value}" for key, value in facts.items()))
     if facts["file_system"] in machine.MEMORY_ONLY:
         print("these files are in memory: set OUTLAST_BENCH_DIR to a folder on a disk, or durability costs nothing")
-    print(table.text([line for job in jobs for line in table.rows(job.shown, job.goals(), found[job])]))
+    print(table.text([line for job in jobs for line in table.rows(job.at(size), job.goals(size), found[job])]))
     if asked.json:
-        figures = {job.shown: found[job] for job in jobs}
+        figures = {job.at(size): found[job] for job in jobs}
         asked.json.write_text(json.dumps({"machine": facts, "size": size, "figures": figures}, indent=2) + "\n")
     if asked.plots:
-        plots.draw({job.shown: (job.goals(), found[job]) for job in jobs}, asked.plots)
+        plots.draw({job.at(size): (job.goals(size), found[job]) for job in jobs}, asked.plots)
 
 
 def _arguments() -> argparse.Namespace:

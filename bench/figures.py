@@ -1,5 +1,6 @@
 """Figures of a measurement, by name, with their goals."""
 
+import math
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,7 +28,9 @@ class Goal(NamedTuple):
     digits: int = 0
 
     def verdict(self, value: float) -> str:
-        """Return "met", "missed", or an empty text without a goal."""
+        """Return "met", "missed", or an empty text without a goal. NOT_MEASURED meets nothing and misses nothing."""
+        if math.isnan(value):
+            return "not measured"
         words = [
             f"{word} {'met' if self._meets(value, asked) else 'missed'}"
             for word, asked in (("gate", self.gate), ("aim", self.aim))
@@ -48,6 +51,16 @@ class Goal(NamedTuple):
 
 
 Figures = dict[str, float]
+NOT_MEASURED = math.nan
+"""Figure of a share of nothing. It is shown as "–", and JSON has NaN."""
+
+
+def counted(count: int) -> str:
+    """Return a number of rows as the end of a figure's name, so that the name says what was measured: 10k, 1m."""
+    for unit, size in (("m", 1_000_000), ("k", 1_000)):
+        if count and count % size == 0:
+            return f"{count // size}{unit}"
+    return f"{count}"
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -1,5 +1,6 @@
 """Plots of figures: one SVG per figure, with a bar per measurement and lines for gate and aim."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,7 @@ def draw(measured: Measured, folder: Path) -> None:
     names = dict.fromkeys(goal.name for goals, _ in measured.values() for goal in goals)
     for name in names:
         bars = [
-            (shown, goal, [each[name] for each in repeats if name in each])
+            (shown, goal, [each[name] for each in repeats if name in each and not math.isnan(each[name])])
             for shown, (goals, repeats) in measured.items()
             for goal in goals
             if goal.name == name

@@ -8,7 +8,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from bench.engines import Engine, Setup
-from bench.figures import Figures, Goal, Size, percentile
+from bench.figures import NOT_MEASURED, Figures, Goal, Size, percentile
 from bench.flows import calling
 from bench.serving import TENANT, Line, Process, opened, start_runs, worker_process
 from outlast.core.durations import SECOND, Liveness
@@ -25,7 +25,7 @@ DEATHS = (0, 1, 2, 3)
 LIVES_MAX = 40  # lease of the workers that one run kills
 LOOK_S = 0.02
 NS = 1_000_000_000
-COUNTS = ("few", "many")  # 80 and 2,000 runs
+COUNTS = ("few", "many")  # 80 and 2,000 runs; fewer with --quick, so their numbers are printed, too
 GOALS = (
     *(Goal(f"{count}_{deaths}_done_s", "s", digits=1) for count in COUNTS for deaths in DEATHS),
     *(
@@ -34,6 +34,7 @@ GOALS = (
         for deaths in DEATHS[1:]
         for figure in ("p50", "p99")
     ),
+    *(Goal(f"{count}_runs", "") for count in COUNTS),
     Goal("killer_deaths", ""),
     Goal("killer_poisoned_s", "s", digits=1),
     Goal("beside_killer_p50_s", "s", digits=1),
@@ -57,6 +58,7 @@ def measure(size: Size, setup: Setup) -> Figures:
     live = TINY if size is Size.TINY else SHORT
     found: Figures = {}
     for name, count in zip(COUNTS, (size.of(80, 80, 3), size.of(2_000, 200, 3)), strict=True):
+        found[f"{name}_runs"] = count
         for deaths in DEATHS if size is not Size.TINY else (0, 1):
             case = _killed(setup.engine, live, count, deaths)
             found[f"{name}_{deaths}_done_s"] = case.done
@@ -64,7 +66,7 @@ def measure(size: Size, setup: Setup) -> Figures:
                 found[f"{name}_{deaths}_taken_p50_s"] = percentile(case.taken, 0.5)
                 found[f"{name}_{deaths}_taken_p99_s"] = percentile(case.taken, 0.99)
     found |= _killer(setup.engine, live, size.of(80, 80, 2))
-    return {goal.name: found.get(goal.name, 0.0) for goal in GOALS}
+    return {goal.name: found.get(goal.name, NOT_MEASURED) for goal in GOALS}
 
 
 class _Heard:

@@ -5,33 +5,35 @@ from statistics import median
 
 from bench import bulk
 from bench.engines import Place, Setup
-from bench.figures import Figures, Goal, Size
+from bench.figures import Figures, Goal, Size, counted
 from bench.flows import asking, effectful
 from bench.serving import opened, start_runs, until_status, worker_process
 from bench.steps import STEPS, walk
 
 REPEATS = 1
-SIZES = ("1k", "10k", "100k")
+COUNTS = {Size.FULL: (1_000, 10_000, 100_000), Size.QUICK: (100, 1_000, 10_000), Size.TINY: (10, 12, 14)}
 ROUNDS = 3  # repeats at each size; the median counts
-GOALS = (
-    *(Goal(f"steps_per_s_{name}", "steps/s") for name in SIZES),
-    Goal("least_of_most", "", gate=0.7, least=True, digits=2),
-)
+GOALS_OF = {
+    size: (
+        *(Goal(f"steps_per_s_{counted(count)}", "steps/s") for count in counts),
+        Goal("least_of_most", "", gate=0.7, least=True, digits=2),
+    )
+    for size, counts in COUNTS.items()
+}
 
 
 def measure(size: Size, setup: Setup) -> Figures:
     """Measure W2 effectful on one store that grows in between, with complete ended runs."""
     runs = size.of(400, 100, 5)
-    counts = [size.of(full, full // 10, tiny) for full, tiny in ((1_000, 10), (10_000, 12), (100_000, 14))]
     found: Figures = {}
     with setup.engine.place() as place:
         _seed(place)
         there = 0
-        for name, count in zip(SIZES, counts, strict=True):
+        for count in COUNTS[size]:
             _fill(place, there, count - there)
             there = count
-            rounds = [_rate(setup, place, runs, f"{name}-{n}") for n in range(size.of(ROUNDS, ROUNDS, 1))]
-            found[f"steps_per_s_{name}"] = median(rounds)
+            rounds = [_rate(setup, place, runs, f"{count}-{n}") for n in range(size.of(ROUNDS, ROUNDS, 1))]
+            found[f"steps_per_s_{counted(count)}"] = median(rounds)
     rates = list(found.values())
     return {**found, "least_of_most": min(rates) / max(rates)}
 

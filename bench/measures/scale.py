@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import bulk
 from bench.engines import Place, Setup
-from bench.figures import Figures, Goal, Size, percentile
+from bench.figures import Figures, Goal, Size, counted, percentile
 from bench.flows import asking
 from bench.serving import TENANT, opened, start_runs, until_status, worker_process
 from outlast.core.commit import Commit, Instant, Mapping
@@ -17,27 +17,29 @@ from outlast.store.port import Store
 from outlast.store.queries import CountBy, NextDue
 
 REPEATS = 1
-SIZES = ("1k", "100k", "1m")
+COUNTS = {Size.FULL: (1_000, 100_000, 1_000_000), Size.QUICK: (10, 1_000, 10_000), Size.TINY: (30, 40, 50)}
 TIMES = 50
 AT_ONCE = 100
 DUE = 6_000  # due runs for the takes to claim
 LOOKS = ("take_p50", "take_p99", "idle", "next_due", "page", "page_status", "tally", "load")
-GOALS = tuple(Goal(f"{look}_{name}", "ms", digits=2) for look in LOOKS for name in SIZES)
+GOALS_OF = {
+    size: tuple(Goal(f"{look}_{counted(count)}", "ms", digits=2) for look in LOOKS for count in counts)
+    for size, counts in COUNTS.items()
+}
 
 
 def measure(size: Size, setup: Setup) -> Figures:
     """Measure with copies of one waiting run. Each take claims 100 due ones. Figures are medians unless named p99."""
-    counts = [size.of(full, full // 100, tiny) for full, tiny in ((1_000, 30), (100_000, 40), (1_000_000, 50))]
     due = size.of(DUE, DUE // 4, 20)
     found: Figures = {}
     with setup.engine.place() as place:
         _seed(place)
         there = 0
-        for name, count in zip(SIZES, counts, strict=True):
+        for count in COUNTS[size]:
             _fill(place, there, count - there, due)
             there = count
             for look, ms in asyncio.run(_look(place, size.of(TIMES, 10, 2))).items():
-                found[f"{look}_{name}"] = ms
+                found[f"{look}_{counted(count)}"] = ms
     return found
 
 

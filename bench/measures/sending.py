@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.engines import Place, Setup
-from bench.figures import Figures, Goal, Size, percentile
+from bench.figures import NOT_MEASURED, Figures, Goal, Size, percentile
 from bench.flows import NOTES, RECEIVER, sending
 from bench.serving import TENANT, opened, start_runs, worker_process
 from outlast.core.durations import SECOND, Liveness
@@ -60,7 +60,7 @@ def measure(size: Size, setup: Setup) -> Figures:
             asyncio.run(_start(place.url, runs, n % 2))
             left = _killed(place, calls, runs, dice.random(), TINY if size is Size.TINY else LIVE)
         uncertain, needless = uncertain + left[0], needless + left[1]
-    share = 100 * needless / uncertain if uncertain else 0.0
+    share = 100 * needless / uncertain if uncertain else NOT_MEASURED
     return {**found, "kills": kills, "uncertain": uncertain, "needless_pct": share}
 
 

@@ -1,5 +1,6 @@
 """Every measurement of the bench runs and prints the figures that it declares. Speed is not tested."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,7 +10,7 @@ import pytest
 from bench import plots, postgres, table
 from bench.__main__ import NAMES, STORES, Job
 from bench.engines import Setup, engine_of
-from bench.figures import Goal, Size, percentile, slope
+from bench.figures import NOT_MEASURED, Goal, Size, counted, percentile, slope
 from tests import slices
 from tests.postgres import server
 
@@ -46,7 +47,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
 def test_the_smallest_measurement_prints_every_declared_figure(name: str, store: str) -> None:
     job = Job(name, store, 1)
     figures = job.module.measure(Size.TINY, Setup(engine_of(store)))
-    assert set(figures) == {goal.name for goal in job.goals()}
+    assert set(figures) == {goal.name for goal in job.goals(Size.TINY)}
     assert {name: value for name, value in figures.items() if name in MUST}.items() <= MUST.items(), "however fast"
 
 
@@ -68,6 +69,58 @@ def test_a_verdict_compares_with_gate_and_aim() -> None:
     ]  # fmt: skip
     assert Goal("ms", "ms", gate=5).verdict(5) == "gate met"
     assert Goal("shown", "").verdict(1) == ""
+
+
+@pytest.mark.parametrize("name", ["scale", "history"])
+@pytest.mark.parametrize("size", list(Size))
+def test_the_name_of_a_figure_has_the_count_that_was_measured(name: str, size: Size) -> None:
+    """Once `scale --quick` printed `take_p50_1m` for 10,000 runs."""
+    measure = import_module(f"bench.measures.{name}")
+    counts = {counted(count) for count in measure.COUNTS[size]}
+    named = {goal.name.rpartition("_")[2] for goal in Job(name, "sqlite", 1).goals(size)} - {"most"}
+    assert named == counts
+    assert max(measure.COUNTS[Size.QUICK]) == 10_000 and "1m" not in {counted(n) for n in measure.COUNTS[Size.QUICK]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_other_figure_has_a_count_in_its_name(name: str) -> None:
+    """A count that differs with the size is a figure itself, such as `many_runs`."""
+    module = import_module(f"bench.measures.{name}")
+    if not hasattr(module, "GOALS_OF"):
+        named = [goal.name for goal in Job(name, "sqlite", 1).goals(Size.FULL)]
+        assert [
+            one for one in named if re.search(r"(^|_)\d+[km]?(_|$)", one) and not re.search(OTHER_NUMBERS, one)
+        ] == []
+
+
+OTHER_NUMBERS = r"^(few|many)_[0-3]_|^memory_\d{3}_mb$"
+"""Deaths of a worker, and percents of the time under load, which are the same numbers at each size."""
+
+
+def test_a_count_is_written_in_full_units_only() -> None:
+    assert [counted(n) for n in (0, 10, 1_000, 1_500, 10_000, 1_000_000, 2_500_000)] == [
+        "0", "10", "1k", "1500", "10k", "1m", "2500k",
+    ]  # fmt: skip
+
+
+def test_a_share_of_nothing_is_not_measured_and_meets_no_gate() -> None:
+    """Once a share of needless questions was 0 % and "gate met" if no question was asked."""
+    goal = Goal("needless_pct", "%", gate=30)
+    assert goal.verdict(NOT_MEASURED) == "not measured"
+    (line,) = table.rows("sending", [goal], [{"needless_pct": NOT_MEASURED}])
+    assert line[2:5] == ("–", "–", "–") and line[-1] == "not measured"
+    (line,) = table.rows("sending", [goal], [{"needless_pct": NOT_MEASURED}, {"needless_pct": 20.0}])
+    assert line[2:5] == ("20", "20", "20") and line[-1] == "gate met"
+
+
+def test_a_figure_without_a_goal_is_refused() -> None:
+    with pytest.raises(ValueError, match="scale has no goal for take_p50_1m"):
+        list(table.rows("scale", [Goal("take_p50_10k", "ms")], [{"take_p50_1m": 1.0}]))
+
+
+def test_a_quick_measurement_says_so() -> None:
+    job = Job("scale", "sqlite", 1)
+    assert (job.at(Size.FULL), job.at(Size.QUICK)) == ("scale sqlite", "scale sqlite quick")
 
 
 def test_a_table_shows_minimum_median_and_maximum() -> None:
