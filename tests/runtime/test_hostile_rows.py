@@ -116,6 +116,8 @@ def test_no_spoilt_row_changes_a_list_or_blames_outlast(world: World, path: Path
         Case("event", "details", "nulls"),
         Case("run", "attention", "huge numbers"),
         Case("result", "ordinal", "least"),
+        Case("run", "seq", "greatest"),
+        Case("run", "inbox_seq", "year 3000"),
     ],
 )
 def test_a_case_that_a_campaign_found_stays_mended(world: World, path: Path, case: Case) -> None:

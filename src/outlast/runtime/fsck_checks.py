@@ -1,8 +1,8 @@
 """Checks of the rows of one run (run, mailbox, waits, effects, approvals) and of the store's other rows."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence, Set
-from itertools import pairwise, product
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from itertools import islice, pairwise, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core import deliveries
@@ -254,14 +254,16 @@ def run_clocks(one: CheckedRun) -> Violations:
         yield violation(RUN, run, f"a timer ends at {due}, but the run is due at {run.due_at}")
 
 
+def missing_numbers(there: Iterable[int], last: int) -> list[int]:
+    """Return the first ten numbers from 1 to `last` that are not there. `last` is a stored number of any size."""
+    known = set(there)
+    return [*islice((n for n in range(1, last + 1) if n not in known), 10)]
+
+
 def run_mail(one: CheckedRun) -> Violations:
     """Check that the messages of a run are numbered from 1 without a gap (S-1)."""
-    numbers = [message.n for message in one.rows.messages]
-    if numbers == list(range(1, one.run.inbox_seq + 1)):
-        return
-    missing = sorted(set(range(1, one.run.inbox_seq + 1)) - set(numbers))
     extra = [message for message in one.rows.messages if not 1 <= message.n <= one.run.inbox_seq]
-    for n in missing[:10]:
+    for n in missing_numbers((message.n for message in one.rows.messages), one.run.inbox_seq):
         yield MESSAGE, (one.run.tenant, one.run.run, n), f"message {n} of {one.run.inbox_seq} is missing"
     for message in extra[:10]:
         yield violation(MESSAGE, message, f"the run's row counts {one.run.inbox_seq} messages")

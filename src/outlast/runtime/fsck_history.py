@@ -10,7 +10,7 @@ from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
 from outlast.core.rows import EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, is_over
 from outlast.core.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
-from outlast.runtime.fsck_checks import CheckedRun, Violations, violation
+from outlast.runtime.fsck_checks import CheckedRun, Violations, missing_numbers, violation
 
 # Verbs that each type of event may record. Other types record no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
@@ -39,7 +39,10 @@ _MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.t
 
 def _is_whole(one: CheckedRun) -> bool:
     """Return True if no event is missing; otherwise history_numbers reports it, and comparisons are skipped."""
-    return one.history is not None and [e.seq for e in one.history] == list(range(1, one.run.seq + 1))
+    history = one.history
+    if history is None or len(history) != one.run.seq:
+        return False
+    return all(event.seq == n for n, event in enumerate(history, 1))
 
 
 def data_of(event: Event) -> dict[str, Any]:
@@ -54,9 +57,7 @@ def history_numbers(one: CheckedRun) -> Violations:
     """Check that the events of a run are numbered from 1 without a gap (I21)."""
     if one.history is None:
         return
-    there = {event.seq for event in one.history}
-    missing = sorted(set(range(1, one.run.seq + 1)) - there)
-    for seq in missing[:10]:
+    for seq in missing_numbers((event.seq for event in one.history), one.run.seq):
         yield EVENT, (one.run.tenant, one.run.run, seq), f"event {seq} of {one.run.seq} is missing"
     for event in one.history:
         if not 1 <= event.seq <= one.run.seq:
