@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from outlast.core import machine
-from tests import tidy_rules
+from tests import page_rules, tidy_rules
 from tests.tidy_rules import Source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,7 +52,7 @@ def report(findings: Iterator[tidy_rules.Finding]) -> None:
         pytest.fail("\n".join(["", *lines]), pytrace=False)
 
 
-@pytest.mark.parametrize("rule", tidy_rules.FILE_RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*tidy_rules.FILE_RULES, page_rules.filtered_pages], ids=lambda rule: rule.__name__)
 def test_every_file_of_the_package_keeps_the_rule(rule: tidy_rules.Rule) -> None:
     report(finding for source in PACKAGE for finding in rule(source))
 
@@ -84,6 +84,9 @@ def test_every_exception_is_still_needed() -> None:
     written = {(source.path, node.value) for source in PACKAGE for node in source.strings}
     assert set(tidy_rules.ORDINARY_WORDS) <= written
     assert all(tidy_rules.ORDINARY_WORDS.values()), "an exception without its reason"
+    functions = {(source.path, function.name) for source in PACKAGE for function in source.functions}
+    assert set(page_rules.WHOLE) <= functions
+    assert all(page_rules.WHOLE.values()), "an exception without its reason"
 
 
 def test_every_module_is_imported() -> None:
@@ -144,6 +147,24 @@ BROKEN = [
     (tidy_rules.code_from_data, "import importlib\ndef f(row):\n    importlib.import_module(row.name)\n"),
     (tidy_rules.status_literals({"running"}), 'x = "running"\n'),
     (tidy_rules.status_literals({"running"}), 'def f(x):\n    """Doc."""\n    return x == "running"\n'),
+    (
+        page_rules.filtered_pages,
+        "async def f(self, reason, cursor, limit):\n"
+        "    page = await self.store.query(OpenRows(RUN, self.tenant, (), cursor, limit))\n"
+        "    return tuple(row for row in page.rows if row.reason is reason), page.cursor\n",
+    ),
+    (
+        page_rules.filtered_pages,
+        "async def f(ops):\n    found = await ops.attention(limit=8)\n    rows = found.attention\n"
+        "    return [each for each in rows if each.run]\n",
+    ),
+    (
+        page_rules.filtered_pages,
+        "async def f(ops):\n    rows, _ = await ops.runs(limit=500)\n    for row in rows:\n"
+        "        if row.ended:\n            continue\n        yield row\n",
+    ),
+    (page_rules.filtered_pages, "def f(ops):\n    return [a for a in ops.runs(limit=9).runs if a.attention]\n"),
+    (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return filter(None, page.runs)\n"),
     (tidy_rules.size, "def f():\n" + "    x = 1\n" * 70),
     (
         tidy_rules.size,
@@ -165,6 +186,14 @@ KEPT = [
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from collections.abc import Iterator\n",
     ),
     (tidy_rules.code_from_data, "import json\nx = json.loads('1')\n"),
+    (
+        page_rules.filtered_pages,
+        "async def f(ops):\n    found, cursor, more = [], '', True\n    while more:\n"
+        "        page = await ops.runs(cursor=cursor, limit=9)\n"
+        "        found += [row for row in page.runs if row.attention]\n"
+        "        more = bool(cursor := page.next_cursor)\n    return found\n",
+    ),
+    (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return [a.run for a in page.runs]\n"),
     (tidy_rules.status_literals({"running"}), '"""running"""\nx = "is running"\n'),
     (
         tidy_rules.size,

@@ -47,6 +47,11 @@ def test_the_audit_line_of_a_command_has_no_address() -> None:
     words = ["notify", "add", ADDRESS, "--for", "finance", "--store=sqlite:x"]
     assert _without_secrets(words) == ["notify", "add", "ntfys://[redacted]", *words[3:]]
     assert _without_secrets(["run", ADDRESS]) == ["run", ADDRESS]
+    for typed in ("T1/B2/C3secret", "SLACK://T1/B2/C3secret", "ntfys:/host/C3secret", "C3secret", "a:C3secret@host"):
+        for words in (["webhooks", "add", typed], ["notify", "add", "--every", typed], ["notify", "add", "--", typed]):
+            assert "C3secret" not in " ".join(_without_secrets(words)), words
+    kept = ["--url", "https://outlast.example.com", "webhooks", "add", "@/etc/address", "--name", "a/b", "--type=x"]
+    assert _without_secrets(kept) == kept
 
 
 MISTAKES = (

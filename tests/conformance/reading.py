@@ -388,6 +388,14 @@ async def rows_that_wait_for_a_person_are_listed_alone(s: Subject) -> None:
     rest = await b.query(OpenRows(RUN, "acme", cursor=first.cursor))
     assert ([row.run for row in rest.rows], rest.cursor) == (["run-1"], "")
     assert [r.run for r in (await b.query(OpenRows(RUN, "acme", (("workflow", "refund"),)))).rows] == ["run-3"]
+    detail = f'"reason":"{Reason.EFFECT_UNCERTAIN}"'  # in a text of another reason
+    flag = ATTENTION.encode([Attention(Reason.CONTRADICTION, T0, detail), Attention(Reason.NODE_GONE, T0)])
+    await a.commit(start(run_row("run-9", created_at=T0 - 1, attention_text=flag)))
+    for reason, runs in ((Reason.EXCEPTION, ["run-3", "run-1"]), (Reason.NODE_GONE, ["run-9"])):
+        found = await b.query(OpenRows(RUN, "acme", limit=len(runs), reason=reason.value))
+        assert ([row.run for row in found.rows], found.cursor) == (runs, ""), reason
+    assert (await b.query(OpenRows(RUN, "acme", reason=Reason.EFFECT_UNCERTAIN.value))).rows == ()
+    await a.commit(Commit((Put(RUN, (await the_run(b, "run-9"))._replace(version=2, attention_text=""), 1),)))
     answered = first.rows[0]._replace(version=2, attention_text="")
     await a.commit(Commit((Put(RUN, answered, 1),)))
     assert [r.run for r in (await b.query(OpenRows(RUN, "acme"))).rows] == ["run-1"]

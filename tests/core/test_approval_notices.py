@@ -109,6 +109,32 @@ def test_hostile_text_is_inert_in_a_message(text: str) -> None:
         assert not re.search(r"\w://|\bwww\.\w|mailto:\w|\w\.\w+/", rest)
 
 
+DOMAINS = (
+    "evil.com", "pay.evil.co.uk?x=1", "www.evil.com", "evil.museum", "mailto:ana@evil.com", "web24.de:8080", "EVIL.COM",
+    "evil.\u0440\u0444", "evil.xn--p1ai", "evil\u3002com", "evil\uff0ecom", "evil\uff61com", "a-.com", "a_.com",
+    "(evil.com)", "see:evil.com,", "evil.pdf.com", "x.pdf-evil.com", "cafe\u0301.com", "evil.zip", "evil.docs",
+    "end.Next", "https://evil.com/a.b", "ana.smith@corp.evil.com",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DOMAINS)
+def test_a_domain_name_makes_no_link(text: str) -> None:
+    for shown in (notices.inert_text(text), notices.inert_text(f"Pay {text} now")):
+        assert not re.search(r"\S[.\u3002\uff0e\uff61][^\W\d_]{2}", shown), shown
+        assert shown.replace("(", "").replace(")", "").replace("\uff20", "@").replace("\uff3f", "_") in (
+            text.replace("(", "").replace(")", ""), f"Pay {text} now".replace("(", "").replace(")", ""),
+        ), "all of it is still shown"  # fmt: skip
+
+
+def test_an_ipv4_address_makes_no_link() -> None:
+    assert notices.inert_text("see 1.2.3.4/x, v1.2.3, 12.05.2026") == "see 1(.)2(.)3(.)4/x, v1.2.3, 12.05.2026"
+
+
+@given(st.text("ab1.\u3002-_/:@ ", max_size=40))
+def test_no_text_keeps_a_dot_before_a_label(text: str) -> None:
+    assert not re.search(r"\S[.\u3002][^\W\d_]{2}", notices.inert_text(text))
+
+
 def plain(text: str) -> bool:
     """Return True if a text has no markup of Markdown, which the cards of Teams use, and no function of cards."""
     blocks = MarkdownIt("commonmark").parse(text)

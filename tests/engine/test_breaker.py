@@ -9,7 +9,7 @@ from outlast.core.durations import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_M
 from outlast.core.effect_steps import Answered, Maybe, No, Unsent
 from outlast.core.rows import PAUSE, Pause
 from outlast.engine import pauses
-from outlast.flow import Context, Refused, Retry, RetryLater, resend
+from outlast.flow import Allow, Context, NeedsApproval, Refused, Retry, RetryLater, resend, role
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write
 
 Ctx = Context[State]
@@ -256,3 +256,27 @@ async def test_a_receiver_that_asks_for_a_long_pause_is_away(world: World) -> No
     erp.away = RetryLater("busy", after=timedelta(minutes=1))
     await out(world, erp)
     assert sign(world).up == 1
+
+
+async def test_a_run_that_asks_a_person_first_gives_back_the_right_to_try(world: World) -> None:
+    """It kept the right for the time of a call, while it waited for a person."""
+    erp = Erp()
+    strict = False
+
+    def policy(asked: Any) -> Any:
+        return NeedsApproval("big", role("boss")) if strict else Allow("calm")
+
+    flow = ordering(at_erp(erp), "a", policy=policy)
+    world.worker(flow)
+    for i in range(FEW):
+        await world.start(flow, f"r{i:03}")
+    await world.pass_(10 * SECOND)
+    strict, opened = True, sign(world).again_at
+    while not any(_asks(world, f"r{i:03}") for i in range(FEW)):
+        await world.pass_(SECOND)
+    assert sign(world).up
+    assert opened <= sign(world).again_at <= world.time.wall(), "another run may try now"
+
+
+def _asks(world: World, run: str) -> bool:
+    return any(wait.kind == "approval" for wait in world.run(run).waiting_for)

@@ -153,7 +153,7 @@ def test_a_secret_in_the_address_is_not_shown(url: str) -> None:
             return [made, await ops.webhooks.get(name), *await ops.webhooks.attention()]
 
     for shown in asyncio.run(live()):
-        assert VALUE not in str(shown) and GONE in str(shown), shown
+        assert VALUE not in str(shown) and "token" not in str(shown) and "/…" in str(shown), shown
 
 
 def test_a_short_common_value_is_not_redacted(url: str) -> None:

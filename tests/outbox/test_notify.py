@@ -56,6 +56,18 @@ def test_a_lost_notification_is_counted_and_delays_no_run(
     asyncio.run(live())
 
 
+def test_the_log_of_a_lost_notification_does_not_repeat_its_url(caplog: pytest.LogCaptureFixture) -> None:
+    async def live() -> None:
+        async with Receiver(answer(404)).listening() as receiver:
+            notices = Alerts(HttpNotifier(f"{receiver.url}/PATHSECRET?sig=SIGSECRET"), Counters())
+            notices.send(run_row(), [attention()])
+            await until(lambda: "alert failed" in caplog.text)
+            await notices.flush()
+
+    asyncio.run(live())
+    assert "answered 404" in caplog.text and "SECRET" not in caplog.text
+
+
 def test_an_endless_answer_is_not_read() -> None:
     sent = 0
 

@@ -5,13 +5,13 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.deliveries import GONE
 from outlast.core.durations import HOUR
 from outlast.core.limits import COUNT_MAX
-from outlast.core.machine import DeliveryStatus, Reason, SubscriptionStatus
-from outlast.core.outbox_rows import Delivery, Subscription
+from outlast.core.machine import Reason, SubscriptionStatus
+from outlast.core.outbox_rows import Subscription
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import ATTENTION, Attention
 from outlast.models.service import StatusSummary
 from outlast.runtime.summary import status_summary
-from outlast.store.open_rows import SummaryRows
+from outlast.store.open_rows import GivenUp, SummaryRows
 from tests.conformance.subject import T0, approval_row, run_row
 
 ANA = Actor("ana", frozenset({"finance"}), ("finance",))
@@ -30,12 +30,6 @@ def webhook(name: str, **changes: object) -> Subscription:
     row = Subscription("acme", name, 1, SubscriptionStatus.ACTIVE, "https://example.com/?token=abc", "", "", "", "k\n",
                        "", 0, 0, "", "", T0, "ann", T0, "ann")  # fmt: skip
     return row._replace(**changes)  # type: ignore[arg-type]
-
-
-def dead(name: str, seq: int) -> Delivery:
-    return Delivery(
-        "acme", "run-1", name, seq, 1, DeliveryStatus.DEAD, "evt", "t", 9, T0 - seq, T0, 0, 500, "", "http_500", 1, ""
-    )
 
 
 def test_an_empty_tenant_has_no_count() -> None:
@@ -86,7 +80,9 @@ def test_reasons_come_by_their_nearest_consequence() -> None:
 def test_webhooks_in_trouble_are_listed_without_their_secrets() -> None:
     gone = webhook("wh-2", status=SubscriptionStatus.DISABLED, why=GONE)
     by_hand = webhook("wh-3", status=SubscriptionStatus.DISABLED, why="moved")
-    rows = NOTHING._replace(subscriptions=(webhook("wh-1"), gone, by_hand), dead=(dead("wh-1", 1), dead("wh-1", 2)))
+    rows = NOTHING._replace(
+        subscriptions=(webhook("wh-1"), gone, by_hand), dead=(GivenUp("wh-1", 2, T0 - 2, "http_500"),)
+    )
     found = summary(rows)
     assert [(each.webhook, each.events, each.detail) for each in found.webhooks] == [
         ("wh-1", 2, "http_500"), ("wh-2", 0, GONE),

@@ -42,7 +42,7 @@ from tests.postgres import server
 
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
-SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status")
+SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary")
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -72,6 +72,7 @@ def queries() -> dict[str, Query[Any]]:
         "flagged": OpenRows(RUN, "acme"),
         "flagged after": OpenRows(RUN, "acme", cursor=cursor_of(RUN, run_row())),
         "flagged of a workflow": OpenRows(RUN, "acme", (("workflow", "w"),)),
+        "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),

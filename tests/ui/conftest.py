@@ -112,6 +112,18 @@ class Site:
             self._process.communicate(timeout=PATIENCE_S)
             self._process = None
 
+    def stop(self) -> None:
+        """Stop it as an operator would, and wait until it has ended."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.communicate(timeout=PATIENCE_S)
+            self._process = None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def get(self, path: str, **more: Any) -> httpx2.Response:
         """Return the answer to a GET."""
         return httpx2.get(self.url + path, timeout=PATIENCE_S, **more)

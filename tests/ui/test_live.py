@@ -2,14 +2,17 @@
 
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import pytest
 from playwright.sync_api import Page, expect
 
+from outlast.errors import NotFound, Unavailable
 from outlast.service.event_stream import BUFFER, EventListener
 from outlast.ui.live import HEARTBEAT, signals
 from tests.postgres.server import Server
@@ -51,6 +54,83 @@ def test_a_page_says_that_the_service_is_gone_and_is_back(tmp_path: Path, open_p
         expect(state).to_have_text("live", timeout=60_000)
 
 
+def test_a_page_connects_again_after_a_clean_stop(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """It took the end of its stream for the end of its run, and stayed "ended" for ever."""
+    with Site(tmp_path, REFUND) as site:
+        page = open_page(expects=OUTAGE)
+        page.goto(f"{site.url}/ui/runs")
+        state = page.locator("#live-state")
+        expect(state).to_have_text("live")
+        site.stop()
+        expect(state).to_have_text(re.compile("behind since"))
+        site.start()
+        expect(state).to_have_text("live", timeout=60_000)
+
+
+def test_a_page_is_not_live_without_a_frame_for_20_s(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """A frozen service closes no connection, so silence is the only sign."""
+    with Site(tmp_path, REFUND) as site:
+        page = open_page(expects=OUTAGE)
+        page.clock.install()
+        page.goto(f"{site.url}/ui/runs")
+        state = page.locator("#live-state")
+        expect(state).to_have_text("live")
+        page.clock.fast_forward(5_000)
+        expect(state).to_have_text("live")
+        site.signal(signal.SIGSTOP)
+        try:
+            page.clock.fast_forward(21_000)
+            expect(state).to_have_text(re.compile("behind since"))
+        finally:
+            site.signal(signal.SIGCONT)
+        expect(state).to_have_text("live", timeout=60_000)
+
+
+def test_a_stop_ends_no_page_for_good(service: Service) -> None:
+    """The last frame is `ended` after the end of a run only."""
+
+    async def frames(*, reopens: bool) -> list[bytes]:
+        listener = EventListener("default", "run-1")
+        found = signals(listener, "run", lambda: asyncio.sleep(0, "same"), lambda: 1)
+        await anext(found)
+        listener.end(reopens=reopens)
+        return [each async for each in found]
+
+    assert service.call(frames(reopens=True)) == []
+    assert b"event: ended" in service.call(frames(reopens=False))[-1]
+
+
+def test_a_stream_that_is_refused_takes_no_place(tmp_path: Path) -> None:
+    """Places were lost at each stream of an unknown run, until every page of every tenant was refused."""
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}", worker=False) as service:
+        broadcaster = service.state.broadcaster
+        broadcaster.most = 8
+        for n in range(20):
+            assert service.get(f"/ui/live?of=run:nobody-{n}").status_code == 404
+            assert (
+                service.get(f"/v1/runs/nobody-{n}/events", headers={"Accept": "text/event-stream"}).status_code == 404
+            )
+        assert len(broadcaster) == 0
+        with service.client.stream("GET", "/ui/live?of=runs") as answer:
+            assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), NotFound("purged"), asyncio.CancelledError()])
+def test_a_listener_is_removed_if_its_stream_cannot_begin(service: Service, error: BaseException) -> None:
+    """The run may be purged, the store may fail and the caller may leave after the place is taken."""
+
+    async def go() -> int:
+        broadcaster = service.state.broadcaster
+        before = len(broadcaster)
+        listener = await broadcaster.listen("default", "run-1", "ana", "192.0.2.1")
+        assert len(broadcaster) == before + 1
+        with pytest.raises(type(error)), broadcaster.kept(listener):
+            raise error
+        return len(broadcaster) - before
+
+    assert service.call(go()) == 0
+
+
 def test_a_killed_worker_is_seen_without_reload(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     url = f"sqlite:{tmp_path / 'outlast.db'}"
     command = [sys.executable, "-m", "outlast", "--store", url, "worker", str(FLOWS), "--heartbeat-window", "2s"]
@@ -75,6 +155,8 @@ def test_a_change_without_an_event_is_signalled_at_the_first_heartbeat(service: 
     beats, versions = [[(0, HEARTBEAT)], [(0, HEARTBEAT)], []], ["before", "after", "after"]
 
     class Listener:
+        reopens = False
+
         async def received(self) -> list[tuple[int, bytes]]:
             return beats.pop(0)
 

@@ -28,7 +28,7 @@ from outlast.models.attention import (
 from outlast.models.service import StatusSummary
 from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
-from outlast.runtime.labels import counted, late_answer_label
+from outlast.runtime.labels import count_of, counted, late_answer_label
 
 FAILURES_SHOWN = 50
 UNCERTAIN = EffectStatus.UNCERTAIN.value
@@ -192,25 +192,27 @@ def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttent
 def print_status(screen: Screen, view: StatusSummary) -> None:
     """Print the counts that are not zero, each with the command that lists its items."""
 
-    def text(count: int, what: str) -> str:
-        return f"{counted(count, view.count_max)} {what}"
-
     lines: list[tuple[str, list[str]]] = []
     if view.approvals_pending:
-        mine, late = text(view.approvals_mine, "yours"), text(view.approvals_overdue, "overdue")
-        counts = ", ".join((text(view.approvals_pending, ApprovalStatus.PENDING.value), mine, late))
+        named = (("approvals_pending", ApprovalStatus.PENDING.value), ("approvals_mine", "yours"))
+        counts = ", ".join(f"{count_of(view, name)} {word}" for name, word in named)
+        counts += f", {count_of(view, 'approvals_overdue')} overdue"
         lines.append(("approvals", [f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
                                     "→ outlast approvals ls --mine --sort deadline"]))  # fmt: skip
     for each in view.reasons:
         until = f", first in {screen.left(each.until)}" if each.until else ""
-        lines.append(("attention", [f"{text(each.count, each.reason)} · ignored: {each.if_ignored}{until}"]))
+        lines.append(("attention", [f"{count_of(each, 'count')} {each.reason} · ignored: {each.if_ignored}{until}"]))
+    if "reasons" in view.at_least:
+        lines.append(("", ["older runs may have further reasons"]))
     if view.reasons:
         lines.append(("", ["→ outlast attention ls"]))
     if view.uncertain:
-        lines.append(("effects", [text(view.uncertain, UNCERTAIN), f"→ outlast effects ls --status {UNCERTAIN}"]))
-    lines += [("workers", [f"no worker serves {n.lane}: {text(n.runs, 'runs')}"]) for n in view.unserved]
+        uncertain = f"{count_of(view, UNCERTAIN)} {UNCERTAIN}"
+        lines.append(("effects", [uncertain, f"→ outlast effects ls --status {UNCERTAIN}"]))
+    most = view.count_max
+    lines += [("workers", [f"no worker serves {n.lane}: {counted(n.runs, most)} runs"]) for n in view.unserved]
     lines += [("pauses", [f"{p.paused} ({p.kind}, since {screen.ago(p.since)}): {p.reason}"]) for p in view.pauses]
-    lines += [("webhooks", [f"{h.webhook}: {text(h.events, 'given up')}: {h.detail}"]) for h in view.webhooks]
+    lines += [("webhooks", [f"{h.webhook}: {h.events:,} given up: {h.detail}"]) for h in view.webhooks]
     if not lines:
         screen.line("nothing needs a person → outlast runs ls")
     screen.pairs(lines)
@@ -221,7 +223,7 @@ def print_status(screen: Screen, view: StatusSummary) -> None:
 async def status(client: Client, screen: Screen) -> int:
     """Count what needs a person and what cannot continue.
 
-    A count of 1,000+ has an upper limit, so that the command takes the same time with any number of runs.
+    A count with + is a lower bound, so that the command takes a limited time with any number of runs.
     """
     view = await client.summary()
     if not screen.data(view):

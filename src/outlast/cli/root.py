@@ -66,8 +66,9 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 LAZY: Final = {name: where for section in SECTIONS.values() for name, where in section.items()}
 HEADER: Final = re.compile(r"(?s)((?:--header=)?[^=]*=).*")
 """Argument of `webhooks add --header`: its value is a secret whatever its name is (S24)."""
-ADDRESS: Final = re.compile(r"(?s)([a-z]{1,20}://).*")
-"""Address of `notify add`, which contains passwords and tokens."""
+SCHEME: Final = re.compile(r"(?i)[a-z]{1,20}://")
+FLAGS: Final = frozenset({"--", "--every", "--from-start"})
+"""Options of `notify add` and `webhooks add` without a value. The address is the word that is no option's value."""
 
 
 class Root(Group):
@@ -164,7 +165,21 @@ def _without_secrets(words: list[str]) -> list[str]:
         HEADER.sub(rf"\1{GONE}", word) if before == "--header" or word.startswith("--header=") else word
         for before, word in zip(["", *words], words, strict=False)
     ]
-    return [ADDRESS.sub(rf"\1{GONE}", word) for word in shown] if "notify" in words else shown
+    if "add" not in words or not {"notify", "webhooks"} & set(words):
+        return shown
+    at = words.index("add") + 1
+    return [*shown[:at], *(_hidden(word, before) for before, word in zip(words[at - 1 :], shown[at:], strict=False))]
+
+
+def _hidden(word: str, before: str) -> str:
+    """Return a word after `add` without the address that it may be, also a mistyped one; @FILE stays."""
+    from outlast.telemetry.redact import GONE
+
+    valued = before.startswith("-") and "=" not in before and before not in FLAGS
+    scheme = SCHEME.match(word)
+    if scheme is None and (word.startswith(("-", "@")) or valued):
+        return word
+    return (scheme[0] if scheme else "") + GONE
 
 
 @click.group(

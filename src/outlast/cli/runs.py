@@ -23,6 +23,8 @@ from outlast.models.steps import StepKind
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION
 
+NO_MATCH = "no run matches"
+
 
 @click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail"})
 def runs() -> None:
@@ -74,7 +76,7 @@ async def ls(
         )
 
     filtered = bool(status or workflow or attention or waiting_for or search or since is not None or cursor)
-    none = "no run matches" if filtered else "no run yet → outlast run MODULE:NAME key=value …"
+    none = NO_MATCH if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
         from outlast.cli.watch import watch_runs
 
@@ -82,13 +84,14 @@ async def ls(
     page = await read()
     if screen.listing("runs", page.runs, cursor=page.next_cursor):
         return OK
-    if not page.runs:
-        screen.line(none)
-        return OK
     columns, rows, notes = _frame(screen, page, none)
-    screen.table(columns, rows)
-    for note in notes:
-        screen.advice(note)
+    if not page.runs:
+        for note in notes:
+            screen.line(note)
+    else:
+        screen.table(columns, rows)
+        for note in notes:
+            screen.advice(note)
     screen.further("runs", page.next_cursor)
     return OK
 
@@ -96,7 +99,7 @@ async def ls(
 def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
     """Return columns and rows of a list of runs, and the lines below it. `none`: line for an empty list."""
     if not page.runs:
-        return [], [], [none]
+        return [], [], [f"{none} so far, older runs are left" if page.next_cursor else none]
     columns = ["RUN", "WORKFLOW", "STATUS", "WAITING FOR", "SINCE", "LEFT"]
     rows = [_row(screen, view) for view in page.runs]
     if any(view.objective for view in page.runs):

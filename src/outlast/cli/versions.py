@@ -37,7 +37,8 @@ async def ls(client: Client, screen: Screen) -> int:
         return OK
     rows: list[tuple[str, ...]] = []
     for each in views:
-        needs = f" ({counted(each.flagged)} need a person)" if each.flagged else ""
+        more = "+" if each.flagged_at_least else ""
+        needs = f" ({each.flagged:,}{more} need a person)" if each.flagged else ""
         by = " ".join(each.served_by) or (f"no worker serves {each.lane}" if each.runs else "no worker")
         since = screen.since(each.since)
         rows.append((each.workflow, str(each.version), f"{counted(each.runs)}{needs}", by, each.topology, since))

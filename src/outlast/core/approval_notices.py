@@ -172,7 +172,15 @@ _MARKS: Final = re.compile(
 )
 """Signs that format a text of Slack, or of Teams as Markdown, only in these places; `_STOPS` has the others."""
 _DOUBLES: Final = str.maketrans("_&{-+#.)", "\uff3f\uff06\uff5b\u2010\uff0b\uff03\u2024\uff09")
-_LINKS: Final = re.compile(r"(?i)://|\bwww\.|\bmailto:|(?<=[\w-])\.(?=[a-z]{2,24}[/:?#])")
+_DOT: Final = "[.\u3002\uff0e\uff61]"  # browsers read each of these as a dot
+_FILES: Final = r"(?!(?:pdf|csv|txt|json|xml|png|jpe?g|xlsx?|docx?|pptx?|html?)(?![.-]?\w))"  # no domains end so
+_LINKS: Final = re.compile(
+    rf"(?i)://|\bwww\.|\bmailto:|(?<=\S){_DOT}{_FILES}(?=[^\W\d_]{{2}})"
+    rf"|(?<!\d)\d{{1,3}}(?:{_DOT}\d{{1,3}}){{3}}(?!\d)"
+)
+"""Beginnings of links, dots before a label of two letters, with which mail and chat programs make links, and IPv4
+addresses.
+"""
 _TITLES: Final = {ASKED: "Approval", REMINDER: "Reminder", ESCALATED: "Not decided in time"}
 
 
@@ -180,13 +188,20 @@ def inert_text(text: str, chars_max: int = ASKS_CHARS_MAX) -> str:
     """Return a text of a workflow or model as one line that mentions no one, links nowhere and formats nothing.
 
     Control, invisible and direction characters become spaces. Signs that mention, link or format get harmless doubles.
-    Addresses of the web are broken by brackets.
+    Addresses of the web, domain names and IPv4 addresses are broken by brackets.
     """
     cut = text[: 4 * chars_max]
     shown = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in cut).translate(_STOPS)
     shown = _MARKS.sub(lambda found: found[0].translate(_DOUBLES), " ".join(shown.split()))
-    shown = _LINKS.sub(lambda found: f"({found[0]})", shown)
+    shown = _LINKS.sub(_broken, shown)
     return shown if len(shown) <= chars_max and cut == text else shown[: chars_max - 1].rstrip() + "\u2026"
+
+
+def _broken(found: re.Match[str]) -> str:
+    """Return a text that would begin or make a link, in brackets; of an IPv4 address each dot."""
+    if found[0][0].isdigit():
+        return re.sub(_DOT, lambda dot: f"({dot[0]})", found[0])
+    return f"({found[0]})"
 
 
 def write(notice: Notice, now: int, public_url: str) -> NoticeText:

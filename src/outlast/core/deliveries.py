@@ -1,6 +1,7 @@
 """Verbs of subscriptions, cursors and deliveries: pure functions from a row to its next version."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
 DISPATCHER_HEARTBEAT: Final = (STORE, "dispatcher_heartbeat")
 """Key of the meta row with the last heartbeat of a dispatcher."""
 ANY: Final = ""  # Unpublished.type of a mark that concerns every subscription
+_PATH: Final = re.compile(r"[/?#\\]")
 BACKOFF_FACTOR: Final = 3.0
 LATER: Final = SECOND  # a receiver that asks to wait and does not say for how long
 FORMERS_MAX: Final = 3
@@ -219,9 +221,17 @@ def headers_of(row: Subscription) -> dict[str, str]:
 
 
 def shown(row: Subscription) -> Subscription:
-    """Return the row without its secrets; of custom headers only the names remain."""
+    """Return the row without its secrets: of its URL the host remains, of custom headers only the names."""
     names = WebhookSecret("", tuple((name, "") for name, _ in row.secret.headers))
-    return row._replace(secret_text=SECRET.encode(names), former="")
+    return row._replace(url=shown_url(row.url), secret_text=SECRET.encode(names), former="")
+
+
+def shown_url(url: str) -> str:
+    """Return the scheme, host and port of a URL. Its login, path and query may be secret, whatever their names are."""
+    scheme, _, rest = url.partition("://")
+    authority = _PATH.split(rest, maxsplit=1)[0]
+    host = authority.rpartition("@")[2]
+    return f"{scheme}://{host}" + ("" if rest in (host, f"{host}/") else "/\u2026")
 
 
 def swept(row: Subscription, run: str) -> Subscription:

@@ -123,6 +123,7 @@ PERSON_CHARS_MAX = 200
 ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
 COUNT_MAX = 1_000  # rows of one kind that a page counts: a count of so many means so many or more
+FLAGGED_MAX = 10_000  # flagged runs that are counted by reason, because a reason must not hide another one
 
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"
 assert INPUT_BYTES_MAX + PORTION_BYTES <= COMMIT_BYTES_MAX, "a start is one commit"

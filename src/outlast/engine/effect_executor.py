@@ -199,6 +199,7 @@ class EffectExecutor:
         execution, services, callee = self.execution, self.execution.services, self.callee
         now: Instant | None = decided  # None after an await, when the step must be decided again
         slot = seats = sending = self._probe = None
+        begun = False
         self._check_open()
         try:
             if callee.limit is not None:
@@ -225,7 +226,7 @@ class EffectExecutor:
                 step, now = again, self.session.now
             if step.maybe_done or self._probe is not None or self.known is not NOTHING:
                 self.known = self.known._replace(maybe_done=step.maybe_done, probing=self._probe is not None)
-            intent = self._intent(effect, allowed, now)
+            intent, begun = self._intent(effect, allowed, now), True
             effect = effect_verbs.intended(intent)
             if sending is None:
                 outcome: Outcome | Moment = await attempt_in_transaction(
@@ -240,6 +241,8 @@ class EffectExecutor:
                 sending.leave()
             if seats is not None:
                 seats.release()
+            if self._probe is not None and not begun:  # parked for an approval, for example
+                await services.breakers.give_back(self._probe)
         return await self._judged(intent, effect, outcome), outcome
 
     def _is_paid(self, step: Intend) -> bool:

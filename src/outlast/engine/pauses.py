@@ -246,6 +246,17 @@ class Breakers:
         due = When(pause.again_at, True, "real", "early")
         return row if await self._put(row, pause.version, due) else None
 
+    async def give_back(self, lent: Pause) -> None:
+        """Let another run try the provider, because the run with the right sends nothing.
+
+        Never raises StoreError. A row that could not be written is tried again when the right has expired.
+        """
+        try:
+            now = await self._store.now()
+            await self._put(lent._replace(version=lent.version + 1, again_at=now.real), lent.version)
+        except StoreError as error:
+            log.warning("the right to try %s could not be given back: %s", lent.key, error)
+
     async def probed(self, lent: Pause, run: str, outcome: Outcome) -> None:
         """Close the breaker and wake its runs, or keep it open for longer, after a try.
 

@@ -77,7 +77,8 @@ class VersionStatus(Model):
     lane: str
     scheduler: str = Field(description="Engine that schedules the runs of this lane.")
     runs: Count = Field(description="Number of unfinished runs. 1,000 means: so many or more.")
-    flagged: Count = Field(description="Number of runs that need a move to another version. 1,000: as for `runs`.")
+    flagged: Count = Field(description="Number of runs that need a move to another version.")
+    flagged_at_least: bool = Field(False, description="True if more than `flagged` runs may need one.")
     served_by: list[str]
     topology: str
     since: Instant | None
@@ -148,6 +149,7 @@ class ReasonCount(Model):
 
     reason: str
     count: Count
+    at_least: bool = Field(False, description="True if more than `count` may have this reason.")
     since: Instant | None = Field(description="Since when the oldest of them waits.")
     until: Instant | None = Field(description="The first instant at which one continues without an answer.")
     if_ignored: str
@@ -186,12 +188,18 @@ class TroubledWebhook(Model):
 class StatusSummary(Model):
     """Counts of the items that need a person, and of all that cannot continue, for one caller.
 
-    No count exceeds `count_max`; a count that equals it means "so many or more".
+    A count is exact unless `at_least` names it. Approvals, uncertain effects and runs of a version are counted up to
+    `count_max`, runs that need a person up to 10,000, on DynamoDB up to 100.
     """
 
     version: str = Field(description="It changes if anything else here but `now` has changed. The ETag of the answer.")
     now: Instant = Field(description="Business time of the store.")
     count_max: Count
+    at_least: list[str] = Field(
+        default_factory=list,
+        description="Fields whose count is a lower bound, because only so many rows were read. If `reasons` or "
+        "`webhooks` is among them, further ones may exist.",
+    )
     approvals_pending: Count
     approvals_mine: Count = Field(description="Pending approvals that the caller may decide now.")
     approvals_overdue: Count = Field(description="Approvals past their deadline whose run waits for a person.")

@@ -180,7 +180,8 @@ class HttpNotifier:
             httpx2.AsyncClient(timeout=self._timeout_s) as client,
             client.stream("POST", self._url, json=notice(run, reasons)) as response,
         ):
-            response.raise_for_status()
+            if not response.is_success:  # `raise_for_status` repeats the URL, which may contain a secret
+                raise OSError(f"its receiver answered {response.status_code}")
 
 
 def notice(run: Run, reasons: Sequence[Attention]) -> dict[str, Any]:

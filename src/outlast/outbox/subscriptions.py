@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 from outlast.core import deliveries
 from outlast.core.acts import KeyedAct, with_token
@@ -206,17 +206,27 @@ def checked_headers(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+_OF_SERVICES: Final = frozenset({
+    "services", "workflows", "triggers", "manual", "paths", "invoke", "powerautomate", "automations", "direct",
+    "webhook", "webhooks",
+})  # fmt: skip
+"""Words in paths of public services, which are no secrets and which answers repeat."""
+
+
 def _secrets_in_address(address: str) -> tuple[str, ...]:
-    """Return the parts of an address that no text may repeat."""
-    split = urlsplit(address)
-    parts = [address, *split.netloc.replace("@", ":").split(":"), *split.path.split("/")]
-    parts += [value for _, value in parse_qsl(split.query)]
+    """Return the parts of an address that no text may repeat. Its host is shown, so it is no secret."""
+    _, _, rest = address.partition("://")
+    authority, _, path = rest.partition("/")
+    path, _, query = path.partition("?")
+    named = [each.partition("=") for each in query.split("&")]
+    parts = [address, rest, *authority.rpartition("@")[0].split(":"), path, *path.split("/"), query]
+    parts += [value or name for name, _, value in named]
     known = {each for part in parts for each in (part, unquote(part))}
-    return tuple(each for each in known if len(each) >= KNOWN_CHARS_MIN)
+    return tuple(each for each in known if len(each) >= KNOWN_CHARS_MIN and each not in _OF_SERVICES)
 
 
 def redacted_attempt(attempt: Attempt, row: Subscription) -> Attempt:
     """Return the attempt without the subscription's secrets, which a receiver may echo."""
-    own = _secrets_in_address(row.secret.key) if row.audience else secrets_in(row)
+    own = _secrets_in_address(row.secret.key) if row.audience else (*secrets_in(row), *_secrets_in_address(row.url))
     known = [each for each in (*own, *headers_of(row).values()) if len(each) >= KNOWN_CHARS_MIN]
     return attempt._replace(answer=redact(attempt.answer, known), error=redact(attempt.error, known))

@@ -29,6 +29,8 @@ from outlast.store.open_rows import open_cursor
 from outlast.store.queries import cursor_of
 
 EVIDENCE_MAX: Final = 100
+ROWS_PER_READ: Final = 500
+"""Approvals that a filtered list reads at once."""
 SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
 ME: Final = "me"
 """Filter `decided_by`: the caller."""
@@ -91,14 +93,16 @@ class _Wanted(NamedTuple):
 async def _page(
     rows: TenantRows, wanted: _Wanted, status: str, cursor: str, limit: int, *, by_deadline: bool
 ) -> tuple[tuple[Approval, ...], str]:
-    """Return a page of the approvals of one status, or of all, and the cursor of the next page."""
+    """Return a page of the approvals of one status, or of all, and the cursor of the next page, if it has some."""
     cursor_at = open_cursor if by_deadline else cursor_of
+    filtered = bool(wanted.mine or wanted.role or wanted.person or wanted.overdue)
+    size = max(limit, ROWS_PER_READ) if filtered else limit
     now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
         page, further = await rows.approvals(
             status=status, run=wanted.run, decided_by=wanted.decided_by, by_deadline=by_deadline, cursor=cursor,
-            limit=limit,
+            limit=size,
         )  # fmt: skip
         for row in page:
             if wanted.overdue and not _is_overdue(row, now):
@@ -107,12 +111,11 @@ async def _page(
                 continue
             if (wanted.mine and not waits_for(row, wanted.actor)) or not _names(row, wanted.role, wanted.person):
                 continue
-            found.append(row)
             if len(found) == limit:
-                at_the_end = row is page[-1] and not further
-                return tuple(found), "" if at_the_end else cursor_at(APPROVAL, row)
+                return tuple(found), cursor_at(APPROVAL, found[-1])
+            found.append(row)
         cursor = further
-        if not cursor:
+        if not cursor or not filtered:
             break
     return tuple(found), cursor
 

@@ -118,10 +118,16 @@ async def general_attention(of: TenantRows, webhooks: "Webhooks", reason: Reason
     return items
 
 
-async def run_attention(of: TenantRows, runs: Sequence[Run], assigned: Assignments | None = None) -> list[RunAttention]:
+async def run_attention(
+    of: TenantRows,
+    runs: Sequence[Run],
+    assigned: Assignments | None = None,
+    is_for: Callable[[Run, Attention], bool] = lambda run, entry: True,
+) -> list[RunAttention]:
     """Return the reasons of these runs' attention, with the choices as commands.
 
-    `assigned`: the assignments of the tenant, if the caller has read them.
+    `assigned`: the assignments of the tenant, if the caller has read them. `is_for`: tells which reasons of a run are
+    asked for.
     """
     uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
     if assigned is None:
@@ -132,6 +138,7 @@ async def run_attention(of: TenantRows, runs: Sequence[Run], assigned: Assignmen
         )
         for run in runs
         for entry in run.attention
+        if is_for(run, entry)
     ]
 
 

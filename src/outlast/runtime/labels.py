@@ -17,6 +17,7 @@ from outlast.core.rows import Run, Worker, is_over
 from outlast.core.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
+from outlast.models.service import ReasonCount, StatusSummary
 
 ATTENTION = "REQUIRES_ATTENTION"
 APPROVAL = "PENDING_APPROVAL"
@@ -140,6 +141,12 @@ def engine_label(worker: Worker, now: Instant) -> str:
 def counted(count: int, count_max: int = COUNT_MAX) -> str:
     """Return a count as text, with "+" if rows were counted only so far."""
     return f"{count:,}{'+' if count >= count_max else ''}"
+
+
+def count_of(counts: StatusSummary | ReasonCount, name: str) -> str:
+    """Return a count of a summary as text, with "+" if it is a lower bound."""
+    least = counts.at_least if isinstance(counts, ReasonCount) else name in counts.at_least
+    return f"{getattr(counts, name):,}{'+' if least else ''}"
 
 
 def worker_label(worker: Worker, now: Instant, *, asked: bool = False) -> str:

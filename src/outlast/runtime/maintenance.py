@@ -12,6 +12,7 @@ from outlast.core.deliveries import is_active
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.lanes import GUESTS, worker_command
+from outlast.core.limits import COUNT_MAX
 from outlast.core.row_kind import Key
 from outlast.core.rows import META, RUN, Worker, is_over
 from outlast.engine import store_maintenance
@@ -22,7 +23,7 @@ from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.fsck import Fsck
 from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.interpreter import build
-from outlast.runtime.labels import counted, engine_label, is_alive
+from outlast.runtime.labels import count_of, counted, engine_label, is_alive
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
@@ -256,10 +257,11 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
 
 
 async def _people(ops: Operations, lanes: Sequence[VersionStatus]) -> Diagnosis:
-    flagged = (await ops.summary()).attention_runs
-    unfinished = counted(sum(each.runs for each in lanes))
-    fix = "outlast attention ls" if flagged else ""
-    return Diagnosis("runs", f"{unfinished} unfinished, {counted(flagged)} of them need a person", fix)
+    summary = await ops.summary()
+    least = "+" if any(each.runs >= COUNT_MAX for each in lanes) else ""
+    unfinished, flagged = f"{sum(each.runs for each in lanes):,}{least}", count_of(summary, "attention_runs")
+    fix = "outlast attention ls" if summary.attention_runs else ""
+    return Diagnosis("runs", f"{unfinished} unfinished, {flagged} of them need a person", fix)
 
 
 def _event_loop() -> Diagnosis:

@@ -12,14 +12,14 @@ from outlast.core.acts import KeyedAct, act_of
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
 from outlast.core.argument_checks import Arguments
-from outlast.core.assignments import Assignments, is_assigned_to
+from outlast.core.assignments import Assignments, assignment_of, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
-from outlast.core.run_columns import What
+from outlast.core.run_columns import Attention, What
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
@@ -346,14 +346,21 @@ class Operations(Client):
         self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = "",
         limit: int = RUNS_PER_READ, assigned: Assignments | None = None,
     ) -> AttentionList:  # fmt: skip
-        rows, further = await self.rows.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=limit)
+        if assigned is None and assigned_to:
+            assigned = await self.rows.assignments()
+
+        def is_for(run: Run, entry: Attention) -> bool:
+            if reason not in (None, entry.reason):
+                return False
+            found = assignment_of(assigned or {}, run, entry)
+            return not assigned_to or is_assigned_to(found.to if found else "", assigned_to, self.me)
+
+        rows, further = await self.rows.flagged(
+            reason=reason, workflow=workflow, cursor=cursor, limit=limit,
+            keep=(lambda run: any(is_for(run, entry) for entry in run.attention)) if assigned_to else None,
+        )  # fmt: skip
         items = await general_attention(self.rows, self.webhooks, reason) if not (cursor or assigned_to) else []
-        items += [
-            item
-            for item in await run_attention(self.rows, rows, assigned)
-            if reason in (None, item.reason)
-            and (not assigned_to or is_assigned_to(item.assigned_to, assigned_to, self.me))
-        ]
+        items += await run_attention(self.rows, rows, assigned, is_for)
         return AttentionList(attention=items, next_cursor=further)
 
     @override

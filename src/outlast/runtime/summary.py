@@ -1,16 +1,16 @@
 """The summary of a tenant for the header of every page: a pure function of the rows that wait for a person."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from outlast.core.approvals import Actor, waits_for
 from outlast.core.commit import Instant, Mapping
-from outlast.core.deliveries import GONE, is_active
+from outlast.core.deliveries import GONE, is_active, shown_url
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
-from outlast.core.machine import Reason, if_ignored
-from outlast.core.outbox_rows import Delivery, Subscription
+from outlast.core.machine import EffectStatus, Reason, if_ignored
+from outlast.core.outbox_rows import Subscription
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
 from outlast.engine.pauses import BREAKER
@@ -18,8 +18,7 @@ from outlast.models import exact_instant, instant, milliseconds
 from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane
 from outlast.runtime.attention import AWAY, BREAKER_IGNORED
 from outlast.runtime.labels import until_of
-from outlast.store.open_rows import SummaryRows
-from outlast.telemetry.redact import redact
+from outlast.store.open_rows import GivenUp, SummaryRows
 
 VERSION_CHARS: Final = 16
 
@@ -36,6 +35,7 @@ class _Item(NamedTuple):
 def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mapping) -> StatusSummary:
     """Return the counts of a tenant for one caller. `version` is a digest of everything else but the time."""
     pending = [row for row in rows.approvals if now.business < row.within_until]
+    due = sum(row.within_until <= now.business + DAY for row in pending)
     expired = sum(a.reason is Reason.APPROVAL_TIMEOUT for run in rows.flagged for a in run.attention)
     late = len(rows.approvals) - len(pending)
     breakers = [pause for pause in rows.pauses if pause.up and pause.kind == BREAKER]
@@ -44,14 +44,18 @@ def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mappi
         version="",
         now=exact_instant(0),
         count_max=rows.most,
+        at_least=_at_least(rows, late, late + due),
         approvals_pending=len(rows.approvals),
         approvals_mine=sum(waits_for(row, actor) for row in rows.approvals),
-        approvals_overdue=min(rows.most, late + expired),
-        approvals_due=sum(row.within_until <= now.business + DAY for row in pending),
+        approvals_overdue=late + expired,
+        approvals_due=due,
         next_deadline=instant(min((row.within_until for row in pending), default=0)),
-        attention=min(rows.most, len(rows.flagged) + len(breakers) + len(webhooks)),
+        attention=len(rows.flagged) + len(breakers) + len(webhooks),
         attention_runs=len(rows.flagged),
-        reasons=_reasons([*_items(rows.flagged), *map(_of_breaker, breakers), *map(_of_webhook, webhooks)]),
+        reasons=_reasons(
+            [*_items(rows.flagged), *map(_of_breaker, breakers), *map(_of_webhook, webhooks)],
+            {*([] if rows.flagged_all else Reason), *([] if rows.dead_all else [Reason.WEBHOOK_DEAD])},
+        ),
         uncertain=rows.uncertain,
         unserved=[
             UnservedLane(lane=lane, workflow=workflow_in(lane), version=version_in(lane), runs=runs)
@@ -62,6 +66,26 @@ def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mappi
     )
     version = sha256(found.model_dump_json().encode()).hexdigest()[:VERSION_CHARS]
     return found.model_copy(update={"version": version, "now": exact_instant(now.business)})
+
+
+def _at_least(rows: SummaryRows, late: int, soon: int) -> list[str]:
+    """Return the names of the counts that are lower bounds.
+
+    `late`: approvals past their deadline; `soon`: these and those due within a day. They come first among the rows.
+    """
+    pending = len(rows.approvals) >= rows.most
+    bounds = {
+        "approvals_pending": pending,
+        "approvals_mine": pending,
+        "approvals_overdue": not rows.flagged_all or late >= rows.most,
+        "approvals_due": soon >= rows.most,
+        "attention": not (rows.flagged_all and rows.dead_all),
+        "attention_runs": not rows.flagged_all,
+        "reasons": not (rows.flagged_all and rows.dead_all),
+        EffectStatus.UNCERTAIN.value: rows.uncertain >= rows.most,
+        "webhooks": not rows.dead_all,
+    }
+    return [name for name, least in bounds.items() if least]
 
 
 def _items(flagged: Iterable[Run]) -> list[_Item]:
@@ -85,8 +109,8 @@ def _of_webhook(webhook: TroubledWebhook) -> _Item:
     return _Item(Reason.WEBHOOK_DEAD.value, milliseconds(webhook.since), 0, if_ignored(Reason.WEBHOOK_DEAD))
 
 
-def _reasons(items: Iterable[_Item]) -> list[ReasonCount]:
-    """Count items by reason: the nearest consequence first, then the oldest."""
+def _reasons(items: Iterable[_Item], at_least: Collection[str]) -> list[ReasonCount]:
+    """Count items by reason: the nearest consequence first, then the oldest. `at_least`: reasons with more items."""
     grouped: dict[str, list[_Item]] = {}
     for item in items:
         grouped.setdefault(item.reason, []).append(item)
@@ -95,8 +119,8 @@ def _reasons(items: Iterable[_Item]) -> list[ReasonCount]:
         until = min((item.until for item in of_reason if item.until), default=0)
         since = min(item.since for item in of_reason)
         count = ReasonCount(
-            reason=reason, count=len(of_reason), since=instant(since), until=instant(until),
-            if_ignored=of_reason[0].if_ignored,
+            reason=reason, count=len(of_reason), at_least=reason in at_least, since=instant(since),
+            until=instant(until), if_ignored=of_reason[0].if_ignored,
         )  # fmt: skip
         found.append(((not until, until, since), count))
     return [count for _, count in sorted(found, key=lambda each: (each[0], each[1].reason))]
@@ -109,20 +133,18 @@ def _stop(pause: Pause, mapping: Mapping) -> ActiveStop:
     )  # fmt: skip
 
 
-def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[Delivery]) -> list[TroubledWebhook]:
-    of_webhook: dict[str, list[Delivery]] = {}
-    for delivery in dead:
-        of_webhook.setdefault(delivery.subscription, []).append(delivery)
+def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[GivenUp]) -> list[TroubledWebhook]:
+    of_webhook = {each.subscription: each for each in dead}
     found = []
     for row in subscriptions:
-        given_up = of_webhook.get(row.subscription, [])
+        given_up = of_webhook.get(row.subscription)
         by_itself = not is_active(row) and row.why == GONE
-        if given_up or by_itself:
-            since = min((each.first_at for each in given_up), default=row.changed_at)
+        if given_up is not None or by_itself:
+            since = given_up.since if given_up is not None else row.changed_at
             found.append(
                 TroubledWebhook(
-                    webhook=row.subscription, url=redact(row.url), events=len(given_up), since=exact_instant(since),
-                    detail=row.why if by_itself else given_up[0].error,
+                    webhook=row.subscription, url=shown_url(row.url), events=given_up.events if given_up else 0,
+                    since=exact_instant(since), detail=row.why if given_up is None or by_itself else given_up.error,
                 )
             )  # fmt: skip
     return found

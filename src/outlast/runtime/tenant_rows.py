@@ -47,7 +47,17 @@ from outlast.runtime.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step
-from outlast.store.queries import ByOrdinal, LastOrdinals, Newest, Owned, Page, Query, cursor_of
+from outlast.store.queries import (
+    ByOrdinal,
+    LastOrdinals,
+    Newest,
+    Owned,
+    Page,
+    Query,
+    cursor_of,
+    place_after,
+    place_of,
+)
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 PAGE_ROWS_MAX = 1_000
@@ -97,6 +107,15 @@ def _check_page(limit: int, **chosen: tuple[str, Iterable[str]]) -> None:
             raise InvalidInput(f"{name} is {value!r}", f"it is one of {', '.join(allowed)}", "choose one of these")
 
 
+def _behind(effects: Sequence[Effect], cursor: str) -> Sequence[Effect]:
+    """Return the effects behind the one that a cursor names, or all for ''."""
+    after = place_after(EFFECT, cursor)
+    if after is None:
+        return effects
+    at = next((i for i, each in enumerate(effects) if place_of(EFFECT, each) == after), None)
+    return effects[at + 1 :] if at is not None else [each for each in effects if each.first_at < int(after[0])]
+
+
 def _contains(row: Run, text: str) -> bool:
     return text in row.run or text in row.correlation_id or text.casefold() in row.objective.casefold()
 
@@ -127,8 +146,8 @@ class TenantRows:
     ) -> tuple[tuple[Run, ...], str]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        `waiting_for` and `q` are applied page by page, so a page may hold fewer than `limit` runs and still have a
-        cursor.
+        `waiting_for` and `q` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than `limit` runs
+        and still have a cursor.
         """
         _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
         earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else None
@@ -139,9 +158,11 @@ class TenantRows:
             waits = not waiting_for or any(wait.kind == waiting_for for wait in row.waiting_for)
             return waits and (not q or _contains(row, q))
 
+        filtered, size = bool(waiting_for or q), limit if earliest is None else limit + 1
+        size = max(size, RUNS_PER_READ) if filtered else size
         return await self._kept(
-            lambda after: of_pages(RUN, self.tenant, where, after, limit),
-            is_asked_for,
+            lambda after: of_pages(RUN, self.tenant, where, after, size),
+            is_asked_for if filtered else None,
             cursor,
             limit,
             earliest=earliest,
@@ -150,15 +171,16 @@ class TenantRows:
     async def _kept(
         self,
         pages: Callable[[str], Query[Page[Run]]],
-        keep: Callable[[Run], bool],
+        keep: Callable[[Run], bool] | None,
         cursor: str,
         limit: int,
         *,
         earliest: int | None = None,
     ) -> tuple[tuple[Run, ...], str]:
-        """Return at most `limit` runs to keep, and the next cursor. Reads at most PAGES_PER_CALL pages.
+        """Return at most `limit` runs to keep (None: all), and the next cursor. Reads at most PAGES_PER_CALL pages.
 
-        Ends at the first run that was created before `earliest`, because pages are newest first.
+        Ends at the first run that was created before `earliest`, because pages are newest first. After the last run of
+        a page it looks for one more to keep, so that a cursor leads to further runs.
         """
         found: list[Run] = []
         for _ in range(PAGES_PER_CALL):
@@ -166,29 +188,42 @@ class TenantRows:
             for row in page.rows:
                 if earliest is not None and row.created_at < earliest:
                     return tuple(found), ""
-                if not keep(row):
+                if keep is not None and not keep(row):
                     continue
-                found.append(row)
                 if len(found) == limit:
-                    at_the_end = row is page.rows[-1] and not page.cursor
-                    return tuple(found), "" if at_the_end else cursor_of(RUN, row)
+                    return tuple(found), cursor_of(RUN, found[-1])
+                found.append(row)
             cursor = page.cursor
-            if not cursor:
+            if not cursor or (keep is None and earliest is None):
                 break
         return tuple(found), cursor
 
     async def flagged(
-        self, *, reason: Reason | None = None, workflow: str = "", cursor: str = "", limit: int = RUNS_PER_READ
+        self,
+        *,
+        reason: Reason | None = None,
+        workflow: str = "",
+        keep: Callable[[Run], bool] | None = None,
+        cursor: str = "",
+        limit: int = RUNS_PER_READ,
     ) -> tuple[tuple[Run, ...], str]:
         """Return at most `limit` runs that need a person, for one reason or any, and the next cursor.
 
-        Runs of other reasons are passed over, so that the first page of a reason has its first runs.
+        Other runs are passed over, so that the first page of a reason, and of those to `keep`, has its first runs.
         """
+        _check_page(limit)
         where = (("workflow", workflow),) if workflow else ()
-        size = limit if reason is None else max(limit, RUNS_PER_READ)
+        size = limit if reason is None and keep is None else max(limit, RUNS_PER_READ)
+        # A run that cannot be read is listed as a contradiction, whatever reason its row has.
+        stored = reason.value if reason not in (None, Reason.CONTRADICTION) else ""
+
+        def is_asked_for(row: Run) -> bool:
+            flagged = reason is None or any(entry.reason is reason for entry in row.attention)
+            return flagged and (keep is None or keep(row))
+
         return await self._kept(
-            lambda after: OpenRows(RUN, self.tenant, where, after, size),
-            lambda row: reason is None or any(entry.reason is reason for entry in row.attention),
+            lambda after: OpenRows(RUN, self.tenant, where, after, size, stored),
+            is_asked_for if reason is not None or keep is not None else None,
             cursor,
             limit,
         )
@@ -379,7 +414,8 @@ class TenantRows:
             of_run = await self.store.rows(EFFECT, (self.tenant, run))
             rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]
             rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
-            return tuple(e for e in rows if e.first_at >= since_real)[:limit], ""
+            left = _behind([e for e in rows if e.first_at >= since_real], cursor)
+            return tuple(left[:limit]), cursor_of(EFFECT, left[limit - 1]) if len(left) > limit else ""
         where: tuple[tuple[str, str | int], ...] = (("activity", activity),) if activity else ()
         if status is EffectStatus.UNCERTAIN:
             found = await self.store.query(OpenRows(EFFECT, self.tenant, where, cursor, limit))
@@ -460,7 +496,8 @@ class TenantRows:
     async def summary(self, lanes: Iterable[str] = ()) -> tuple[SummaryRows, Instant]:
         """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
         now = await self.store.now()
-        return await self.store.query(Summary(self.tenant, now.real, tuple(lanes), self.store.count_max)), now
+        of = self.store
+        return await of.query(Summary(self.tenant, now.real, tuple(lanes), of.count_max, of.flagged_max)), now
 
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""

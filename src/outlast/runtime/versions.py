@@ -15,7 +15,7 @@ from outlast.core.lanes import (
     worker_command,
     workflow_in,
 )
-from outlast.core.limits import COUNT_MAX
+from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
@@ -29,7 +29,7 @@ from outlast.models.service import VersionStatus
 from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
 from outlast.runtime.tenant_rows import TenantRows
-from outlast.store.open_rows import LaneCounts, OpenRows
+from outlast.store.open_rows import LaneCounts
 
 PAGE = 200
 ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
@@ -38,10 +38,10 @@ ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
 async def versions(of: TenantRows) -> list[VersionStatus]:
     """Return every version that has been served or that has unfinished runs of this tenant.
 
-    Counts end at COUNT_MAX, so the cost does not grow with the number of runs.
+    Counts have a limit, so the cost does not grow with the number of runs: COUNT_MAX unfinished runs of a version, and
+    FLAGGED_MAX runs that need a move.
     """
-    stopped = (await of.store.query(OpenRows(RUN, of.tenant, limit=COUNT_MAX))).rows
-    flagged = Counter(run.lane for run in stopped if any(a.reason in ANSWERED_BY_MOVE for a in run.attention))
+    flagged, at_least = await _flagged_by_lane(of)
     now = await of.store.now()
     alive = [worker for worker in await of.workers() if is_alive(worker, now)]
     rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
@@ -59,12 +59,27 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
                 scheduler=scheduler_of(lane),
                 runs=runs.get(lane, 0),
                 flagged=flagged[lane],
+                flagged_at_least=at_least,
                 served_by=[w.id for w in alive if lane in w.lanes.split()],
                 topology=row.digest[:12] if row else "",
                 since=instant(row.at) if row else None,
             )
         )
     return found
+
+
+async def _flagged_by_lane(of: TenantRows) -> tuple[Counter[str], bool]:
+    """Count the runs that need a move by lane, and return whether further ones may need one."""
+    lanes: dict[str, str] = {}
+    for reason in ANSWERED_BY_MOVE:
+        cursor, more = "", True
+        while more:
+            runs, cursor = await of.flagged(reason=reason, cursor=cursor)
+            lanes |= {run.run: run.lane for run in runs}
+            more = bool(cursor)
+            if more and len(lanes) >= FLAGGED_MAX:
+                return Counter(lanes.values()), True
+    return Counter(lanes.values()), False
 
 
 async def unfinished(of: TenantRows, workflow: str, lane: str, limit: int = 0) -> list[Run]:

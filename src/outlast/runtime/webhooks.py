@@ -57,7 +57,6 @@ from outlast.store.acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters
-from outlast.telemetry.redact import redact
 
 if TYPE_CHECKING:
     from outlast.runtime.settings import Settings
@@ -212,16 +211,15 @@ class Webhooks(WebhookClient):
                 if not (cursor := page.cursor):
                     break
         now = (await self._store.now()).real
-        owing = [
-            row for row in await self._store.query(Owing(self._tenant, subscription, PAGE)) if row.owed_since <= now
-        ]
+        listed = await self._store.query(Owing(self._tenant, subscription, PAGE))
+        owing = [row for row in listed if row.owed_since <= now]
         oldest = min((row.owed_since for row in owing if row.owed_since), default=None)
         return WebhookDetail(
             **vars(webhook_summary(row)),
             dead=counts[DeliveryStatus.DEAD],
             owed=counts[DeliveryStatus.OWED],
             behind=len(owing),
-            more=len(owing) == PAGE,
+            more=len(listed) == PAGE,
             oldest_at_real=instant(oldest or 0),
         )
 
@@ -254,7 +252,7 @@ class Webhooks(WebhookClient):
                     if_ignored=if_ignored(Reason.WEBHOOK_DEAD),
                     choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
                     webhook=name,
-                    url=redact(row.url),
+                    url=row.url,
                     events=len(dead),
                     more=len(dead) == PAGE,
                 )
@@ -544,7 +542,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         webhook=row.subscription,
         version=row.version,
         status=row.status.value,
-        url=redact(row.url),
+        url=row.url,
         name=row.name,
         types=list(row.types),
         workflows=list(row.workflows),

@@ -9,7 +9,8 @@ an EventPoller. A listener that reads too slowly is cut off.
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from outlast.core.deltas import Delta
@@ -258,7 +259,7 @@ class EventBroadcaster:
     def _register(self, listener: EventListener) -> EventListener:
         self._listeners.setdefault((listener.tenant, listener.run), set()).add(listener)
         if self._closed:  # the service stops and waits for no stream
-            listener.end()
+            listener.end(reopens=True)
         elif self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         return listener
@@ -279,6 +280,15 @@ class EventBroadcaster:
         if not self._listeners and not self._tenants:
             self._stop()
 
+    @contextmanager
+    def kept(self, listener: EventListener) -> Iterator[None]:
+        """Remove the listener if the block fails, because no stream will do so."""
+        try:
+            yield
+        except BaseException:  # includes cancellation, because the caller may have disconnected
+            self.leave(listener)
+            raise
+
     def close(self) -> None:
         """End every stream, also those that begin later, because the service stops."""
         self._closed = True
@@ -288,7 +298,7 @@ class EventBroadcaster:
     def _end_all(self) -> None:
         for here in self._listeners.values():
             for listener in here:
-                listener.end()
+                listener.end(reopens=True)
 
     def _stop(self) -> None:
         if self._task is not None:

@@ -37,6 +37,7 @@ class EventListener:
         self.run = run
         self.shares = shares
         self.cut = asyncio.Event()  # set if it read too slowly
+        self.reopens = False  # it has ended, but events may follow in another stream
         self._frames: list[Item] = []
         self._bytes = 0
         self._ended = False
@@ -59,9 +60,13 @@ class EventListener:
         if len(self._frames) < DELTAS_BEHIND and self._bytes + len(data) <= DELTA_BYTES_BEHIND:
             self.push(0, data)
 
-    def end(self) -> None:
-        """Let `received` return without waiting from now on."""
-        self._ended = True
+    def end(self, *, reopens: bool = False) -> None:
+        """Let `received` return without waiting from now on.
+
+        `reopens`: not because the run has ended, but the service stops or a credential has expired, so that the
+        listener connects again.
+        """
+        self._ended, self.reopens = True, reopens
         self._news.set()
 
     async def received(self) -> list[Item]:
@@ -147,7 +152,7 @@ class EventStream(Response):
         """Send the event `credential` once the credential has expired, and allow GOODBYE_S for it to be read."""
         await self._expired()
         self._listener.push(0, notice("credential", {"why": "the credential is no longer valid"}))
-        self._listener.end()
+        self._listener.end(reopens=True)
         await asyncio.sleep(GOODBYE_S)
 
     async def _send(self, send: Send) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core.effect_rows import APPROVAL, EFFECT, Approval
-from outlast.core.limits import COUNT_MAX
+from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
 from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.row_checks import listed
@@ -66,11 +66,25 @@ def open_cursor(kind: AnyKind, row: Row) -> str:
     return cursor_at(open_place(kind, row))
 
 
+def reason_text(reason: str) -> str:
+    """Return the text that the stored attention of a run contains if, and only if, it has this reason.
+
+    A text inside of it cannot spell this, because JSON escapes the quotation marks of a text.
+    """
+    return f'"reason":"{reason}"'
+
+
+def has_reason(kind: AnyKind, row: Row, reason: str) -> bool:
+    """Return True if the stored attention of a run has this reason; '' is any."""
+    return not reason or reason_text(reason) in str(row[kind.columns.index("attention")])
+
+
 @dataclass(frozen=True, slots=True)
 class OpenRows(Query[Page[R]]):
     """One page of a tenant's open rows whose columns equal `where`.
 
-    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first.
+    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first. `reason`: only runs
+    whose stored attention has this reason. A run that cannot be read is shown with another reason (`listed`).
     """
 
     polls: ClassVar[bool] = True
@@ -80,6 +94,7 @@ class OpenRows(Query[Page[R]]):
     where: tuple[tuple[str, str | int], ...] = ()
     cursor: str = ""
     limit: int = 50
+    reason: str = ""
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -89,11 +104,13 @@ class OpenRows(Query[Page[R]]):
         place = (of.order, *kind.columns[1 : kind.key])
         begin = f" AND ({', '.join(place)}) {'>' if of.earliest else '<'} ({', '.join(MARK for _ in place)})"
         order = ", ".join(name if of.earliest else f"{name} DESC" for name in place)
+        # Not LIKE, in which "_" stands for any character.
+        flagged = f" AND replace(attention, {MARK}, '') <> attention" if self.reason else ""
         text = (
             f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {equal(['tenant', *names])} AND {of.condition}"
-            f"{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
+            f"{flagged}{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
         )
-        values = [value for _, value in self.where]
+        values = [*(value for _, value in self.where), *([reason_text(self.reason)] if self.reason else ())]
         return (Select(text, (self.tenant, *values, *(after or ()), self._rows_max() + 1)),)
 
     @override
@@ -113,9 +130,8 @@ class OpenRows(Query[Page[R]]):
         found.sort(reverse=not earliest)
         return self._page(tuple([listed(self.kind, row) for _, row in found[: self._rows_max() + 1]]))
 
-    @staticmethod
-    def _fits(row: Row, columns: Sequence[tuple[int, object]]) -> bool:
-        return all(row[i] == value for i, value in columns)
+    def _fits(self, row: Row, columns: Sequence[tuple[int, object]]) -> bool:
+        return has_reason(self.kind, row, self.reason) and all(row[i] == value for i, value in columns)
 
     def _rows_max(self) -> int:
         return min(self.limit, PAGE_MAX)
@@ -126,8 +142,17 @@ class OpenRows(Query[Page[R]]):
         return Page(page, open_cursor(self.kind, page[-1]) if len(rows) > len(page) else "")
 
 
+class GivenUp(NamedTuple):
+    """Deliveries to a webhook that were given up: their number, the first one, and the last error."""
+
+    subscription: str
+    events: int
+    since: int
+    error: str
+
+
 class SummaryRows(NamedTuple):
-    """Rows of a summary. Approvals are without their calls."""
+    """Rows of a summary. Approvals are without their calls, those with the earliest deadline first."""
 
     approvals: tuple[Approval, ...]
     flagged: tuple[Run, ...]
@@ -136,9 +161,13 @@ class SummaryRows(NamedTuple):
     """Number of unfinished runs of each lane that no live worker serves."""
     pauses: tuple[Pause, ...]
     subscriptions: tuple[Subscription, ...]
-    dead: tuple[Delivery, ...]
+    dead: tuple[GivenUp, ...]
     most: int = COUNT_MAX
-    """Rows of a kind that were counted at most."""
+    """Rows of a kind that were counted at most, but for flagged runs and deliveries."""
+    flagged_all: bool = True
+    """True if `flagged` has every flagged run. Otherwise it has the newest."""
+    dead_all: bool = True
+    """True if `dead` counts every delivery that was given up."""
 
 
 _APPROVALS: Final = f"SELECT {SQL[APPROVAL.name].columns} FROM approval".replace(" plans,", " '',")
@@ -164,6 +193,17 @@ _UNSERVED: Final = (
     f"(SELECT 1 FROM worker w WHERE w.tenant = '{STORE}' AND w.status = '{LeaseStatus.ALIVE}' "
     f"AND w.lease_until > {MARK} "
     "AND replace(' ' || w.lanes || ' ', ' ' || lanes.lane || ' ', '') <> ' ' || w.lanes || ' ')"
+)
+_FLAGGED: Final = (
+    f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} "
+    f"ORDER BY created_at DESC, run DESC LIMIT {MARK}"
+)
+# By webhook, because so many of one could hide those of another. Parameters: tenant, twice.
+_DEAD: Final = (
+    "SELECT d.subscription, count(*), min(d.first_at), (SELECT e.error FROM delivery e "
+    f"WHERE e.tenant = {MARK} AND e.subscription = d.subscription AND e.{_OPEN[DELIVERY.name].condition} "
+    "ORDER BY e.first_at DESC, e.run DESC, e.seq DESC LIMIT 1) "
+    f"FROM delivery d WHERE d.tenant = {MARK} AND d.{_OPEN[DELIVERY.name].condition} GROUP BY d.subscription"
 )
 _REMOVED: Final = SubscriptionStatus.REMOVED
 
@@ -195,7 +235,7 @@ class LaneCounts(Query[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Query[SummaryRows]):
-    """The rows that a summary of a tenant is made from, at most `most` of a kind.
+    """The rows that a summary of a tenant is made from, at most `most` of a kind, and of flagged runs `flagged_max`.
 
     `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
     runs (DynamoDB).
@@ -207,13 +247,14 @@ class Summary(Query[SummaryRows]):
     real: int
     lanes: tuple[str, ...] = ()
     most: int = COUNT_MAX
+    flagged_max: int = FLAGGED_MAX
 
     @override
     def statements(self) -> Sequence[Select]:
         tenant, most = self.tenant, self.most
         return (
             Select(_PENDING, (tenant, most)),
-            *OpenRows(RUN, tenant, limit=most).statements(),
+            Select(_FLAGGED, (tenant, self.flagged_max + 1)),
             Select(_UNCERTAIN, (tenant, most)),
             Select(_UNSERVED, (tenant, tenant, tenant, most, self.real)),
             Select(f"SELECT {SQL[PAUSE.name].columns} FROM pause WHERE tenant = {MARK} ORDER BY key", (tenant,)),
@@ -222,7 +263,7 @@ class Summary(Query[SummaryRows]):
                 "ORDER BY subscription",
                 (tenant,),
             ),
-            *OpenRows(DELIVERY, tenant, limit=most).statements(),
+            Select(_DEAD, (tenant, tenant)),
         )
 
     @override
@@ -230,13 +271,14 @@ class Summary(Query[SummaryRows]):
         approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, approvals)]),
-            listed_rows(RUN, flagged[: self.most]),
+            listed_rows(RUN, flagged[: self.flagged_max]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
             listed_rows(PAUSE, stops),
             tuple([row for row in listed_rows(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
-            listed_rows(DELIVERY, dead[: self.most]),
+            tuple([GivenUp(str(name), int(n), _instant(since), str(error)) for name, n, since, error in dead]),
             self.most,
+            flagged_all=len(flagged) <= self.flagged_max,
         )
 
     @override
@@ -245,13 +287,33 @@ class Summary(Query[SummaryRows]):
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
         lanes = {lane: min(most, n) for lane, n in rows.unfinished(tenant).items() if lane not in served}
         subscriptions = rows.under(SUBSCRIPTION, (tenant,))
+        flagged = sorted(rows.open(RUN, tenant), key=lambda run: open_place(RUN, run), reverse=True)
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
-            OpenRows(RUN, tenant, limit=most).find(rows).rows,
+            tuple([listed(RUN, run) for run in flagged[: self.flagged_max]]),
             len(OpenRows(EFFECT, tenant, limit=most).find(rows).rows),
             lanes,
             tuple([listed(PAUSE, row) for row in rows.under(PAUSE, (tenant,))]),
             tuple([listed(SUBSCRIPTION, row) for row in subscriptions if row.status is not _REMOVED]),
-            OpenRows(DELIVERY, tenant, limit=most).find(rows).rows,
+            _given_up(listed(DELIVERY, row) for row in rows.open(DELIVERY, tenant)),
             most,
+            flagged_all=len(flagged) <= self.flagged_max,
         )
+
+
+def _given_up(dead: Iterable[Delivery]) -> tuple[GivenUp, ...]:
+    of_webhook: dict[str, list[Delivery]] = {}
+    for row in dead:
+        of_webhook.setdefault(row.subscription, []).append(row)
+    return tuple(
+        GivenUp(
+            name, len(rows), min(row.first_at for row in rows),
+            max(rows, key=lambda row: open_place(DELIVERY, row)).error,
+        )
+        for name, rows in sorted(of_webhook.items())
+    )  # fmt: skip
+
+
+def _instant(value: object) -> int:
+    """Return a stored instant, 0 if the column holds another type."""
+    return value if type(value) is int else 0

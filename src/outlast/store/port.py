@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.deltas import Delta
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Wait
-from outlast.core.limits import COUNT_MAX
+from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.row_kind import Key, Kind
 from outlast.core.rows import KINDS, MESSAGE, RUN, TOKEN, Event, Message, R, Row, Run
 from outlast.errors import Conflict, Corrupt, StoreReplaced
@@ -53,7 +53,9 @@ class Store(Protocol):
     url: str
     writer: str  # unique per opened store
     count_max: int = COUNT_MAX
-    """Rows of a kind that a summary reads at most."""
+    """Rows of a kind that a summary reads at most, but for flagged runs."""
+    flagged_max: int = FLAGGED_MAX
+    """Flagged runs that a summary reads at most, the newest first. Beyond them, its counts are lower bounds."""
     skew: int = 0
     """Ms by which the clocks of two processes of this store may differ (S-4). 0 if one clock tells the store's time.
 

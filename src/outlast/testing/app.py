@@ -262,8 +262,13 @@ class App:
             await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> list[Run]:
-        rows, _ = await self.runtime.operations.rows.runs(limit=500)
-        return [run for run in rows if not is_over(run)]
+        found: list[Run] = []
+        cursor, more = "", True
+        while more:
+            rows, cursor = await self.runtime.operations.rows.runs(cursor=cursor, limit=500)
+            found += [run for run in rows if not is_over(run)]
+            more = bool(cursor)
+        return found
 
     async def _restless(self, run: Run) -> bool:
         now = await self.store.now()

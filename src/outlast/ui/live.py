@@ -16,7 +16,9 @@ PER_STREAM_S: Final[Mapping[str, float]] = {"run": 0.01, "approvals": 0.1, "atte
 A signal costs one or two requests of 17 ms of each page that it concerns: of many pages if it is about every run. So
 300 pages take at most a third of a core, however many runs change.
 """
-HEARTBEAT: Final = b": heartbeat\n\n"
+BEAT: Final = "beat"
+HEARTBEAT: Final = notice(BEAT, {})
+"""Frame that a page sees, because a page that sees none for a while is not live."""
 _STEPS: Final = frozenset({
     EventType.CHECKPOINT, EventType.LOGGED, EventType.DENIED, EventType.ADMITTED, EventType.QUEUED, EventType.REQUEUED,
     EventType.HANDED_BACK,
@@ -35,7 +37,8 @@ async def signals(
     At a heartbeat, `news` returns the version of what has no events: votes, assignments, lost workers, webhooks. It is
     read before the first signal, after which the page reads its regions, so that no change is missed. `streams` returns
     the number of open pages; the more there are, the longer is the least time between two signals. Events of that time
-    make one signal. The last event is `ended`: a stream that only closes would be opened again twice a second.
+    make one signal. If the run has ended, the last event is `ended`: a stream that only closes is opened again, as it
+    must be after a stop of the service.
     """
     unrelated, clock = UNRELATED[of], asyncio.get_running_loop().time
     n, seen, changed = 0, await news(), False
@@ -59,8 +62,9 @@ async def signals(
             yield _changed(n)
         elif "" in types:
             yield HEARTBEAT
-    yield _changed(n + 1)
-    yield notice("ended", {})
+    if not listener.reopens:
+        yield _changed(n + 1)
+        yield notice("ended", {})
 
 
 def _changed(n: int) -> bytes:
@@ -69,4 +73,5 @@ def _changed(n: int) -> bytes:
 
 def _type(data: bytes) -> str:
     """Return the type of the event in a frame, '' for a heartbeat."""
-    return data.partition(b"event: ")[2].partition(b"\n")[0].decode()
+    name = data.partition(b"event: ")[2].partition(b"\n")[0].decode()
+    return name if name != BEAT else ""

@@ -25,7 +25,7 @@ from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
 from outlast.runtime.clocks import new_nonce
 from outlast.runtime.confusables import marked
-from outlast.runtime.labels import call_of, counted
+from outlast.runtime.labels import call_of, count_of, counted
 from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
@@ -80,7 +80,8 @@ def environment() -> Environment:
     made.filters.update(
         span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, grouped="{:,}".format,
         as_id=_as_id, quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
-        short=short, call_of=call_of, as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
+        short=short, call_of=call_of, count_of=count_of,
+        as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made
 

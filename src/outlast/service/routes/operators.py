@@ -198,7 +198,7 @@ async def get_summary(
 ) -> Any:
     """Count the items that need a person, and all that cannot continue.
 
-    With `If-None-Match`, 304 if nothing has changed. A count that equals `count_max` means: so many or more.
+    With `If-None-Match`, 304 if nothing has changed. A count that `at_least` names is a lower bound.
     """
     found = await ops.summary()
     tag = f'"{found.version}"'

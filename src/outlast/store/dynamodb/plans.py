@@ -40,6 +40,7 @@ from outlast.store.open_rows import (
     Summary,
     SummaryRows,
     earliest_first,
+    has_reason,
     lanes_served,
     open_order,
     open_place,
@@ -270,6 +271,8 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
     def fits(row: Row) -> bool:
         if not IS_OPEN[kind.name](row) or not all(row[i] == value for i, value in columns):
             return False
+        if not has_reason(kind, row, query.reason):
+            return False
         return after is None or (open_place(kind, row) > after) is earliest
 
     limit = min(query.limit, PAGE_MAX) + 1
@@ -283,7 +286,8 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     """Read the rows of each kind, and the number of the effects and of the runs of each lane from the keys alone."""
     rows = RowsInMemory()
     kinds: tuple[AnyKind, ...] = (APPROVAL, RUN, DELIVERY)
-    wanted = [OpenRows(kind, query.tenant, limit=query.most) for kind in kinds]
+    most = {RUN.name: query.flagged_max}
+    wanted = [OpenRows(kind, query.tenant, limit=most.get(kind.name, query.most)) for kind in kinds]
     of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
     of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
     effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=query.most)
@@ -297,7 +301,8 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     found = query.find(rows)
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
     unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served, query.most)
-    return found._replace(uncertain=uncertain, unserved=unserved)
+    dead_all = len(rows.open(DELIVERY, query.tenant)) <= query.most
+    return found._replace(uncertain=uncertain, unserved=unserved, dead_all=dead_all)
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:

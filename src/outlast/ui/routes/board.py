@@ -16,8 +16,8 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.models.approvals import ApprovalSummary
-from outlast.models.attention import AnswerFor, AnswerList, RunAttention
-from outlast.models.service import StatusSummary
+from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.service import ReasonCount, StatusSummary
 from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
@@ -54,14 +54,20 @@ class Deadlines(NamedTuple):
 
 
 class ReasonGroup(NamedTuple):
-    """One reason with its nearest consequence and its first items. `for_all`: one answer for all is offered."""
+    """One reason with its nearest consequence and its first items.
+
+    `more`: further items are behind a link. `for_all`: one answer for all is offered. `shown`: it has runs; breakers
+    and webhooks have their own part of the board.
+    """
 
     reason: str
-    total: int
+    counted: ReasonCount
     if_ignored: str
     until: Any
-    items: list[Any]
+    items: list[RunAttention]
+    more: bool
     for_all: bool
+    shown: bool
 
 
 @router.get("/", operation_id="ui:list_attention")
@@ -72,16 +78,9 @@ async def show_board(ops: Ops, request: Request) -> Response:
 
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
-    most = max(LEAST, min(OF_ONE_REASON, ITEMS // max(1, len(summary.reasons))))
-    assigned = await ops.rows.assignments()  # once, and not for each reason
-    pending, pages = await asyncio.gather(
-        ops.approvals(sort="deadline", limit=DEADLINES_MAX),
-        asyncio.gather(*(_items(ops, each.reason, assigned, most) for each in summary.reasons)),
+    pending, groups = await asyncio.gather(
+        ops.approvals(sort="deadline", limit=DEADLINES_MAX), groups_of(ops, summary)
     )  # fmt: skip
-    groups = [
-        ReasonGroup(each.reason, each.count, each.if_ignored, each.until, items, each.count > 1)
-        for each, items in zip(summary.reasons, pages, strict=True)
-    ]  # fmt: skip
     due = by_deadline(pending.approvals, summary.now)
     seen = [
         (each.run, each.reason, each.version, each.assigned_to, each.assigned_at, each.assigned_note)
@@ -93,6 +92,20 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
         counts=summary, summary=summary, due=due, refused=refused, status_code=status_code,
         nothing=_nothing(summary),
     )  # fmt: skip
+
+
+async def groups_of(ops: Operations, summary: StatusSummary) -> list[ReasonGroup]:
+    """Return each reason of a summary with its first items."""
+    most = max(LEAST, min(OF_ONE_REASON, ITEMS // max(1, len(summary.reasons))))
+    assigned = await ops.rows.assignments()  # once, and not for each reason
+    pages = await asyncio.gather(*(_items(ops, each.reason, assigned, most) for each in summary.reasons))
+    return [
+        ReasonGroup(
+            each.reason, each, each.if_ignored, each.until, items, more, each.count > 1 or each.at_least,
+            _of_runs(each.reason),
+        )
+        for each, (items, more) in zip(summary.reasons, pages, strict=True)
+    ]  # fmt: skip
 
 
 def by_deadline(pending: Sequence[ApprovalSummary], now: datetime) -> Deadlines:
@@ -110,12 +123,23 @@ def _nothing(summary: StatusSummary) -> bool:
     )
 
 
-async def _items(ops: Operations, reason: str, assigned: Assignments, most: int) -> list[RunAttention]:
-    """Return the first items of a reason, at most `most`; breakers and webhooks have their own part of the board."""
-    if reason not in set(Reason) or reason == Reason.WEBHOOK_DEAD:
-        return []
-    found = await ops.attention(reason=Reason(reason), limit=most, assigned=assigned)
-    return _mine_first(ops, [each for each in found.attention if isinstance(each, RunAttention)][:most])
+def _of_runs(reason: str) -> bool:
+    """Return True if runs have this reason."""
+    return reason in set(Reason) and reason != Reason.WEBHOOK_DEAD
+
+
+async def _items(ops: Operations, reason: str, assigned: Assignments, most: int) -> tuple[list[RunAttention], bool]:
+    """Return the first items of a reason, at most `most`, and whether there are more."""
+    if not _of_runs(reason):
+        return [], False
+    items, more = items_shown(await ops.attention(reason=Reason(reason), limit=most, assigned=assigned), most)
+    return _mine_first(ops, items), more
+
+
+def items_shown(found: AttentionList, most: int) -> tuple[list[RunAttention], bool]:
+    """Return the items of runs, at most `most`, and whether there are more. A run has an item for each effect."""
+    items = [each for each in found.attention if isinstance(each, RunAttention)]
+    return items[:most], bool(found.next_cursor) or len(items) > most
 
 
 def _mine_first(ops: Operations, items: Sequence[RunAttention]) -> list[RunAttention]:
@@ -212,11 +236,11 @@ async def _reason(
     outcome: AnswerList | None = None, kept: Mapping[str, Any] | None = None,
     refused: Mapping[str, Any] | None = None,
 ) -> Response:  # fmt: skip
-    found = await ops.attention(reason=reason, limit=AT_MOST)
-    items = _mine_first(ops, [each for each in found.attention if isinstance(each, RunAttention)][:AT_MOST])
+    items, more = items_shown(await ops.attention(reason=reason, limit=AT_MOST), AT_MOST)
+    items = _mine_first(ops, items)
     return await render(
         request, "attention.html", title=reason.value.replace("_", " ").capitalize(), live="", reason=reason.value,
-        items=items, more=bool(found.next_cursor), commands=choice_commands_for_all(reason), error=error,
+        items=items, more=more, commands=choice_commands_for_all(reason), error=error,
         outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST, few=len(items) <= FEW,
         more_time=MORE_TIME, status_code=200 if error is None else status_of(error),
     )  # fmt: skip

@@ -37,8 +37,10 @@
     dot.textContent = text;
     if (state !== "connecting") say(text);
   };
-  const clock = () => new Date().toTimeString().slice(0, 8);
+  const clock = at => new Date(at ?? Date.now()).toTimeString().slice(0, 8);
   let connected = false; // the stream, because a refreshed region alone does not make a page live
+  let heard = Date.now(), fresh = false; // the last frame: the service sends one each 15 s, so silence is no good news
+  const SILENT_MS = 20000;
   const unavailable = () => show("unavailable", "store unavailable since " + clock());
   const signedOut = () => {
     show("signed-out", "signed out: reload the page");
@@ -48,7 +50,22 @@
     if (dot?.dataset.state === "signed-out") event.preventDefault();
   });
   document.addEventListener("htmx:sse:before:connection", () => { connected = false; });
-  document.addEventListener("htmx:sse:after:connection", () => { connected = true; show("live", "live"); });
+  document.addEventListener("htmx:sse:after:connection", () => { connected = fresh = true; heard = Date.now(); });
+  document.addEventListener("htmx:sse:before:message", () => {
+    heard = Date.now();
+    if (connected && (fresh || dot?.dataset.state === "behind")) show("live", "live");
+    fresh = false;
+  });
+  document.addEventListener("visibilitychange", () => { heard = Date.now(); }); // a hidden page has no stream
+  setInterval(() => {
+    const live = document.getElementById("live"), state = dot?.dataset.state;
+    if (!live || document.hidden || state === "ended" || Date.now() - heard < SILENT_MS) return;
+    if (state === "live" || state === "connecting") show("behind", "behind since " + clock(heard));
+    heard = Date.now();
+    const stream = live._htmx?.sse;
+    if (stream) stream.reader?.cancel(); // it connects again
+    else htmx.ajax("GET", live.getAttribute("hx-sse:connect"), {source: live}); // it was refused at first
+  }, 1000);
   document.addEventListener("htmx:sse:error", event => {
     connected = false;
     if (event.detail.status === 401) signedOut();
