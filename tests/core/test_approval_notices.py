@@ -13,7 +13,9 @@ from outlast.core.approval_columns import PLANS, VOTES, ApprovalVote, OfferedCal
 from outlast.core.approval_notices import ASKED, ESCALATED, REMINDER, Notice
 from outlast.core.durations import DAY, HOUR, MINUTE
 from outlast.core.effect_rows import Approval
-from outlast.core.machine import ApprovalStatus
+from outlast.core.machine import ApprovalStatus, Reason
+from outlast.core.run_columns import ATTENTION, Attention
+from tests.conformance.subject import run_row
 
 T0 = 1_700_000_000_000
 
@@ -85,6 +87,39 @@ def test_of_several_approvals_those_still_open_are_told() -> None:
     found = notices.still_open(REMINDER, "reminder:ap_1,ap_2,ap_3", "role:finance", rows, None)
     assert found.approvals == (), "its run was purged"
     assert notices.why_not("reminder:ap_2", rows) == "not sent: ap_2 is approved"
+
+
+def test_what_waits_is_what_an_audience_has_not_received() -> None:
+    run = run_row()
+    timeout = Attention(Reason.APPROVAL_TIMEOUT, T0 + 7, "not decided")
+    flagged = run._replace(attention_text=ATTENTION.encode((timeout,)))
+    asked_for = [
+        (approval(id="ap_new"), run),
+        (approval(id="ap_told"), run),
+        (approval(id="ap_due", within_until=T0 + 4 * HOUR), run),
+        (approval(id="ap_reminded", within_until=T0 + 4 * HOUR), run),
+        (approval(id="ap_of_others", who="legal"), run),
+        (approval(id="ap_decided", status=ApprovalStatus.APPROVED), run),
+        (approval(id="ap_ended"), run._replace(ended_at=T0)),
+        (approval(id="ap_purged"), None),
+        (approval(id="ap_expired", status=ApprovalStatus.EXPIRED), run),
+        (approval(id="ap_over", status=ApprovalStatus.EXPIRED, within_until=T0 + 7), flagged),
+        (approval(id="ap_over_told", status=ApprovalStatus.EXPIRED, within_until=T0 + 7), flagged),
+    ]
+    earlier = ["asked:ap_told,ap_due", "asked:ap_reminded", "reminder:ap_reminded", "escalated:ap_over_told"]
+    found = notices.waiting("role:finance", notices.KINDS, asked_for, earlier, T0 + 200 * MINUTE)
+    assert found == {(ASKED, "ap_new"), (REMINDER, "ap_due"), (ESCALATED, "ap_over")}
+    assert notices.waiting("role:finance", (ESCALATED,), asked_for, earlier, T0 + 200 * MINUTE) == {
+        (ESCALATED, "ap_over")
+    }
+
+
+def test_a_message_that_takes_the_place_of_others_says_how_many() -> None:
+    one, many = "1 more item waits: outlast approvals ls", "40 more items wait: outlast approvals ls"
+    for more, said in ((0, []), (1, [one]), (40, [many])):
+        written = notices.write(Notice(ASKED, (approval(),)), T0, "", more)
+        assert [line for line in written.body.splitlines() if "more item" in line] == said
+        assert written.body.endswith("(asked:ap_1)")
 
 
 HOSTILE = (

@@ -160,12 +160,15 @@ class MailServer:
     encrypted: list[bool] = field(default_factory=list)
     """Of each mail, whether its connection was encrypted."""
     sessions: int = 0
+    at: list[float] = field(default_factory=list)
+    """When each session began."""
     open: set[asyncio.Task[None]] = field(default_factory=set)
     greeting: str = ""
     port: int = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.sessions += 1
+        self.at.append(asyncio.get_running_loop().time())
         task = asyncio.current_task()
         assert task is not None
         self.open.add(task)

@@ -41,6 +41,10 @@ REMINDERS: Final = 10**12
 """Added to the number of an event: the number of the delivery of its reminder."""
 
 
+NoticeId = tuple[str, str]
+"""Kind and approval of a message."""
+
+
 class Notice(NamedTuple):
     """Message about approvals, not yet written out."""
 
@@ -51,6 +55,11 @@ class Notice(NamedTuple):
     def key(self) -> str:
         """Return the key by which a reader knows a repeated message: `asked:ap_1,ap_2`."""
         return f"{short(self.kind)}:{','.join(row.id for row in self.approvals)}"
+
+    @property
+    def ids(self) -> frozenset[NoticeId]:
+        """Return the kind with each of its approvals."""
+        return frozenset((self.kind, row.id) for row in self.approvals)
 
 
 class NoticeText(NamedTuple):
@@ -134,6 +143,35 @@ def still_open(kind: str, key: str, audience: str, approvals: Iterable[Approval]
     return Notice(kind, () if ended else tuple(row for row in mine if row.status is wanted))
 
 
+def waiting(
+    audience: str,
+    kinds: Iterable[str],
+    approvals: Iterable[tuple[Approval, Run | None]],
+    earlier: Iterable[str],
+    now: int,
+) -> frozenset[NoticeId]:
+    """Return the messages that an audience has not received about these approvals and their runs.
+
+    `earlier`: keys of accepted messages; `now`: business.
+    """
+    told = {(kind, each) for kind, ids in map(told_in, earlier) for each in ids}
+    found = set[NoticeId]()
+    for row, run in approvals:
+        kind = _due(row, run) if run is not None and run.ended_at == 0 and concerns(audience, row) else ""
+        if kind == ASKED and (short(ASKED), row.id) in told:
+            kind = REMINDER if (at := remind_at(row)) is not None and at <= now else ""
+        if kind in kinds and (short(kind), row.id) not in told:
+            found.add((kind, row.id))
+    return frozenset(found)
+
+
+def _due(row: Approval, run: Run) -> str:
+    if row.status is ApprovalStatus.PENDING:
+        return ASKED
+    over = any(each.reason is Reason.APPROVAL_TIMEOUT and each.since == row.within_until for each in run.attention)
+    return ESCALATED if row.status is ApprovalStatus.EXPIRED and over else ""
+
+
 def why_not(key: str, approvals: Iterable[Approval]) -> str:
     """Return why a message was not needed."""
     ids = told_in(key)[1]
@@ -204,10 +242,11 @@ def _broken(found: re.Match[str]) -> str:
     return f"({found[0]})"
 
 
-def write(notice: Notice, now: int, public_url: str) -> NoticeText:
+def write(notice: Notice, now: int, public_url: str, more: int = 0) -> NoticeText:
     """Write a message out: for each approval a sentence, who may decide until when, and a link to its page.
 
     `now`: business. `public_url`: address of the service for people; '' = the message names the command instead.
+    `more`: messages that this one takes the place of.
     """
     first, *rest = notice.approvals
     title = f"{_TITLES[notice.kind]}: {inert_text(_asks(first), TITLE_CHARS_MAX)}"
@@ -216,6 +255,9 @@ def write(notice: Notice, now: int, public_url: str) -> NoticeText:
     parts = [_about(notice.kind, row, now, public_url) for row in notice.approvals[:LISTED_MAX]]
     if len(notice.approvals) > LISTED_MAX:
         parts.append(f"{len(notice.approvals) - LISTED_MAX} more: {_page(public_url, '') or 'outlast approvals ls'}")
+    if more:
+        wait = "1 more item waits" if more == 1 else f"{more} more items wait"
+        parts.append(f"{wait}: {_page(public_url, '') or 'outlast approvals ls'}")
     return NoticeText(title, "\n\n".join([*parts, f"({_listed(notice.key)})"]), notice.key)
 
 

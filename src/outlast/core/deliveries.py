@@ -13,6 +13,7 @@ from outlast.core.durations import (
     DELIVERY_BACKOFF_CEILING,
     DELIVERY_CLAIM,
     DELIVERY_FIRST_WAIT,
+    DELIVERY_PAUSE_CEILING,
     DELIVERY_RETRY_AFTER_MAX,
     SECOND,
     wait_before,
@@ -412,6 +413,14 @@ def send(
         factor=BACKOFF_FACTOR,
     )
     return row._replace(due_at=now.real + max(wait, min(attempt.retry_after_ms, DELIVERY_RETRY_AFTER_MAX)))
+
+
+def pause_after(attempt: Attempt, times: int, chance: float) -> int:
+    """Return for how long (ms) a receiver is left alone that has asked to wait so many times in a row."""
+    wait = wait_before(
+        times + 1, chance, first_ms=DELIVERY_FIRST_WAIT, ceiling_ms=DELIVERY_PAUSE_CEILING, factor=BACKOFF_FACTOR
+    )
+    return max(wait, min(attempt.retry_after_ms, DELIVERY_RETRY_AFTER_MAX))
 
 
 def _source(before: Delivery | None) -> DeliveryStatus | None:

@@ -96,6 +96,7 @@ DELIVERY_FIRST_WAIT: Final = 5 * SECOND  # time in which a receiver restarts
 DELIVERY_BACKOFF_CEILING: Final = 1 * HOUR
 DELIVERY_ATTEMPTS_MAX: Final = 30  # about a day: 5 s, 15 s, 45 s, … 1 h, less the jitter
 DELIVERY_RETRY_AFTER_MAX: Final = 1 * DAY  # maximum that a receiver may ask for
+DELIVERY_PAUSE_CEILING: Final = 5 * MINUTE  # of a receiver that asks to wait again and again, and names no longer time
 DELIVERY_SIGN: Final = 10 * SECOND  # heartbeat of a dispatcher while there are subscriptions
 DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # a dispatcher without a heartbeat for this long is dead
 DELIVERY_LOOK: Final = 250  # poll interval for events of other processes while there are subscriptions

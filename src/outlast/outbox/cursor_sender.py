@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from outlast.core import approval_notices, deliveries
-from outlast.core.approval_notices import ASKED, REMINDER, Notice
+from outlast.core.approval_notices import ASKED, REMINDER, Notice, NoticeId
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.crash_points import point
@@ -22,6 +22,7 @@ from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import notices, signing, subscriptions
 from outlast.outbox.channel_client import ChannelClient
 from outlast.outbox.client import DeliveryClient
+from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store
 from outlast.telemetry import Counters
@@ -48,6 +49,7 @@ SENT_AT_ONCE: Final = 20  # accepted events that a crash may repeat
 MARGIN_MS: Final = DELIVERY_TIMEOUT + DELIVERY_TIMEOUT // 2  # claim that must be left when an event is sent
 BACK_MAX: Final = 50  # events searched for the predecessor of a repeated one
 TRIES: Final = 10
+SUMMED: Final = Attempt(0, "an earlier message told of it, together with others", "", 0)
 
 
 class CursorLost(Exception):
@@ -62,15 +64,18 @@ class CursorSender:
         tools: DispatcherServices,
         poster: Poster,
         subscription: Callable[[], Subscription],
+        pause: ReceiverPause,
         held: Cursor,
         until: int,
     ) -> None:
-        """`subscription`: returns the latest row, read before each attempt, because it may change; `until`: the end of
-        the claim on the local monotonic clock, measured from before the claim was requested.
+        """`subscription`: returns the latest row, read before each attempt, because it may change; `pause`: of its
+        receiver; `until`: the end of the claim on the local monotonic clock, measured from before the claim was
+        requested.
         """
         self._tools = tools
         self._poster = poster
         self._subscription = subscription
+        self._pause = pause
         self._stored = held
         self._until = until
         self._key = (held.tenant, held.run, held.subscription)
@@ -123,6 +128,7 @@ class CursorSender:
     ) -> tuple[int | None, tuple[Put, ...]]:
         """Return when the next attempt is due (None: the event is settled), and the row to write, if any."""
         self._tools.counters.add(WEBHOOK_DELIVERIES, _outcome(before, attempt))
+        self._pause.note(attempt)
         if not attempt.error and before is None:
             return None, ()
         if attempt.gone:
@@ -157,8 +163,10 @@ class CursorSender:
             pass  # already disabled or removed
 
     def _stopping(self) -> bool:
-        """Return True if this dispatcher or this subscription sends nothing more."""
-        return self._gone or self._tools.stopping() or not deliveries.is_active(self._subscription())
+        """Return True if this dispatcher or this subscription sends nothing more, or the receiver asked to wait."""
+        if self._gone or self._pause.left_ms or self._tools.stopping():
+            return True
+        return not deliveries.is_active(self._subscription())
 
     # --- messages to approvers -----------------------------------------------------------------
     async def _inform(self, event: Event, before: Delivery | None) -> tuple[int | None, tuple[Put, ...]]:
@@ -198,15 +206,26 @@ class CursorSender:
         return (Put(DELIVERY, row, before.version),)
 
     async def _tell(self, before: Delivery, notice: Notice) -> Attempt:
-        """Attempt to send one message; first renew the claim if it could end before the attempt."""
+        """Attempt to send one message; first renew the claim if it could end before the attempt.
+
+        The first message after a pause takes the place of all that have gathered.
+        """
+        if self._pause.settles(notice):
+            return SUMMED
         await self._extend()
         row, label = self._subscription(), (f"{before.run} delivery {before.seq}",)
         now = await self._tools.store.now()
-        text = approval_notices.write(notice, now.business, self._tools.public_url)
+        waiting = frozenset[NoticeId]()
+        if self._pause.probing:
+            waiting = await notices.waiting(self._tools.store, row, now.business)
+        more = len(self._pause.not_summed(waiting) - notice.ids)
+        text = approval_notices.write(notice, now.business, self._tools.public_url, more)
         assert isinstance(self._poster, ChannelClient)
         point("outbox.delivery:before", label)
         attempt = await self._poster.post(row.secret.key, text._replace(key=before.event))
         point("outbox.delivery:after", label)
+        if more and not attempt.error:
+            self._pause.sum_up(waiting)
         return redacted_attempt(attempt, row)
 
     async def _inform_again(self, before: Delivery, event: Event) -> tuple[int | None, tuple[Put, ...]]:

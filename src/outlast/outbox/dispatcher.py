@@ -28,6 +28,7 @@ from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.channel_client import ChannelClient
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices, Poster
+from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost
 from outlast.store.queries import Owing
@@ -51,6 +52,7 @@ class SubscriptionSender:
         self._poster = make(row)
         self._outage = Outage(f"webhook {row.subscription}", tools.clock)
         self._width = width
+        self._pause = ReceiverPause(tools.clock, tools.chance)
         self._streams: dict[str, asyncio.Task[None]] = {}  # key: run
         self._wake = asyncio.Event()
 
@@ -91,7 +93,10 @@ class SubscriptionSender:
         self._row = row  # running senders use the new row, too
         if not deliveries.is_active(row):
             return None
-        room = self._width - len(self._streams)
+        if left := self._pause.left_ms:
+            return min(left, IDLE_LOOK)
+        width = 1 if self._pause.probing else self._width
+        room = width - len(self._streams)
         if room <= 0:
             return IDLE_LOOK  # the end of a sender wakes this loop
         owing = await store.query(Owing(row.tenant, row.subscription, AHEAD * self._width))
@@ -100,7 +105,7 @@ class SubscriptionSender:
         due = [c for c, real in at if real <= now.real and c.run not in self._streams]
         await asyncio.gather(*(self._take(cursor) for cursor in self._chosen(due, room)))
         if len(due) > room:
-            return IDLE_LOOK if len(self._streams) >= self._width else 1
+            return IDLE_LOOK if len(self._streams) >= width else 1
         later = [real for c, real in at if real > now.real and not self._mine(c)]
         return max(1, min([IDLE_LOOK, *(real - now.real for real in later)]))
 
@@ -130,7 +135,7 @@ class SubscriptionSender:
 
     async def _send(self, held: Cursor, until: int) -> None:
         try:
-            await CursorSender(self._tools, self._poster, lambda: self._row, held, until).run()
+            await CursorSender(self._tools, self._poster, lambda: self._row, self._pause, held, until).run()
         except CursorLost:
             pass  # the new holder of the cursor sends
         except StoreError as error:

@@ -2,13 +2,15 @@
 
 from typing import Final
 
-from outlast.core import approval_notices
-from outlast.core.approval_notices import ASKED, Notice
-from outlast.core.effect_rows import APPROVAL
+from outlast.core import approval_notices, deliveries
+from outlast.core.approval_notices import ASKED, Notice, NoticeId
+from outlast.core.effect_rows import APPROVAL, Approval
+from outlast.core.machine import ApprovalStatus, DeliveryStatus
 from outlast.core.outbox_rows import DELIVERY, Delivery, Subscription
 from outlast.core.rows import RUN, Event
 from outlast.store.port import Store
 
+GATHERED_MAX: Final = 1_000
 NOTHING: Final = Notice(ASKED, ())
 
 
@@ -38,3 +40,20 @@ async def once_more(store: Store, row: Subscription, delivery: Delivery) -> Noti
 async def why_spared(store: Store, delivery: Delivery) -> str:
     """Return why a message is not needed any more."""
     return approval_notices.why_not(delivery.event, await store.rows(APPROVAL, (delivery.tenant, delivery.run)))
+
+
+async def waiting(store: Store, row: Subscription, now: int) -> frozenset[NoticeId]:
+    """Return the messages about the newest approvals that a subscription has not received. `now`: business."""
+    found: list[Approval] = []
+    for status in (ApprovalStatus.PENDING, ApprovalStatus.EXPIRED):
+        page = await store.page(APPROVAL, row.tenant, {"status": status.value}, limit=GATHERED_MAX)
+        found += [each for each in page.rows if each.asked_at >= row.since]
+    places = list(dict.fromkeys((each.tenant, each.run) for each in found))
+    runs = dict(zip(places, await store.load_many(RUN, places), strict=True)) if places else {}
+    mine = [
+        (each, run) for each in found
+        if (run := runs[each.tenant, each.run]) is not None and deliveries.wants_workflow(row, run.workflow)
+    ]  # fmt: skip
+    where: dict[str, str | int] = {"subscription": row.subscription, "status": DeliveryStatus.DELIVERED.value}
+    told = [each.event for each in (await store.page(DELIVERY, row.tenant, where, limit=GATHERED_MAX)).rows]
+    return approval_notices.waiting(row.audience, deliveries.kinds_of(row), mine, told, now)
