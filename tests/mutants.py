@@ -62,6 +62,9 @@ PROXIES: Final = _tests("tests/client/test_lost_answers.py", "a client behind a 
 LOGS: Final = _tests("tests/telemetry/test_logs.py", "logs")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
+FILES: Final = _tests("tests/store/test_file_identity.py", "the file of a store")
+LISTS: Final = _tests("tests/runtime/test_listed_reads.py", "reads over many runs")
+OWN_ERRORS: Final = _tests("tests/engine/test_own_errors.py", "errors of the package in an activity")
 DISK: Final = _tests("tests/store/test_failing_disk.py", "a failing disk")
 COMMITS: Final = _tests("tests/postgres/test_commits.py", "PostgreSQL: commits")
 MAPPING: Final = _tests("tests/postgres/test_mapping.py", "PostgreSQL: changes of the clock mapping")
@@ -83,6 +86,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, LOGS),
+    *(FILES, LISTS, OWN_ERRORS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -149,6 +153,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),
+    _row(engine.any_part_of_the_package_refuses, "Only the client's error proves that nothing was done.", OWN_ERRORS),
     _row(engine.unrun_work_is_done, "A call that returned before its work ran is not done.", ENGINE),
     _row(engine.new_keys_not_held, "A new key of a re-run waits for the recorded ones.", ENGINE),
     _row(engine.missing_keys_forgotten, "A node that returns has asked for all that its visit recorded.", ENGINE),
@@ -238,6 +243,8 @@ OF_THE_STORES: Final = (
     _row(store.queue_dropped_on_close, "Commits that were submitted before the close land.", STORES),
     _row(store.bounds_not_checked, "Rows beyond the limits are rejected.", STORES),
     _row(store.purge_takes_running_runs, "Only runs that have ended are purged.", STORES),
+    _row(store.lists_read_strictly, "A read over many runs replaces a row that cannot be read.", LISTS),
+    _row(store.emptied_stores_made_anew, "A store that lost its tables is not created again.", FILES),
     _row(store.tenants_not_separated, "A query answers rows of its tenant only.", STORES),
     _row(store.unanswered_commit_assumed_lost, "A COMMIT whose answer was lost is looked up, not repeated.", DISK),
     _row(store.unanswered_commit_assumed_landed, "A COMMIT whose answer was lost is looked up, not believed.", DISK),

@@ -18,7 +18,7 @@ from tests.agent.test_models import ASKED, by_pydantic_ai, direct
 pytestmark = pytest.mark.req("OUT-4", "GATE-7")
 TICKET = ("open_ticket", {"title": "a"})
 CUT = ModelAnswer(text="The cause of the incident is", finish="cut", finish_detail="length")
-EMPTY = ModelAnswer(text="  \n")
+EMPTY, UNSEEN = ModelAnswer(text="  \n"), ModelAnswer(text="\u3164\u200b")
 
 
 def agent(*script: ModelAnswer | str, **options: Any) -> Any:
@@ -136,11 +136,13 @@ def asked_of(body: Any) -> ModelAnswer:
 
 
 # --- what an agent does ------------------------------------------------------------------------------
-@pytest.mark.parametrize("first", [CUT, EMPTY, asks(TICKET).model_copy(update={"finish": "cut"})])
+@pytest.mark.parametrize("first", [CUT, EMPTY, UNSEEN, asks(TICKET).model_copy(update={"finish": "cut"})])
 def test_a_cut_or_empty_answer_is_asked_for_once_more(first: ModelAnswer) -> None:
     """No call of it is made, its words stay in the transcript, and each answer is stored."""
     with running(agent(first, "done")) as (app, run):
         assert run.outcome == "done" and DONE == []
+        said = next(m.text for m in run.state.messages if m.role == "assistant")
+        assert said == (first.text if first is CUT else "(no words)"), "a provider may refuse an empty message"
         assert len(told(run)) == 1 and ("cut" if first.finish == "cut" else "empty") in told(run)[0]
         stored = [row for row in app.rows(run.id).memos if row.activity == "outlast.model"]
         assert len(stored) == 2 and run.now.visit == 1

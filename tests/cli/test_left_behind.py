@@ -185,7 +185,7 @@ def test_a_stopped_command_ends_wherever_it_hangs(tmp_path: Path, name: str) -> 
     with executing(tmp_path, run, *(SERVE if name == "close" else WORKER), code=code) as process:
         process.send_signal(signal.SIGTERM)
         at = time.monotonic()
-        assert process.wait(1 + 60) == 0  # nobody reads its pipes
+        assert process.wait(1 + 60) == 0  # its pipes are not read
         took = time.monotonic() - at
         _, errors = process.communicate()
     assert took < 1 + PROMISE_S + BUSY_S, (took, errors)

@@ -18,6 +18,7 @@ from outlast.service import problems
 from outlast.testing.http_receiver import HttpReceiver, HttpRequest, Reply
 from tests.client.test_lost_answers import WRITES
 from tests.engine.world import MINUTE, Receiver, State, World, one_node, ordering, write
+from tests.mutants import remove
 
 pytestmark = [pytest.mark.req("EFF-5")]
 Ctx = Context[State]
@@ -134,11 +135,14 @@ def of_a_module() -> None:
     outlast.Budget(tokens=-1)
 
 
+@pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("refused", [of_the_call, of_a_price, of_a_module])
 async def test_an_error_of_another_part_of_the_package_proves_nothing(
-    world: World, refused: Callable[[], None]
+    world: World, refused: Callable[[], None], guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The receiver has acted. Then a value is refused by the package itself, which is no refusal by the receiver."""
+    if not guarded:
+        remove("any_part_of_the_package_refuses", monkeypatch)
     acted: list[str] = []
 
     @activity(key="pay/{what}", no_undo="it is final")
@@ -153,7 +157,7 @@ async def test_an_error_of_another_part_of_the_package_proves_nothing(
     world.worker(flow)
     await world.pass_(MINUTE)
     (effect,) = world.effects()
-    assert (acted, effect.status.value) == (["a"], "uncertain")
+    assert acted == ["a"] and (effect.status.value == "uncertain") == guarded
 
 
 async def test_a_refusal_reaches_the_node(world: World) -> None:

@@ -27,6 +27,7 @@ from outlast.core.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
     admission,
+    call_outcome,
     context,
     effect_executor,
     lease,
@@ -507,3 +508,7 @@ def ends_judged_by_the_source(patch: Patch) -> None:
         return declared.when_empty or ("fail" if calls.failed and declared.emits else "complete")
 
     replace(patch, failed_calls.when_nothing_was_produced, judged)
+
+
+def any_part_of_the_package_refuses(patch: Patch) -> None:
+    replace(patch, call_outcome._is_of_client, lambda error: True)

@@ -11,12 +11,30 @@ from outlast.errors import StoreError, Unavailable
 from outlast.store import batch, bounds, sql
 from outlast.store.batch import Batch, CommitChanges, RowChange
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
-from outlast.store.queries import Newest, Select
+from outlast.store.port import Store
+from outlast.store.queries import LoadMany, Newest, Select, Under
 from outlast.store.session import RowCache, SqliteSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver
+from outlast.store.write_lock import WriteLock
 from outlast.store.writer import WriterThread
 from tests.removals import Patch, replace
+
+
+# --- reads of lists ---------------------------------------------------------------------------
+def lists_read_strictly(patch: Patch) -> None:
+    async def load_many(self: Store, kind: Any, keys: Any, *, listed: bool = False) -> Any:
+        return await self.query(LoadMany(kind, tuple(keys)))
+
+    async def rows(self: Store, kind: Any, prefix: Any, *, listed: bool = False, **more: Any) -> Any:
+        return await self.query(Under(kind, prefix, **more))
+
+    replace(patch, Store.load_many, load_many)
+    replace(patch, Store.rows, rows)
+
+
+def emptied_stores_made_anew(patch: Patch) -> None:
+    patch.setattr(WriteLock, "has_mark", property(lambda self: False))
 
 
 # --- S-1 ------------------------------------------------------------------------------------

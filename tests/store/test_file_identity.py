@@ -20,6 +20,7 @@ from outlast.runtime.stores import Use, open_store
 from outlast.store import backup
 from outlast.store.sqlite import SqliteStore
 from tests.conformance.subject import run_row, start
+from tests.mutants import remove
 
 P = ParamSpec("P")
 HERE = StoreFile(7, 70, "/data/a.db", "host")
@@ -301,6 +302,14 @@ async def test_a_store_that_was_emptied_is_not_made_anew(original: Path, use: An
         with pytest.raises(StoreUnusable, match="was emptied"):
             await open_store(f"sqlite:{original}", use=use)
     os.unlink(f"{original}.lock")
+    await opens(original)
+
+
+@live
+async def test_without_the_mark_an_emptied_store_is_made_anew(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await opens(original)
+    emptied(original, tables=False)
+    remove("emptied_stores_made_anew", monkeypatch)
     await opens(original)
 
 

@@ -14,10 +14,10 @@ from typing_extensions import override
 from outlast.agent.prices import FREE, REPORTED, ModelPrice, Price, declared_price
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import FrozenDict, canonical, canonical_plain, compact, digest, frozen_json
-from outlast.core.failed_calls import is_blank
 from outlast.core.limits import KIB
 from outlast.core.model_ends import Finish
 from outlast.core.usage import AMOUNT_MAX
+from outlast.core.visible import is_blank
 from outlast.errors import InvalidInput
 
 LEVELS_MAX: Final = 100

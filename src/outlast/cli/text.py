@@ -11,7 +11,7 @@ import click
 @cache
 def _active() -> re.Pattern[str]:
     """Return the pattern of control characters (C0, DEL, C1) and of characters that make text look like other text."""
-    from outlast.runtime.confusables import INVISIBLE  # imported here: help needs no runtime
+    from outlast.core.visible import INVISIBLE  # imported here: help needs no core
 
     return re.compile(f"[\x00-\x1f\x7f-\x9f]|{INVISIBLE.pattern}")
 

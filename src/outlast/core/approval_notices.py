@@ -15,6 +15,7 @@ from outlast.core.effect_rows import Approval
 from outlast.core.events import FAR_FROM, FAR_TEXT, TYPES, EventType, iso
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows import Event, Run
+from outlast.core.visible import INVISIBLE
 
 ASKED: Final = TYPES + "approval.asked"
 REMINDER: Final = TYPES + "approval.reminder"
@@ -229,7 +230,8 @@ def inert_text(text: str, chars_max: int = ASKS_CHARS_MAX) -> str:
     Addresses of the web, domain names and IPv4 addresses are broken by brackets.
     """
     cut = text[: 4 * chars_max]
-    shown = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in cut).translate(_STOPS)
+    seen = INVISIBLE.sub(" ", cut)
+    shown = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in seen).translate(_STOPS)
     shown = _MARKS.sub(lambda found: found[0].translate(_DOUBLES), " ".join(shown.split()))
     shown = _LINKS.sub(_broken, shown)
     return shown if len(shown) <= chars_max and cut == text else shown[: chars_max - 1].rstrip() + "\u2026"

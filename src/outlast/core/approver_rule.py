@@ -9,6 +9,7 @@ from typing import Final
 
 from outlast.core.keys import check_name
 from outlast.core.limits import PERSON_CHARS_MAX, ROLES_PER_RULE_MAX
+from outlast.core.visible import INVISIBLE
 from outlast.errors import DefinitionError, InvalidInput
 
 LOCAL: Final = "local:"
@@ -29,7 +30,7 @@ def refusal_of_name(name: object) -> str:
     """Return why this text cannot be the name of a caller, or '' if it can."""
     if not isinstance(name, str) or not 0 < len(name) <= PERSON_CHARS_MAX:
         return f"is not a text of 1 to {PERSON_CHARS_MAX} characters"
-    if not name.isprintable() or name != name.strip():
+    if not name.isprintable() or name != name.strip() or INVISIBLE.search(name):
         return "contains invisible characters"
     if name.lower().startswith(LOCAL):
         return f"begins with {LOCAL}, which is reserved for the command line"

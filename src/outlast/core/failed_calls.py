@@ -8,6 +8,7 @@ from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.keys import MODEL
 from outlast.core.machine import EffectStatus
+from outlast.core.visible import is_blank
 
 RESERVED: Final = "outlast."  # beginning of the names of the package's own lookups
 EffectKey = tuple[int, str]
@@ -126,11 +127,6 @@ def is_nothing(outcome: Any) -> bool:
     if isinstance(outcome, str):
         return is_blank(outcome)
     return outcome is None or (isinstance(outcome, list | dict) and not outcome)
-
-
-def is_blank(text: str) -> bool:
-    """Return True for a text without a visible character."""
-    return not any(each.isprintable() and not each.isspace() for each in text)
 
 
 def _answered_later(memos: Facts[EffectKey, Memo], at: EffectKey) -> bool:

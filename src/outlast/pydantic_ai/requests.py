@@ -17,9 +17,9 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
-from outlast.core.failed_calls import is_blank
 from outlast.core.limits import KIB, RESPONSE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.model_ends import finish_of
+from outlast.core.visible import is_blank
 from outlast.flow.outcomes import Fail
 
 LEFT_OUT: Final = frozenset({"timestamp", "run_id", "conversation_id"})

@@ -4,14 +4,7 @@ import re
 import unicodedata
 from typing import Any, Final
 
-# Unicode's default ignorable code points, blank letters, direction marks, line and paragraph
-# separators, annotations, lone surrogates. A variation selector after an emoji is allowed.
-INVISIBLE: Final = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-    "|(?<![#*0-9\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff])\ufe0f"
-)
-
+from outlast.core.visible import INVISIBLE
 
 _WORD: Final = re.compile(r"\w+")
 _ALIKE: Final = ("LATIN", "CYRILLIC", "GREEK")  # scripts with look-alike letters
