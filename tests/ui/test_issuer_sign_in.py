@@ -1,4 +1,4 @@
-"""Sign-in through an issuer (OpenID Connect): a real HTTP issuer of our own, which can misbehave."""
+"""Sign-in through an issuer (OpenID Connect): a real HTTP issuer, which can misbehave."""
 
 import base64
 import hashlib

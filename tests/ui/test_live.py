@@ -55,7 +55,7 @@ def test_a_page_says_that_the_service_is_gone_and_is_back(tmp_path: Path, open_p
 
 
 def test_a_page_connects_again_after_a_clean_stop(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    """It took the end of its stream for the end of its run, and stayed "ended" for ever."""
+    """It took the end of its stream for the end of its run, and stayed "ended"."""
     with Site(tmp_path, REFUND) as site:
         page = open_page(expects=OUTAGE)
         page.goto(f"{site.url}/ui/runs")
