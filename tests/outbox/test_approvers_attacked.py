@@ -88,6 +88,7 @@ REFUSED = {
     "no URL": "finance@corp.example",
     "spaces": "ntfys://ntfy.sh/a b",
     "a port with a letter": "ntfys://tk_SECRET@ntfy.corp.example:8443x/approvals",
+    "a port of mail with a letter": "mailtos://u:p@smtp.example.com:2525x?from=a@b.example",
     "two ports": "ntfys://tk_SECRET@ntfy.corp.example:443:22/approvals",
     "port 0": "ntfys://ntfy.corp.example:0/approvals",
     "port 65536": "ntfys://ntfy.corp.example:65536/approvals",

@@ -1,4 +1,4 @@
-"""A receiver that asks to wait is left alone, and the messages that gather meanwhile become one."""
+"""A receiver that asks to wait is left alone, and the messages that gather during a pause become one."""
 
 import asyncio
 from collections.abc import Sequence
