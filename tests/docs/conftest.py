@@ -38,11 +38,11 @@ def receiver(folder: Path) -> dict[str, str]:
     (folder / "gateway").write_text("a secret", encoding="utf-8")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/hooks"
-    topic = f"ntfy://127.0.0.1:{server.server_port}/approvals"
+    place = f"127.0.0.1:{server.server_port}"
     return {
-        "https://example.com/hooks": url, "/run/secrets/gateway": "gateway",
-        "ntfys://ntfy.example.com/approvals": topic, "ntfys://…": "ntfy://…",
+        "https://example.com/hooks": f"http://{place}/hooks", "https://example.com/…": f"http://{place}/…",
+        "ntfys://ntfy.example.com/approvals": f"ntfy://{place}/approvals",
+        "ntfys://ntfy.example.com/…": f"ntfy://{place}/…", "/run/secrets/gateway": "gateway",
     }  # fmt: skip
 
 
