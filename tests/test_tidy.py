@@ -57,6 +57,11 @@ def test_every_file_of_the_package_keeps_the_rule(rule: tidy_rules.Rule) -> None
     report(finding for source in PACKAGE for finding in rule(source))
 
 
+@pytest.mark.parametrize("rule", tidy_rules.TEST_RULES, ids=lambda rule: rule.__name__)
+def test_every_test_waits_for_what_it_reads(rule: tidy_rules.Rule) -> None:
+    report(finding for source in read(ROOT / "tests") for finding in rule(source))
+
+
 def test_statuses_are_spelled_in_the_machine_only() -> None:
     words = tidy_rules.status_words(machine, {move.verb for move in machine.TABLE})
     rule = tidy_rules.status_literals(words)
@@ -165,6 +170,13 @@ BROKEN = [
     ),
     (page_rules.filtered_pages, "def f(ops):\n    return [a for a in ops.runs(limit=9).runs if a.attention]\n"),
     (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return filter(None, page.runs)\n"),
+    (tidy_rules.statuses_read_once, 'assert service.get(f"/v1/runs/{run}").json()["status"] == "waiting"\n'),
+    (tidy_rules.statuses_read_once, 'assert "running" == a.client.get(path, headers={}).json()["status"]\n'),
+    (tidy_rules.waits_for_anything, 'service.until(path, lambda body: body["waiting_for"])\n'),
+    (tidy_rules.waits_for_anything, 'x = [run for run in runs if run["run"] == "r" and run["waiting_for"]]\n'),
+    (tidy_rules.waits_for_anything, 'while not body["owner"] and body["waiting_for"]:\n    pass\n'),
+    (tidy_rules.sleeps_without_a_reason, "import time\ntime.sleep(1)  # noqa: ASYNC251\n"),
+    (tidy_rules.sleeps_without_a_reason, "from time import sleep\ndef f():\n    sleep(0.5)\n"),
     (tidy_rules.size, "def f():\n" + "    x = 1\n" * 70),
     (
         tidy_rules.size,
@@ -194,6 +206,11 @@ KEPT = [
         "        more = bool(cursor := page.next_cursor)\n    return found\n",
     ),
     (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return [a.run for a in page.runs]\n"),
+    (tidy_rules.statuses_read_once, 'assert service.ended(run)["status"] == "waiting"\n'),
+    (tidy_rules.statuses_read_once, 'assert service.get(path).json()["status"] == "completed"\n'),
+    (tidy_rules.waits_for_anything, 'f(lambda body: any(w["kind"] == "signal" for w in body["waiting_for"]))\n'),
+    (tidy_rules.sleeps_without_a_reason, "import time\nwhile not f():\n    time.sleep(0.1)\n"),
+    (tidy_rules.sleeps_without_a_reason, "import time\ntime.sleep(1)  # the length of the outage\n"),
     (tidy_rules.status_literals({"running"}), '"""running"""\nx = "is running"\n'),
     (
         tidy_rules.size,

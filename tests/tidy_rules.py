@@ -407,6 +407,68 @@ def foreign_text(path: str, text: str, documents: Collection[str]) -> Iterator[F
                 yield Finding(path, number, f"{match[1]} is not a document of this project")
 
 
+PASSING_STATUSES = {"queued", "running", "waiting"}
+
+
+def statuses_read_once(source: Source) -> Iterator[Finding]:
+    """Wait for a status that a worker changes by itself: a run that was just started is queued, then running.
+
+    A comment on the line says why the status is certain.
+    """
+    asserted = [node for each in source.nodes if isinstance(each, ast.Assert) for node in ast.walk(each.test)]
+    for node in asserted:
+        if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq)):
+            continue
+        sides = [node.left, *node.comparators]
+        words = {side.value for side in sides if isinstance(side, ast.Constant)}
+        read = words & PASSING_STATUSES and any(_is_read_of(side, "status") for side in sides)
+        if read and len(source.comments.get(node.lineno, "").split()) < 3:
+            yield source.found(node, "reads a status once, and a worker may still change it: wait until it holds")
+
+
+def _is_read_of(node: ast.AST, field: str) -> bool:
+    """Return True for `x.get(…).json()["field"]`: a field of the answer to one request."""
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == field):
+        return False
+    called = node.value
+    if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Attribute) and called.func.attr == "json"):
+        return False
+    asked = called.func.value
+    return isinstance(asked, ast.Call) and isinstance(asked.func, ast.Attribute) and asked.func.attr == "get"
+
+
+def waits_for_anything(source: Source) -> Iterator[Finding]:
+    """Name the kind of wait. A run that no worker has taken waits for a worker, so "it waits" is true at once."""
+    for node in source.nodes:
+        match node:
+            case ast.Lambda(body=test) | ast.While(test=test) | ast.Assert(test=test):
+                tests = [test]
+            case ast.comprehension(ifs=tests):
+                pass
+            case _:
+                continue
+        for test in tests:
+            for each in test.values if isinstance(test, ast.BoolOp) else [test]:
+                if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == "'waiting_for'":
+                    yield source.found(each, "is true for a run that was just started: name the kind of its wait")
+
+
+def sleeps_without_a_reason(source: Source) -> Iterator[Finding]:
+    """Wait for a condition. A sleep of a test that is no step of a polling loop says on its line why it is right."""
+    looped = {
+        id(node)
+        for loop in source.nodes
+        if isinstance(loop, ast.While | ast.For | ast.AsyncFor)
+        for node in ast.walk(loop)
+    }
+    for node in source.nodes:
+        if not (isinstance(node, ast.Call) and source.dotted(node.func) == "time.sleep") or id(node) in looped:
+            continue
+        said = re.sub(r"noqa:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*", "", source.comments.get(node.lineno, ""))
+        if len(said.split()) < 3:
+            yield source.found(node, "sleeps without a comment on this line that says why no condition is awaited")
+
+
 def loosened(measured: dict[str, int]) -> Iterator[str]:
     """Return ratchet entries that could be tighter."""
     for name, allowed in RATCHET.items():
@@ -418,3 +480,4 @@ FILE_RULES: tuple[Rule, ...] = (
     clocks_and_dice, sql_outside_the_store, broad_excepts, ignores_without_code, missing_docstrings, late_imports,
     imports_for_types_only, code_from_data,
 )  # fmt: skip
+TEST_RULES: tuple[Rule, ...] = (statuses_read_once, waits_for_anything, sleeps_without_a_reason)

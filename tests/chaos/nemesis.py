@@ -71,7 +71,7 @@ class Nemesis:
         """Stop one worker with SIGSTOP until its lease has expired, then continue it."""
         worker = self.dice.choice(self._fleet.workers)
         worker.process.send_signal(signal.SIGSTOP)
-        time.sleep(self.dice.uniform(*FREEZE_S))
+        time.sleep(self.dice.uniform(*FREEZE_S))  # the length of the stop is drawn
         with suppress(ProcessLookupError):
             worker.process.send_signal(signal.SIGCONT)
 
@@ -96,7 +96,7 @@ class Nemesis:
         some = self._some()
         for wire in some:
             wire.silent = True
-        time.sleep(self.dice.uniform(*PARTITION_S))
+        time.sleep(self.dice.uniform(*PARTITION_S))  # the length of the silence is drawn
         for wire in some:
             wire.silent = False
             if self.dice.random() < 0.5:
@@ -114,7 +114,7 @@ class Nemesis:
     def _away(self, how: signal.Signals) -> None:
         assert self._server is not None
         self._server.stop(how)
-        time.sleep(self.dice.uniform(*AWAY_S))
+        time.sleep(self.dice.uniform(*AWAY_S))  # the length of the outage is drawn
         until = time.monotonic() + RESTART_S
         while True:
             try:

@@ -43,8 +43,10 @@ async def settle(ctx: Context[Bill]) -> None:
 
 
 async def waits(client: Client, run: RunHandle[Bill]) -> None:
+    """Wait until the run waits for its signal. A run that no worker has taken waits for a worker."""
+
     async def found() -> bool | None:
-        return bool((await client.run_summary(run.id)).waiting_for[:1]) or None
+        return any(each.kind == "signal" for each in (await client.run_summary(run.id)).waiting_for) or None
 
     assert await client.until(found, within_s=20)
 

@@ -89,6 +89,16 @@ class Service:
         body = {"decision": decision, "reason": "as agreed"}
         return self.post(f"/v1/approvals/{approval}/decision", body, if_match=tag, **headers)
 
+    def waits(self, run: str) -> Any:
+        """Return a run once it waits, no worker holds it, and it is not due: its row does not change by itself."""
+        return self.until(
+            f"/v1/runs/{run}", lambda body: body["status"] == "waiting" and not body["owner"] and not body["due"]
+        )
+
+    def flagged(self, run: str) -> Any:
+        """Return a run once it requires a person and its worker has released it."""
+        return self.until(f"/v1/runs/{run}", lambda body: body["attention"] and not body["owner"])
+
     def ended(self, run: str) -> Any:
         return self.until(f"/v1/runs/{run}", lambda body: body["ended_at"])
 

@@ -129,7 +129,7 @@ def _operate(ask: Recorder) -> None:
     service = ask.service
     flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken")]
     for each in flagged:
-        service.until(f"/v1/runs/{each}", lambda body: body["attention"])
+        service.flagged(each)
     ask("post", "/v1/attention/assign", {"run": flagged[1], "to": "ben", "note": "he calls the exchange"})
     ask("get", "/v1/attention?reason=exception")
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]

@@ -18,7 +18,7 @@ from tests.service.conftest import Running, Service
 def flagged(service: Service, order: str) -> str:
     """Return a run that requires attention."""
     run = service.start("call", order=order)
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    service.flagged(run)
     return run
 
 
@@ -83,7 +83,7 @@ def test_a_pause_stops_calls_until_it_is_removed(folder_url: str) -> None:
         assert (found["paused"], found["runs"], found["reason"]) == ("activity ring", 1, "strike")
         assert service.post("/v1/pauses/resume", ask).json()["runs"] == 1
         assert service.get("/v1/pauses").json()["pauses"] == []
-        service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+        service.flagged(run)
 
 
 def test_a_run_that_is_served_is_not_moved(service: Service) -> None:

@@ -41,13 +41,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     with Running(url) as busy:
         for name in ("cancel", "signal", "same signal", "extend", "move"):
             runs[name] = busy.start("wish", text=name)
-            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["waiting_for"])
+            busy.waits(runs[name])
         for name in ("continue", "fail", "cancel flagged"):
             runs[name] = busy.start("call", order="broken")
-            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+            busy.flagged(runs[name])
         for name in ("give up", "happened"):
             runs[name] = busy.start("call", order=name.replace(" ", "-"))
-            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+            busy.flagged(runs[name])
         approvals = [busy.asked()[0] for _ in range(2)]
     with Running(url, worker=False) as service:
         yield Scene(service, url, runs, approvals)

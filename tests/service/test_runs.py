@@ -88,7 +88,7 @@ def test_a_signal_with_a_key_is_delivered_once(service: Service) -> None:
 
 def test_a_cancel_takes_a_reason_and_may_name_what_was_seen(service: Service) -> None:
     run = service.start("wish", text="?")
-    seen = service.until(f"/v1/runs/{run}", lambda body: body["waiting_for"] and body["status"] == RunStatus.WAITING)
+    seen = service.waits(run)
     assert service.post(f"/v1/runs/{run}/cancel", {}).status_code == 422
     assert service.post(f"/v1/runs/{run}/cancel", {"reason": " "}).status_code == 422
     stale = service.post(f"/v1/runs/{run}/cancel", {"reason": "no"}, if_match='"v1"')

@@ -345,7 +345,7 @@ def test_a_log_entry_is_streamed_while_its_node_waits_for_a_call(folder_url: str
             bodies = (json.loads(each["data"]) for each in events if "data" in each)
             entry = next(body for body in bodies if body["type"] == EventType.LOGGED)
             assert (entry["data"]["text"], entry["data"]["words"]) == ("asks the model", "why")
-            assert own.get(f"/v1/runs/{run}").json()["status"] == "running"
+            assert own.get(f"/v1/runs/{run}").json()["status"] == "running"  # its call waits for the next line
             answered.set()
             assert next(body for body in bodies if body["type"] == EventType.FINISHED_WELL)
 

@@ -49,7 +49,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         wish = service.start("wish", text="?")
         flagged = [service.start("call", order=order) for order in ("A-1", "broken")]
         for run in flagged:
-            service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+            service.flagged(run)
         decided, tag = service.asked(service.start(order_id="A-18", cents=9900))
         service.decide(decided, tag)
         (effect,) = service.get(f"/v1/runs/{flagged[0]}/effects").json()["effects"]

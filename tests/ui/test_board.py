@@ -31,7 +31,7 @@ def press(service: Service, form: HtmlForm, button: tuple[str, str] | None) -> t
 def stopped(service: Service, order: str) -> str:
     """Start a run whose call is uncertain, or whose node raises, and wait until it needs a person."""
     run = service.start("call", order=order)
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    service.flagged(run)
     return run
 
 

@@ -44,7 +44,7 @@ def test_a_typed_reason_survives_fifty_events(service: Service, page: Page) -> N
 def test_a_reason_typed_on_the_board_keeps_its_caret(service: Service, page: Page) -> None:
     run, other = (service.start("call", order="broken") for _ in "12")
     for each in (run, other):
-        service.until(f"/v1/runs/{each}", lambda body: body["attention"] and not body["owner"])
+        service.flagged(each)
     page.goto(f"{service.url}/ui/")
     expect(page.locator("#live-state")).to_have_text("live")
     field = page.locator(f"form[action$='/{run}/answer']").get_by_label("Reason, for the history")
@@ -101,7 +101,7 @@ def test_the_keyboard_alone_approves_and_settles(service: Service, page: Page) -
     page.keyboard.press("Enter")
     expect(page.locator("#decided")).to_contain_text("as agreed")
     run = service.start("call", order="keys")
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    service.flagged(run)
     (effect,) = service.get(f"/v1/effects?run={run}").json()["effects"]
     page.goto(f"{service.url}/ui/effects")
     tab_to(page, f"a[href$='/ui/effects/{effect['id']}']")

@@ -45,7 +45,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         with Running(f"sqlite:{tmp_path_factory.mktemp('far') / 'outlast.db'}", (sleeps, asks)) as running:
             for flow in ("sleeps", "asks"):
                 run = running.post(f"/v1/workflows/{flow}/runs", {"input": {}, "id": flow}).json()["run"]
-                running.until(f"/v1/runs/{run}", lambda body: body["waiting_for"])
+                running.waits(run)
             earlier.undo()
             yield running
 

@@ -197,7 +197,7 @@ def test_an_assignment_is_seen_on_other_open_pages(tmp_path: Path, open_page: Ca
     """It has no event. A page learns of it at a heartbeat, also if it opened before the first one."""
     with Running(f"sqlite:{tmp_path / 'outlast.db'}", heartbeat_s=0.5) as service:
         run = service.start("call", order="broken")
-        service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+        service.flagged(run)
         pages = [open_page(), open_page()]
         for page, where in zip(pages, ("", f"runs/{run}"), strict=True):
             page.goto(f"{service.url}/ui/{where}")

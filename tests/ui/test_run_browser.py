@@ -50,7 +50,7 @@ def test_a_refused_answer_stays_through_refreshes(service: Service, open_page: C
 
 def test_hostile_texts_stay_texts(service: Service, open_page: Callable[..., Page]) -> None:
     run = service.start("wish", text=HOSTILE)
-    service.until(f"/v1/runs/{run}", lambda body: [w for w in body["waiting_for"] if w["kind"] == "signal"])
+    service.waits(run)
     service.post(f"/v1/runs/{run}/signals/other", {"payload": {HOSTILE: HOSTILE}})
     service.post(f"/v1/runs/{run}/cancel", {"reason": HOSTILE})
     service.ended(run)

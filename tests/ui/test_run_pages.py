@@ -34,7 +34,7 @@ def send(service: Service, page: str, form: str, path: str, **given: str) -> htt
 def flagged(service: Service) -> str:
     """Start a run whose node raises, and wait until it needs a person."""
     run = service.start("call", order="broken")
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    service.flagged(run)
     return run
 
 
@@ -59,14 +59,8 @@ def test_the_first_tab_says_what_explain_says(service: Service) -> None:
 def waiting(service: Service) -> tuple[str, str]:
     approval, _ = service.asked()
     run = str(service.get(f"/v1/approvals/{approval}").json()["run"])
-    until_it_waits(service, run)
+    service.waits(run)
     return approval, run
-
-
-def until_it_waits(service: Service, run: str) -> None:
-    """Wait until no worker executes the run or is about to."""
-    waits = lambda body: body["status"] == "waiting" and not body["owner"] and not body["due"]  # noqa: E731
-    service.until(f"/v1/runs/{run}", waits)
 
 
 @pytest.mark.req("GATE-2")
@@ -95,7 +89,7 @@ def test_only_a_caller_who_may_decide_sees_the_decision_on_the_page_of_a_run(ser
     given = {"to": "person:bo", "reason": "hers"}
     service.post(f"/v1/approvals/{approval}/reassign", given, If_Match=tag).raise_for_status()
     assert f'id="decide-{approval}"' not in service.get(f"/ui/runs/{run}").text
-    until_it_waits(service, run)  # the message of the reassignment made it due, and an execution shows no wait
+    service.waits(run)  # the message of the reassignment made it due, and an execution shows no wait
     text = service.get(f"/ui/runs/{run}").text
     assert f'id="decide-{approval}"' not in text
     assert f'href="/ui/approvals/{approval}"' in text
@@ -167,7 +161,7 @@ def test_events_and_results_have_pages_and_their_whole_values(service: Service) 
 
 def test_a_large_request_of_an_effect_is_fetched_on_demand(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     run = service.start("call", order="A-1234")
-    service.until(f"/v1/runs/{run}", lambda body: body["attention"])
+    service.flagged(run)
     (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
     address = f"/ui/effects/{effect['id']}"
     for most, folded in ((run_words.FOLDED, False), (10, True)):

@@ -53,7 +53,7 @@ def test_an_invalid_input_is_named_at_its_field_and_kept(service: Service) -> No
 
 def test_a_signal_is_sent_by_the_form_of_its_schema(service: Service) -> None:
     run = service.start("wish", text="")
-    service.until(f"/v1/runs/{run}", lambda body: [w for w in body["waiting_for"] if w["kind"] == "signal"])
+    service.waits(run)
     address = f"/ui/runs/{run}/signals/said"
     assert address in service.get(f"/ui/runs/{run}").text
     answer = submit(service, service.get(address), "signal", address, **{"payload/text": "hello"})
