@@ -136,9 +136,9 @@ def new_scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
             runs[name] = busy.start("call", order="broken")
         runs["resolve_effect"] = busy.start("call", order="A-1")
         for name in waiting:
-            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["waiting_for"])
+            busy.waits(runs[name])
         for name in (*flagged, "resolve_effect"):
-            busy.until(f"/v1/runs/{runs[name]}", lambda body: body["attention"])
+            busy.flagged(runs[name])
         for name in ("decide_approval", "claim_approval", "reassign_approval"):
             approvals[name] = busy.asked()[0]
     with Running(store_url, worker=False) as service:
