@@ -36,6 +36,14 @@ class Place(NamedTuple):
         asyncio.run(go())
 
 
+@pytest.fixture(autouse=True)
+def broken_again() -> Iterator[None]:
+    """Let each test begin with a broken line, whatever another test of this process has mended."""
+    flows.broken["on"] = True
+    yield
+    flows.broken["on"] = True
+
+
 @pytest.fixture(scope="module", params=["in process", "http sqlite", "http postgres"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Return the place of a module. Clients in this process may send webhooks to this machine, like the service."""
