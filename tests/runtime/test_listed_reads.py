@@ -13,6 +13,7 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.engine import commands
 from outlast.errors import Corrupt
 from outlast.runtime.deploy_check import check
+from outlast.runtime.fsck import Fsck
 from outlast.runtime.maintenance import unfinished
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import messages_of
@@ -88,6 +89,18 @@ CASES: dict[str, tuple[str, Read]] = {
     "events of a poll": (
         "UPDATE event SET at = 'x' WHERE run LIKE 'bad-%'",
         lambda ops: EventPoller(ops.store, TENANT).moved(),
+    ),
+    "effects in fsck": (
+        "UPDATE effect SET status = 'no_such_member' WHERE run = '' AND by_run = 'bad-end'",
+        lambda ops: Fsck(ops.store, chain=True).look(),
+    ),
+    "users of effects in fsck": (
+        "UPDATE usage SET at = 'x' WHERE run = 'bad-end'",
+        lambda ops: Fsck(ops.store, chain=True).look(),
+    ),
+    "tokens in fsck": (
+        "UPDATE token SET target = x'ff' WHERE run LIKE 'bad-%'",
+        lambda ops: Fsck(ops.store, chain=True).look(),
     ),
     "events not sent": ("UPDATE unpublished SET at = 'x' WHERE run LIKE 'bad-%'", lambda ops: lag_of(ops.store)),
 }
