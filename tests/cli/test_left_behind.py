@@ -233,6 +233,25 @@ def test_a_command_that_fails_leaves_the_process_of_a_thread_that_ignores_it(tmp
     assert "left behind: thread spinner at stub.py" in done.stderr
 
 
+IN_A_PROGRAM = """
+import sys, time
+from click.testing import CliRunner
+from outlast.cli import cli, serving
+serving.END_WITHIN = 0.2
+answer = CliRunner().invoke(cli, ["dispatcher", "--metrics-port", sys.argv[1]])
+time.sleep(2)  # ten times what a command has for its end
+print("goes on after", answer.exit_code)
+"""
+
+
+def test_a_command_that_another_program_calls_does_not_end_its_process(tmp_path: Path) -> None:
+    env = {**os.environ, "OUTLAST_STORE": f"sqlite:{tmp_path}/s.db"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-c", IN_A_PROGRAM, str(taken.getsockname()[1])]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("goes on after ") and done.stdout.split()[-1] not in ("0", "70"), done
+
+
 # --- in the process of an application -------------------------------------------------------------------------
 async def stays(begun: asyncio.Event, ends: list[Any]) -> None:
     begun.set()
