@@ -333,6 +333,8 @@ OF_THE_SERVICE: Final = (
     _row(service.no_request_digest, "An idempotency key is bound to the body of its request.", SERVICE),
     _row(service.callers_share_keys, "An idempotency key belongs to one caller.", SERVICE),
     _row(service.tenants_share_keys, "An idempotency key belongs to one tenant.", SERVICE),
+    _row(service.acts_without_identity, "The commit of an act under a key has its identity.", SERVICE),
+    _row(service.sessions_count_as_guesses, "The sealed credential of a session is no guess.", SERVICE),
     _row(service.no_mark_in_flight, "A request in progress is not carried out a second time.", SERVICE),
     _row(service.uncertain_frees_the_key, "A request with an unknown outcome keeps its key.", SERVICE),
     _row(service.one_tenant_for_all, "A caller sees its own tenant only.", SERVICE, PAGES),

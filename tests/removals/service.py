@@ -30,6 +30,21 @@ def long_texts_redacted_whole(patch: Patch) -> None:
     replace(patch, redact.shortened, lambda text: text)
 
 
+def acts_without_identity(patch: Patch) -> None:
+    from outlast.core import acts
+
+    replace(patch, acts.with_token, lambda commit, act, target, now: commit)
+
+
+def sessions_count_as_guesses(patch: Patch) -> None:
+    from outlast.service.identity import Credentials
+
+    async def resume(self: Credentials, credential: str) -> Any:
+        return await self.authenticate(f"Bearer {credential}", "127.0.0.1")
+
+    replace(patch, Credentials.resume, resume)
+
+
 def no_if_match(patch: Patch) -> None:
     from outlast.service import conditional
     from outlast.service.routes import approvals

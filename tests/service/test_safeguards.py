@@ -6,13 +6,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from outlast.core.machine import ApprovalStatus
-from outlast.errors import Uncertain
+from outlast.core.rows import MESSAGE
+from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
+from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import TenantRows
-from outlast.service import event_broadcaster
-from outlast.service.identity import Principal
+from outlast.service import event_broadcaster, idempotency
+from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
+from outlast.service.identity.lockout import MOST
 from outlast.service.request_limits import Bounds
 from tests.mutants import remove
 from tests.service.conftest import ALL, Running, Service
@@ -115,6 +119,51 @@ def test_without_the_digest_another_request_is_answered_with_the_first(
     assert hold(service, f"first.{guarded}", f"d-{guarded}").status_code == STARTED
     second = hold(service, f"second.{guarded}", f"d-{guarded}")
     assert (second.status_code == 422) is guarded
+
+
+@both
+@pytest.mark.req("RUN-4")
+def test_without_the_identity_of_an_act_its_repetition_after_a_death_is_another(
+    service: Service, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The answer was never stored, as if the process had died, and the minute after that is over."""
+    if not guarded:
+        remove("acts_without_identity", monkeypatch)
+
+    async def died(*args: Any) -> None:
+        """Store no answer."""
+
+    monkeypatch.setattr(idempotency, "_leave", died)
+    monkeypatch.setattr(idempotency, "IN_FLIGHT", 0)
+    _, tag = service.asked(run := service.start())
+    assert tag
+    for _ in range(2):
+        answer = service.post(
+            f"/v1/runs/{run}/raise", {"calls": 1, "reason": "one more"}, idempotency_key=f"i-{guarded}"
+        )
+        assert answer.status_code == 200, answer.text
+    kinds = [row.kind for row in service.call(service.state.store.rows(MESSAGE, ("acme", run)))]
+    assert (kinds.count("raise") == 1) is guarded
+
+
+@both
+@pytest.mark.req("GATE-2")
+def test_without_the_seal_open_pages_of_a_revoked_token_lock_an_address_out(monkeypatch: Patch, guarded: bool) -> None:
+    if not guarded:
+        remove("sessions_count_as_guesses", monkeypatch)
+    who = authenticator(
+        AuthSettings(tokens=SecretStr(new_token("ana", tenant="t", roles=[], person=True)[1])), SystemClock()
+    )
+
+    async def pages() -> bool:
+        for _ in range(MOST):
+            with pytest.raises((Unauthenticated, TooManyFailures)):
+                await who.resume("olt_revoked")
+        with pytest.raises((Unauthenticated, TooManyFailures)) as refused:
+            await who.authenticate("Bearer olt_guess", "127.0.0.1")
+        return isinstance(refused.value, TooManyFailures)
+
+    assert asyncio.run(pages()) is not guarded
 
 
 @both
