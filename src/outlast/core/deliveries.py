@@ -149,8 +149,8 @@ def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instan
     So a rotation whose secret was never shown can be followed by another, and the receiver's secret still signs. A
     `keep_ms` of 0 ends all former secrets. Headers are unchanged.
 
-    `seen`: version that the caller saw, 0 = any. A request that is sent twice is so refused the second time, because a
-    second secret would end the one that the receiver was just given. Raises Conflict (`moved`).
+    `seen`: version that the caller saw, 0 = any. A request without a key that is sent twice is so refused the second
+    time. Raises Conflict (`moved`).
     """
     if seen not in (0, row.version):
         raise Conflict(
