@@ -119,11 +119,12 @@ class Documented:
         await self._app(scope, receive, noted if scope["type"] == "http" else send)
 
     def _note(self, scope: Any, status: int) -> None:
-        known = documented(self._app)
-        for route in self._app.routes:
-            of_api = isinstance(route, APIRoute) and route.operation_id in known
-            if of_api and route.matches(scope)[0] is Match.FULL and str(status) not in known[route.operation_id]:
-                self.missing.add((route.operation_id, status))
+        routes = self._app.routes if (route := scope.get("route")) is None else [route]
+        for each in routes:  # no route is found before the head and the body are read
+            if isinstance(each, APIRoute) and each.matches(scope)[0] is Match.FULL:
+                known = documented(self._app).get(each.operation_id or "")
+                if known is not None and str(status) not in known:
+                    self.missing.add((str(each.operation_id), status))
 
 
 @cache
