@@ -1,22 +1,29 @@
-"""The client for programs without asyncio: Django, Flask, Celery, scripts. It wraps the async client in one place."""
+"""The client for programs without asyncio: Django, Flask, Celery, scripts. It wraps the async client in one place.
+
+A call waits for another thread, which no longer runs once the interpreter ends, and which may wait for a lock of the
+caller while the garbage collector runs. So a wait looks at both, and what is closed by the collector waits for nothing.
+"""
 
 import asyncio
 import functools
 import os
+import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from weakref import WeakSet
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from outlast.client import TIMEOUT, connect
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import client_is_closed
 from outlast.core.durations import Liveness
-from outlast.errors import Misplaced
+from outlast.errors import Misplaced, OutlastError, Unavailable
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import CloudEvent, RunDelta
@@ -30,6 +37,8 @@ T = TypeVar("T")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
 CLOSE_S = 30.0
+LOOK_S = 0.5
+"""Time after which a wait looks whether the thread that it waits for still runs."""
 
 
 class LoopThread:
@@ -38,6 +47,7 @@ class LoopThread:
     def __init__(self) -> None:
         ready: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
+        self._streams: WeakSet[AsyncGenerator[Any]] = WeakSet()
         self._pid = os.getpid()
         self._open = True
         work = functools.partial(asyncio.run, self._serve(ready))
@@ -48,32 +58,80 @@ class LoopThread:
     async def _serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
         ready.set_result(asyncio.get_running_loop())
         await self._stop.wait()
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        for stream in [*self._streams]:  # one after the other; the end of the loop would close their parts at once
+            await asyncio.gather(stream.aclose(), return_exceptions=True)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine in the loop and return its result. Ctrl-C cancels it. Raises Misplaced."""
-        self._check()
-        future: Future[R] | None = None
+        self.check()
+        return self.result(self.begin(work))
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
+        """Begin a coroutine in the loop. Raises Misplaced if another thread has ended the loop."""
+        coroutine = work()
         try:
-            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-            return future.result()
-        except BaseException:  # Ctrl-C in this thread; without effect if the coroutine raised it
-            if future is not None:
-                future.cancel()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            coroutine.close()
+            raise client_is_closed() from error
+
+    def result(self, future: Future[R]) -> R:
+        """Return the result of what `begin` began. Ctrl-C cancels it. Raises Misplaced if the loop ends before."""
+        try:
+            while True:
+                try:
+                    return future.result(LOOK_S)
+                except TimeoutError:
+                    if future.done():  # since then, or the coroutine raised this
+                        return future.result()
+                    if sys.is_finalizing() or not self._thread.is_alive():
+                        raise _interrupted() from None
+        except BaseException as error:  # also Ctrl-C in this thread; `cancel` has no effect on what has ended
+            future.cancel()
+            known = isinstance(error, OutlastError) and not isinstance(error, Unavailable)
+            if (self._stop.is_set() or not self._open) and isinstance(error, Exception) and not known:
+                raise _interrupted() from error
             raise
 
-    def stop(self) -> None:
-        """End the loop and its thread. A second call has no effect."""
-        if self._open and os.getpid() == self._pid:
-            self._open = False
+    def owns(self, stream: AsyncGenerator[Any]) -> None:
+        """Note a stream that ends with the loop unless it is closed before."""
+        if self._open:
+            self._streams.add(stream)
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run a coroutine in the loop without waiting for it. It is left out if the loop has ended."""
+        if self.usable:
+            try:
+                self.begin(work)
+            except Misplaced:
+                pass  # another thread has ended the loop, which closes what is open in it
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Run a `last` coroutine, then end the loop and its thread. A second call has no effect."""
+        if last is not None:
+            self._check_place()
+        if not self.usable:
+            return
+        self._open = False
+        try:
+            if last is not None:
+                self.result(self.begin(last))
+        finally:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(CLOSE_S)
 
     @property
     def usable(self) -> bool:
-        """True until it is stopped, in the process that made it."""
-        return self._open and os.getpid() == self._pid
+        """True until it is stopped, in the process that made it, while its thread can run."""
+        here = self._open and os.getpid() == self._pid
+        return here and self._thread.is_alive() and not sys.is_finalizing()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise Misplaced unless a call may wait here for the loop."""
         if os.getpid() != self._pid:
             raise Misplaced(
                 "this client was made in another process",
@@ -82,12 +140,23 @@ class LoopThread:
             )
         if not self._open:
             raise client_is_closed()
+        self._check_place()
+
+    def _check_place(self) -> None:
         if threading.current_thread() is self._thread:
             raise Misplaced(
                 "a sync client was called in its own event loop",
                 "the call would wait for itself",
                 "use outlast.connect, and await its methods",
             )
+
+
+def _interrupted() -> Misplaced:
+    return Misplaced(
+        "this client was closed during a call",
+        "what was sent before may have been carried out",
+        "check whether it was done, and connect again; under the same key it is done once",
+    )
 
 
 class _Facade(Protocol):
@@ -144,18 +213,16 @@ class SyncRunHandle(Generic[T]):
         """Wait until the run has ended and return its outcome. `timeout` and errors are those of `RunHandle.result`."""
         return self._loop.run(lambda: self._target.result(timeout))
 
-    def events(self, *, after: int = 0) -> Iterator[CloudEvent]:
+    def events(self, *, after: int = 0) -> "SyncStream[CloudEvent]":
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
-        stream = self._target.events(after=after)
-        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
+        return SyncStream(self._loop, self._target.events(after=after))
 
-    def updates(self, *, after: int = 0) -> Iterator[CloudEvent | RunDelta]:
+    def updates(self, *, after: int = 0) -> "SyncStream[CloudEvent | RunDelta]":
         """Yield as `events`, and each text that the run streams as it comes. `after` is that of `events`.
 
         A reader that lags loses texts, as with `RunHandle.updates`.
         """
-        stream = self._target.updates(after=after)
-        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
+        return SyncStream(self._loop, self._target.updates(after=after))
 
     def __repr__(self) -> str:
         return repr(self._target)
@@ -211,11 +278,7 @@ class SyncClient:
 
     def close(self) -> None:
         """Release the connections and end the thread. A second call has no effect."""
-        if self._loop.usable:
-            try:
-                self._loop.run(self._target.close)
-            finally:
-                self._loop.stop()
+        self._loop.stop(self._target.close)
 
     @property
     def webhooks(self) -> SyncWebhookClient:
@@ -281,17 +344,14 @@ class SyncClient:
         handle = self._target.get(workflow, run) if run else self._target.get(workflow)
         return SyncRunHandle(self._loop, handle)
 
-    def follow(self, run: str, *, after: int = 0) -> Iterator[str]:
+    def follow(self, run: str, *, after: int = 0) -> "SyncStream[str]":
         """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
-        stream = self._target.follow(run, after=after)
-        return _iterate(self._loop, lambda: anext(stream, None), getattr(stream, "aclose", _nothing))
+        return SyncStream(self._loop, self._target.follow(run, after=after))
 
-    def updates(self, run: str, *, after: int = 0) -> Iterator[str | RunDelta]:
+    def updates(self, run: str, *, after: int = 0) -> "SyncStream[str | RunDelta]":
         """Yield as `follow` (`run` and `after`), and each text that the run streams as it comes."""
-        stream = self._target.updates(run, after=after)
-        return _iterate(self._loop, lambda: anext(stream, None), stream.aclose)
+        return SyncStream(self._loop, self._target.updates(run, after=after))
 
-    @contextmanager
     def worker(
         self,
         workflows: Sequence[Workflow[Any, Any, Any]],
@@ -299,21 +359,9 @@ class SyncClient:
         concurrency: int = 100,
         name: str = "",
         live: Liveness | None = None,
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Serve workflows in this process while the block runs. Parameters and errors are those of `Client.worker`."""
-        serving = self._target.worker(workflows, concurrency=concurrency, name=name, live=live)
-
-        async def enter() -> None:
-            await serving.__aenter__()
-
-        async def leave() -> None:
-            await serving.__aexit__(None, None, None)
-
-        self._loop.run(enter)
-        try:
-            yield
-        finally:
-            self._loop.run(leave)
+        return _WorkerBlock(self._loop, self._target.worker(workflows, concurrency=concurrency, name=name, live=live))
 
     now = Blocking(Client.now)
     start_run = Blocking(Client.start_run)
@@ -368,24 +416,103 @@ class SyncClient:
     resume = Blocking(Client.resume)
 
 
-async def _nothing() -> None:
-    pass
+class _WorkerBlock(AbstractContextManager[None]):
+    """A worker that serves during the block. What is left open ends with the client."""
+
+    def __init__(self, loop: LoopThread, serving: AbstractAsyncContextManager[None]) -> None:
+        self._loop = loop
+        self._serving = serving
+
+    @override
+    def __enter__(self) -> None:
+        async def enter() -> None:
+            await self._serving.__aenter__()
+
+        self._loop.run(enter)
+
+    @override
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        async def leave() -> None:
+            await self._serving.__aexit__(None, None, None)
+
+        self._loop.run(leave)
 
 
-def _iterate(
-    loop: LoopThread, step: Callable[[], Any], leave: Callable[[], Coroutine[Any, Any, None]]
-) -> Iterator[Any]:
-    """Yield the items of an async generator; `step` awaits the next one, None at its end."""
+class SyncStream(Iterator[T]):
+    """Items of a run, as `SyncRunHandle.events` and the like return them: iterate, and `close` it to stop early.
 
-    async def following() -> Any:
-        return await step()
+    One that is left open ends with the program or its client.
+    """
 
-    try:
-        while (item := loop.run(following)) is not None:
-            yield item
-    finally:
-        if loop.usable:
-            loop.run(leave)
+    def __init__(self, loop: LoopThread, stream: AsyncGenerator[T]) -> None:
+        """Call `run.events`, `run.updates`, `client.follow` or `client.updates` instead."""
+        self._loop = loop
+        self._stream = stream
+        self._turn = threading.Lock()
+        self._awaited: Future[tuple[T] | None] | None = None
+        self._ended = threading.Event()
+        self._inside = asyncio.Lock()
+        """Held by what runs in the loop: a call that was cancelled ends before its stream is closed."""
+        self._last = functools.partial(_close, stream, self._inside)
+        loop.owns(stream)
+
+    @override
+    def __next__(self) -> T:
+        with self._turn:  # one thread after the other
+            if self._ended.is_set():
+                raise StopIteration
+            self._loop.check()
+            self._awaited = self._loop.begin(self._one)
+            if self._ended.is_set():  # by `close`, which has seen the future before this one
+                self._awaited.cancel()
+            try:
+                found = self._loop.result(self._awaited)
+            except BaseException as error:  # as with a generator, an exception ends the iteration
+                self._loop.submit(self._last)
+                if self._ended.is_set() and isinstance(error, CancelledError):  # by `close` in another thread
+                    raise StopIteration from None
+                self._ended.set()
+                raise
+            if found is None:
+                self._ended.set()
+                raise StopIteration
+            return found[0]
+
+    async def _one(self) -> tuple[T] | None:
+        async with self._inside:
+            async for item in self._stream:
+                return (item,)
+        return None
+
+    def close(self) -> None:
+        """Stop the iteration and its connection, also for a thread that waits. A second call has no effect."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._awaited is not None:
+            self._awaited.cancel()
+        if self._loop.usable:
+            with self._turn:
+                self._loop.run(self._last)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._ended.is_set():  # the collector runs in any thread, and never waits
+            self._loop.submit(self._last)
+
+
+async def _close(stream: AsyncGenerator[Any], inside: asyncio.Lock) -> None:
+    async with inside:
+        await stream.aclose()
 
 
 def connect_sync(
