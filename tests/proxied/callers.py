@@ -1,0 +1,247 @@
+"""Callers of a round: each act has its own mark, and its answer is kept beside it."""
+
+import asyncio
+import functools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import outlast
+from outlast.errors import OutlastError, RunCancelled, RunFailed, Uncertain
+from tests import forked
+
+HANG_S: Final = 180.0
+"""A call that takes longer hangs. The timeout of the clients is TIMEOUT_S."""
+TIMEOUT_S: Final = 5.0
+DONE, MAYBE, NOT_DONE = "done", "uncertain", "not done"
+
+
+class Said(NamedTuple):
+    """One act, by its mark, and what its caller heard."""
+
+    act: str
+    mark: str
+    heard: str
+    why: str
+
+
+class Callers:
+    """The acts of a round. `wrong` has a sentence for each answer that is false by itself."""
+
+    def __init__(self, url: str, seed: int, *, cli: bool) -> None:
+        self.said: list[Said] = []
+        self.wrong: list[str] = []
+        self.errors: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.longest: tuple[float, str] = (0.0, "")
+        self._url, self._seed, self._cli = url, seed, cli
+        self._n = 0
+        self._stop = threading.Event()
+
+    def mark(self) -> str:
+        """Return a new mark."""
+        self._n += 1
+        return f"m{self._n:06d}"
+
+    def stop(self) -> None:
+        """Begin no further acts."""
+        self._stop.set()
+
+    async def go(self, tasks: int) -> None:
+        """Act with several clients until `stop`."""
+        threads = [asyncio.to_thread(self._sync, self._seed + 900)] + ([asyncio.to_thread(self._commands)] * self._cli)
+        await asyncio.gather(*(self._client(self._seed + i) for i in range(tasks)), *threads)
+
+    async def _client(self, seed: int) -> None:
+        dice = random.Random(seed)
+        while not self._stop.is_set():
+            async with outlast.connect(self._url, timeout=TIMEOUT_S) as client:
+                for _ in range(dice.randrange(5, 40)):
+                    if self._stop.is_set():
+                        return
+                    await dice.choice(OPS)(self, client, dice)
+
+    # --- one call ---------------------------------------------------------------------------------------
+    async def try_(self, act: str, mark: str, call: Awaitable[Any]) -> tuple[str, Any]:
+        """Await a call and return what it claims, with its value."""
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(HANG_S):
+                return self._heard(act, mark, begun, None, await call)
+        except (Exception, asyncio.CancelledError) as error:
+            return self._heard(act, mark, begun, error, None)
+
+    def _heard(self, act: str, mark: str, begun: float, error: BaseException | None, value: Any) -> tuple[str, Any]:
+        self.calls[act] += 1
+        self.longest = max(self.longest, (time.monotonic() - begun, f"{act} {mark}"))
+        if error is None:
+            return DONE, value
+        if not isinstance(error, OutlastError):
+            hangs = isinstance(error, TimeoutError) and time.monotonic() - begun >= HANG_S
+            self.wrong.append(f"{act} {mark} {'hangs' if hangs else f'raised {error!r}, which is not of Outlast'}")
+            return MAYBE, None
+        self.errors[type(error).__name__] += 1
+        return (MAYBE if isinstance(error, Uncertain) else NOT_DONE), error
+
+    async def write(self, act: str, mark: str, call: Awaitable[Any]) -> Any:
+        """Await a write and keep what it claims. Return its value if it was done."""
+        heard, value = await self.try_(act, mark, call)
+        self.said.append(Said(act, mark, heard, str(value) if heard != DONE else ""))
+        return value if heard == DONE else None
+
+    # --- acts --------------------------------------------------------------------------------------------
+    async def start(self, client: outlast.Client, dice: random.Random) -> None:
+        """Start a run, follow it, and wait for its outcome."""
+        mark = self.mark()
+        run = await self.write("start", mark, client.start("quick", {"mark": mark}))
+        if run is None:
+            return
+        if dice.random() < 0.3:
+            await self._follow(client, run.id)
+        heard, value = await self.try_("result", mark, run.result(dice.choice((0, 1, 20))))
+        if heard == DONE and value != mark:
+            self.wrong.append(f"the outcome of {mark} is {value}")
+        if isinstance(value, RunFailed | RunCancelled):
+            self.wrong.append(f"the run of {mark}: {value}")
+
+    async def _follow(self, client: outlast.Client, run: str) -> None:
+        numbers: list[int] = []
+
+        async def follow() -> None:
+            async for event in client.get(run).events():
+                numbers.append(event.number)
+                if event.subject != run:
+                    self.wrong.append(f"an event of {event.subject} in the stream of {run}")
+
+        await self.try_("follow", run, follow())
+        if numbers != [*range(1, len(numbers) + 1)]:
+            self.wrong.append(f"events of {run} came as {numbers}")
+
+    async def start_twice(self, client: outlast.Client, dice: random.Random) -> None:
+        """Start with a key, and again with the same after any error."""
+        mark, heard, why = self.mark(), [], ""
+        for _ in range(3):
+            claim, value = await self.try_("start", mark, client.start("quick", {"mark": mark}, key=mark))
+            heard.append(claim)
+            if claim == DONE:
+                break
+            why = str(value)
+        if heard[-1] == DONE and NOT_DONE in heard[:1] and not value.created:
+            self.wrong.append(f"start {mark} was called not done, and then found: {why}")
+        self.said.append(Said("start", mark, MAYBE if MAYBE in heard else heard[-1], why))
+
+    async def talk(self, client: outlast.Client, dice: random.Random) -> None:
+        """Signal, raise and cancel a run that waits."""
+        mark = self.mark()
+        run = await self.write("start talk", mark, client.start("talk", {"mark": mark}))
+        if run is None:
+            return
+        for _ in range(3):
+            word = self.mark()
+            await self.write("signal", word, client.signal(run.id, "word", {"text": word}))
+        for _ in range(2):
+            await self.write("raise", run.id, client.raise_budget(run.id, calls=1, reason="more"))
+        heard, value = await self.try_("run", run.id, client.run_summary(run.id))
+        if heard == DONE and value.run != run.id:
+            self.wrong.append(f"asked for {run.id}, and got {value.run}")
+
+    async def cancel(self, client: outlast.Client, dice: random.Random) -> None:
+        """Cancel a run that waits."""
+        mark = self.mark()
+        run = await self.write("start gate", mark, client.start("gate", {"mark": mark}))
+        if run is not None:
+            await self.write("cancel", run.id, client.cancel(run.id, reason=mark))
+
+    async def decide(self, client: outlast.Client, dice: random.Random) -> None:
+        """Approve a plan, which is then carried out once."""
+        mark = self.mark()
+        run = await self.write("start gate", mark, client.start("gate", {"mark": mark}))
+        if run is None:
+            return
+        for _ in range(20):
+            heard, page = await self.try_("approvals", mark, client.approvals(run=run.id))
+            if heard == DONE and [each for each in page.approvals if each.run != run.id]:
+                self.wrong.append(f"asked for approvals of {run.id}, and got others")
+            elif heard == DONE and page.approvals:
+                approval = page.approvals[0].approval
+                await self.write("approve", approval, client.approve(approval, reason=mark))
+                return
+            await asyncio.sleep(0.1)
+
+    async def hook(self, client: outlast.Client, dice: random.Random) -> None:
+        """Add a webhook and rotate its secret."""
+        mark = self.mark()
+        await self.write("add webhook", mark, client.webhooks.add(f"https://93.184.216.34/{mark}", name=mark))
+
+    async def pause(self, client: outlast.Client, dice: random.Random) -> None:
+        """Pause an activity of this name."""
+        mark = self.mark()
+        await self.write("pause", mark, client.pause("activity", mark, reason=mark))
+
+    async def read(self, client: outlast.Client, dice: random.Random) -> None:
+        """Read lists of one workflow; those of another are another request's."""
+        name = dice.choice(("quick", "talk", "gate"))
+        heard, page = await self.try_("runs", name, client.runs(workflow=name, limit=3))
+        if heard == DONE and [each for each in page.runs if each.workflow != name]:
+            self.wrong.append(f"asked for runs of {name}, and got others")
+        if heard == MAYBE:
+            self.wrong.append(f"a read is uncertain: {page}")
+        heard, caller = await self.try_("whoami", name, client.whoami())
+        if heard == MAYBE:
+            self.wrong.append(f"a read is uncertain: {caller}")
+
+    # --- other callers --------------------------------------------------------------------------------------
+    def _sync(self, seed: int) -> None:
+        """Act with the client without await, and leave iterators open."""
+        dice, left = random.Random(seed), []
+        while not self._stop.is_set():
+            with outlast.connect_sync(self._url, timeout=TIMEOUT_S) as client:
+                for _ in range(5):
+                    if self._stop.is_set():
+                        break
+                    mark = self.mark()
+                    run = self._blocking(
+                        "start", mark, lambda mark=mark: client.start("quick", {"mark": mark}), keep=True
+                    )
+                    if run is None:
+                        continue
+                    events = run.events()
+                    self._blocking("follow", mark, functools.partial(next, events, None))
+                    if dice.random() < 0.5:
+                        left.append(events)
+                    self._blocking("result", mark, functools.partial(run.result, 1))
+
+    def _blocking(self, act: str, mark: str, call: Callable[[], Any], *, keep: bool = False) -> Any:
+        begun = time.monotonic()
+        try:
+            heard, value = self._heard(act, mark, begun, None, call())
+        except Exception as error:
+            heard, value = self._heard(act, mark, begun, error, None)
+        if keep:
+            self.said.append(Said(act, mark, heard, str(value) if heard != DONE else ""))
+        return value if heard == DONE else None
+
+    def _commands(self) -> None:
+        """Start runs with the command line; its exit code is the claim."""
+        while not self._stop.wait(1.0):
+            mark, begun = self.mark(), time.monotonic()
+            command = ("outlast", "--url", self._url, "run", "quick", f"mark={mark}")
+            ended = forked.run(*command, capture_output=True, timeout=HANG_S)
+            heard = {0: DONE, 8: MAYBE}.get(ended.returncode, NOT_DONE)
+            text = ended.stderr.decode()
+            self.calls["command"] += 1
+            self.longest = max(self.longest, (time.monotonic() - begun, f"command {mark}"))
+            if heard == MAYBE and "without the same key" not in text:
+                self.wrong.append(f"command {mark} does not say what is safe: {text}")
+            if ended.returncode not in (0, 7, 8) or "Traceback" in text:
+                self.wrong.append(f"command {mark} ended with {ended.returncode}: {text}")
+            self.said.append(Said("start", mark, heard, text))
+
+
+OPS: Final = (
+    Callers.start, Callers.start, Callers.start_twice, Callers.talk, Callers.cancel, Callers.decide, Callers.hook,
+    Callers.pause, Callers.read,
+)  # fmt: skip
