@@ -59,6 +59,7 @@ SERVICE: Final = _tests("tests/service/test_safeguards.py", "the HTTP service")
 PAGES: Final = _tests("tests/ui/test_safeguards.py", "the web UI")
 MESSAGES: Final = _tests("tests/outbox/test_slack_and_teams.py", "messages to Slack and Teams")
 PROXIES: Final = _tests("tests/client/test_lost_answers.py", "a client behind a proxy")
+PEERS: Final = _tests("tests/client/test_broken_peers.py", "a client of broken peers")
 LOGS: Final = _tests("tests/telemetry/test_logs.py", "logs")
 STREAMS: Final = _tests("tests/service/test_event_poller.py", "event streams")
 STORES: Final = _tests("tests/store/test_safeguards.py", "the stores")
@@ -85,7 +86,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, LOGS),
+    *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(FILES, LISTS, OWN_ERRORS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
@@ -325,6 +326,7 @@ OF_AGENTS: Final = (
 OF_THE_SERVICE: Final = (
     _row(service.unanswered_writes_called_undone, "A write without an answer is uncertain.", PROXIES),
     _row(service.answers_of_proxies_believed, "The answer of a proxy does not say how a write ended.", PROXIES),
+    _row(service.answers_of_other_requests_believed, "An answer belongs to the request that it follows.", PEERS),
     _row(service.long_texts_redacted_whole, "The middle of a long text is cut before it is redacted.", LOGS),
     _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
     _row(service.programs_decide, "Only people decide approvals.", SERVICE),

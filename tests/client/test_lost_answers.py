@@ -215,9 +215,9 @@ def test_a_request_that_was_not_sent_is_repeated_until_the_timeout(monkeypatch: 
     """More often than one whose answer was lost, because it cannot be done twice."""
     monkeypatch.setattr("outlast.client.connection.REPEATS_S", (0.0, 0.01))
     refusals = 8
-    whole = httpx2.AsyncClient.request
+    whole = httpx2.AsyncClient.send
 
-    async def request(client: httpx2.AsyncClient, *args: Any, **more: Any) -> httpx2.Response:
+    async def send(client: httpx2.AsyncClient, *args: Any, **more: Any) -> httpx2.Response:
         nonlocal refusals
         refusals -= 1
         if refusals >= 0:
@@ -230,7 +230,7 @@ def test_a_request_that_was_not_sent_is_repeated_until_the_timeout(monkeypatch: 
     async def test(client: Client) -> None:
         assert (await client.resume("tenant")).runs == 3 and refusals == -1
 
-    monkeypatch.setattr(httpx2.AsyncClient, "request", request)
+    monkeypatch.setattr(httpx2.AsyncClient, "send", send)
     between(reply, test)
 
 

@@ -202,3 +202,10 @@ def moves_not_indexed(patch: Patch) -> None:
     from outlast.store.queries import Moving
 
     replace(patch, Moving.answer, lambda self, found: ())
+
+
+def answers_of_other_requests_believed(patch: Patch) -> None:
+    from outlast.client import connection
+
+    patch.setattr(connection, "is_of", lambda answer, path: True)
+    patch.setattr(connection, "is_answer_to", lambda said, asked: True)

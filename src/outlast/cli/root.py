@@ -188,7 +188,7 @@ def _hidden(word: str, before: str) -> str:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 ok · 1 the run failed · 2 usage or bad input · 3 not found · 4 conflict · 5 it waits "
     "(run --wait) · 6 not allowed · 7 the store or service cannot be reached "
-    "· 8 it may have been done.",
+    "· 8 it may have been done; do not repeat it without the same key.",
 )
 @click.version_option(package_name="outlast", message="outlast %(version)s")
 def cli() -> None:

@@ -3,22 +3,27 @@
 A write whose bytes may have left this process is `Uncertain` unless an answer of Outlast says how it ended. A proxy,
 a gateway or a sign-in page may answer after it has forwarded the request, so their status proves nothing. `Attempts`
 holds this rule for all writes (decision 0103).
+
+What arrives on a connection may be the answer to another request: a proxy that repeats answers leaves the second one to
+the next request. Each request has an id that the service returns, and each object its own id (decision 0125).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from itertools import chain, repeat
-from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlsplit
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from itertools import chain, count, repeat
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
 from outlast import errors
+from outlast.client.event_frames import BrokenStream, Frame, frames
 from outlast.core.acts import check_idempotency_key
+from outlast.core.argument_checks import client_is_closed
 from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
-from outlast.models.runs import RunDelta
+from outlast.models.runs import CloudEvent, RunDelta
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.settings import DEFAULT_PORT
 
@@ -32,6 +37,27 @@ REPEATS_S: Final = (0.0, 0.2, 1.0, 2.0)
 API: Final = "/v1"
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 STREAM: Final = "text/event-stream"
+REQUEST_ID: Final = "X-Request-ID"
+"""Header with the id of a request, which the service returns. A proxy may put its own id there."""
+ENCODINGS: Final = ("", "identity", "gzip", "deflate")
+"""Encodings that are read although none was asked for. A peer that chooses another is not understood."""
+ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
+INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024
+INFLATED_MAX: Final = 100
+"""Maximum size of an answer in relation to its compressed bytes, above INFLATED_BYTES_MAX."""
+NAMED: Final = {
+    "runs": "run",
+    "attention": "run",
+    "approvals": "approval",
+    "effects": "id",
+    "workers": "worker",
+    "workflows": "workflow",
+    "webhooks": "webhook",
+    "deliveries": "delivery",
+}
+"""Collection in a path → field of an answer that has the id which follows it in the path."""
+OVER_ALL: Final = ("/attention/assign", "/attention/resolve")
+"""Paths whose last part is no id."""
 UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 LOST: Final = (httpx2.ReadError, httpx2.RemoteProtocolError, httpx2.WriteError)
 BUSY: Final = (409, 429, 503)
@@ -118,6 +144,42 @@ def tag(version: int) -> str:
     return f'"v{version}"' if version else ""
 
 
+class OtherAnswer(httpx2.RemoteProtocolError):
+    """The answer to another request. Its connection is closed, because the answers on it are displaced."""
+
+
+class HttpAnswer(NamedTuple):
+    """A complete answer. `stream` closes its connection."""
+
+    status: int
+    reason: str
+    headers: httpx2.Headers
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """True for a status of 200 to 299."""
+        return 200 <= self.status < 300
+
+
+def is_answer_to(said: str, asked: str) -> bool:
+    """False if the request id in an answer is that of another request of this client."""
+    return said == asked or said.partition(".")[0] != asked.partition(".")[0]
+
+
+def is_of(answer: BaseModel, path: str) -> bool:
+    """False if an answer names another object than the path that was asked."""
+    _, _, rest = path.partition("/")
+    collection, _, rest = rest.partition("/")
+    asked, field = unquote(rest.partition("/")[0]), NAMED.get(collection, "")
+    if not asked or path in OVER_ALL:
+        return True
+    said = getattr(answer, field, asked)
+    if isinstance(said, BaseModel):
+        said = getattr(said, field, asked)
+    return not isinstance(said, str) or said == asked
+
+
 class ServiceConnection:
     """Requests to one service. Redirects are not followed, so the token reaches no other host."""
 
@@ -127,10 +189,11 @@ class ServiceConnection:
         `unsent_s`: how long a request that could not be sent is repeated (default: `timeout_s`).
         """
         self.base = base
-        self._timeout_s = timeout_s
-        self._unsent_s = timeout_s if unsent_s is None else unsent_s
+        self.timeout_s = timeout_s
+        self.unsent_s = timeout_s if unsent_s is None else unsent_s
+        self._id, self._number = new_id("req_"), count()
         self._clock = SystemClock()
-        headers = {"Accept": "application/json", "User-Agent": "outlast"}
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "outlast"}
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
                 raise errors.InvalidInput(
@@ -176,51 +239,75 @@ class ServiceConnection:
     async def _ask(self, kind: type[M], method: str, path: str, **more: Any) -> M:
         """Return the value in the answer to a request. Raises the error that it describes or that its loss means."""
         attempts = Attempts(method)
-        response = await self._send(attempts, method, path, **more)
-        if response.is_success:
-            try:
-                return kind.model_validate_json(response.content)
-            except ValidationError:
-                pass
-        raise self._error_in(response, attempts)
-
-    async def _send(self, attempts: "Attempts", method: str, path: str, **more: Any) -> httpx2.Response:
-        """Return the answer to a request, after the repetitions that lost answers and `Retry-After` allow."""
         begun = self._clock.mono()
-        give_up = begun + round(self._timeout_s * SECOND)
+        give_up = begun + round(self.timeout_s * SECOND)
         repeats, unsent = iter(REPEATS_S), chain(REPEATS_S, repeat(REPEATS_S[-1]))
-        extensions = {"trace": attempts.trace}
         while True:
-            left_s = max(give_up - self._clock.mono(), 1) / SECOND
-            timeout = httpx2.Timeout(left_s, connect=min(left_s, CONNECT_S))
+            self._check_open(attempts)
             try:
-                async with asyncio.timeout(left_s):
-                    response = await self._client.request(method, path, timeout=timeout, extensions=extensions, **more)
+                left_s = max(give_up - self._clock.mono(), 1) / SECOND
+                answer = await self._send(attempts, left_s, method, path, **more)
+                found = _value_in(answer, kind, path)
             except (httpx2.HTTPError, TimeoutError) as error:
                 was_sent = attempts.failed(error)
                 wait_s = next(repeats if was_sent else unsent, None) if isinstance(error, LOST + UNSENT) else None
                 if wait_s is None or self._clock.mono() + wait_s * SECOND >= (
-                    give_up if attempts.sent else begun + self._unsent_s * SECOND
+                    give_up if attempts.sent else begun + self.unsent_s * SECOND
                 ):
                     raise self._unanswered(attempts, error) from error
             else:
-                wait_s = self._wait_before_repeating(response)
+                if found is not None:
+                    return found
+                wait_s = self._wait_before_repeating(answer)
                 if wait_s is None or self._clock.mono() + wait_s * SECOND >= give_up:
-                    return response
-                attempts.repeated(response)
+                    raise self._error_in(answer, attempts)
+                attempts.repeated(answer)
             await asyncio.sleep(wait_s)
 
-    def _wait_before_repeating(self, response: httpx2.Response) -> float | None:
+    async def _send(self, attempts: "Attempts", within_s: float, method: str, path: str, **more: Any) -> HttpAnswer:
+        """Send a request once and return its answer. `within_s` bounds connection, request and answer together."""
+        timeout = httpx2.Timeout(within_s, connect=min(within_s, CONNECT_S))
+        async with asyncio.timeout(within_s):
+            async with self._opened(method, path, timeout, trace=attempts.trace, **more) as response:
+                answer = HttpAnswer(
+                    response.status_code, response.reason_phrase, response.headers, await _body(response)
+                )
+        return answer
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, path: str, timeout: httpx2.Timeout, *, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send a request and give the head of its answer. Raises OtherAnswer."""
+        trace = more.pop("trace", None)
+        extensions = {"trace": trace} if trace is not None else {}
+        id_ = f"{self._id}.{next(self._number)}"
+        asked = {**(headers or {}), REQUEST_ID: id_}
+        async with self._client.stream(
+            method, path, headers=asked, timeout=timeout, extensions=extensions, **more
+        ) as response:
+            if not is_answer_to(response.headers.get(REQUEST_ID, ""), id_):
+                raise OtherAnswer("the answer to another request came")  # unread, so its connection is closed
+            yield response
+
+    def _check_open(self, attempts: "Attempts | None" = None) -> None:
+        if not self._client.is_closed:
+            return
+        if attempts is not None and attempts.lost:
+            raise errors.Uncertain(f"{self.base} did not answer", "the client was closed during the call")
+        raise client_is_closed()
+
+    def _wait_before_repeating(self, response: HttpAnswer) -> float | None:
         """Return the wait (s) that the answer asks for; None if it is final.
 
         The lock of an address after wrong tokens is final: a repetition would have the same token.
         """
         after = response.headers.get("retry-after", "")
-        if response.status_code not in BUSY or not after:
+        if response.status not in BUSY or not after:
             return None
         if (problem := _problem_of(response)) and problem.code == errors.TooManyFailures.code:
             return None
-        most = round(self._timeout_s * SECOND) + 1
+        most = round(self.timeout_s * SECOND) + 1
         asked = asked_wait(after, response.headers.get("date", ""), self._clock.wall(), most) / SECOND
         return max(asked, REPEATS_S[1])
 
@@ -230,26 +317,36 @@ class ServiceConnection:
         return self.away(error)
 
     @asynccontextmanager
-    async def stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[str]]:
-        """Open the stream of events after a number and give its lines. Raises as `get`, and httpx2's errors later."""
+    async def stream(self, path: str, after: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the stream of events after a number and give its bytes. Raises as `get`, and httpx2's errors later."""
+        self._check_open()
         headers = {"Accept": STREAM, "Last-Event-ID": str(after), "Cache-Control": "no-store"}
         timeout = httpx2.Timeout(STREAM_S, connect=CONNECT_S)
-        async with self._client.stream("GET", path, headers=headers, timeout=timeout) as response:
-            flows = response.status_code == 200 and STREAM in response.headers.get("content-type", "")
-            if not flows and response.status_code != 204:  # 204: no further event will come
-                await response.aread()
-                raise self._error_in(response)
-            yield response.aiter_lines()
+        async with asyncio.timeout(self.timeout_s) as opening:
+            async with self._opened("GET", path, timeout, headers=headers) as response:
+                if response.status_code == 204:  # no further event will come
+                    yield _nothing()
+                    return
+                encoded = response.headers.get("content-encoding", "") not in ENCODINGS
+                if response.status_code != 200 or STREAM not in response.headers.get("content-type", "") or encoded:
+                    body = await _body(response)
+                    raise self._error_in(
+                        HttpAnswer(response.status_code, response.reason_phrase, response.headers, body)
+                    )
+                opening.reschedule(None)
+                yield response.aiter_bytes()
 
-    async def updates(self, path: str, after: int) -> AsyncIterator[tuple[int, str | RunDelta]]:
-        """Yield (0, '') once the stream is open, then number and text of each event; a delta has the number 0."""
-        async with self.stream(path, after) as lines:
-            yield 0, ""
-            async for number, type_, text in frames(lines):
-                if number:
-                    yield int(number), text
-                elif type_ == "delta" and (delta := _delta_of(text)) is not None:
-                    yield 0, delta
+    async def updates(self, run: str, after: int) -> AsyncGenerator[tuple[int, str | RunDelta | None]]:
+        """Yield number and text of each event of a run after a number; a delta has the number 0.
+
+        (0, None) says that the stream is open, (0, '') that the service has sent a comment. Raises BrokenStream for a
+        frame that is not Outlast's. A frame that comes twice is left out.
+        """
+        async with self.stream(f"/runs/{part(run)}/events", after) as chunks:
+            yield 0, None
+            async with aclosing(_updates_in(chunks, run, after)) as updates:
+                async for each in updates:
+                    yield each
 
     def away(self, error: Exception) -> errors.Unavailable:
         """Return the error for a service that cannot be reached."""
@@ -259,7 +356,7 @@ class ServiceConnection:
             "is it running? outlast serve MODULE; or name another with --url or OUTLAST_URL",
         )
 
-    def _error_in(self, response: httpx2.Response, attempts: "Attempts | None" = None) -> errors.OutlastError:
+    def _error_in(self, response: HttpAnswer, attempts: "Attempts | None" = None) -> errors.OutlastError:
         problem = _problem_of(response)
         error = self._strange(response) if problem is None else error_of(problem, response.headers)
         if attempts is None or attempts.settled_by(response, error if problem is not None else None):
@@ -269,12 +366,12 @@ class ServiceConnection:
         why = f"an earlier attempt got no answer; the repetition was answered: {error.code} {error.what}"
         return errors.Uncertain(f"{self.base} did not answer", why)
 
-    def _strange(self, response: httpx2.Response) -> errors.Unavailable:
+    def _strange(self, response: HttpAnswer) -> errors.Unavailable:
         """Return the error for an answer that is not Outlast's, to a request that changed nothing."""
-        why = f"it answered {response.status_code} {response.reason_phrase}, which is not an answer of Outlast"
-        if response.is_redirect:
+        why = f"it answered {response.status} {response.reason}, which is not an answer of Outlast"
+        if 300 <= response.status < 400:
             why = f"it redirects to {response.headers.get('location', 'another URL')}; redirects are not followed"
-        if response.status_code in (502, 503, 504):
+        if response.status in (502, 503, 504):
             return errors.Unavailable(f"{self.base} cannot be reached", why, "try again")
         return errors.Unavailable(
             f"{self.base} is not an Outlast service",
@@ -311,7 +408,7 @@ class Attempts:
         self.lost = self.lost or (self._writes and sent)
         return sent
 
-    def repeated(self, response: httpx2.Response) -> None:
+    def repeated(self, response: HttpAnswer) -> None:
         """Note an attempt whose answer asks for a repetition."""
         self._sending = False
         problem = _problem_of(response)
@@ -320,7 +417,7 @@ class Attempts:
         self._in_flight = self._in_flight or executing
         self.lost = self.lost or (self._writes and (unknown or executing))
 
-    def settled_by(self, response: httpx2.Response, error: errors.OutlastError | None) -> bool:
+    def settled_by(self, response: HttpAnswer, error: errors.OutlastError | None) -> bool:
         """Return True if the last answer tells how the request ended. `error`: that of a problem of Outlast.
 
         A request whose key was in flight may have been executed, and executed again after its process died. So a
@@ -329,13 +426,40 @@ class Attempts:
         if not self._writes:
             return True
         if error is None:
-            return not self.lost and response.status_code in NOT_FORWARDED
+            return not self.lost and response.status in NOT_FORWARDED
         if self._in_flight or error.refusal == IN_FLIGHT:
             return False
         return not self.lost or (type(error) is not errors.OutlastError and not isinstance(error, BEFORE_THE_KEY))
 
 
-def _problem_of(response: httpx2.Response) -> ProblemAnswer | None:
+def _value_in(answer: HttpAnswer, kind: type[M], path: str) -> M | None:
+    """Return the value in an answer, or None if it has another form. Raises OtherAnswer if it is of another object."""
+    if not answer.is_success:
+        return None
+    try:
+        found = kind.model_validate_json(answer.content)
+    except ValidationError:
+        return None
+    if not is_of(found, path):
+        raise OtherAnswer(f"the answer is not about {unquote(path)}")
+    return found
+
+
+async def _body(response: httpx2.Response) -> bytes:
+    """Return the body of an answer; b'' if it is encoded in a way that was not asked for, or too large."""
+    encoded = response.headers.get("content-encoding", "").strip().lower()
+    if encoded not in ENCODINGS:
+        return b""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        compressed = response.num_bytes_downloaded if encoded not in ENCODINGS[:2] else len(body)
+        if len(body) > max(INFLATED_BYTES_MAX, INFLATED_MAX * compressed) or len(body) > ANSWER_BYTES_MAX:
+            return b""
+    return bytes(body)
+
+
+def _problem_of(response: HttpAnswer) -> ProblemAnswer | None:
     """Return the problem of Outlast in an answer, or None if it has another form."""
     if response.is_success or response.headers.get("content-type", "").partition(";")[0].strip().lower() != PROBLEM:
         return None
@@ -358,7 +482,7 @@ def error_of(problem: ProblemAnswer, headers: Mapping[str, str]) -> errors.Outla
     error: errors.OutlastError
     if issubclass(kind, errors.TooManyFailures | errors.Busy):
         wait = str(headers.get("Retry-After", ""))
-        error = kind(problem.title, why, fix, retry_after_s=int(wait) if wait.isdecimal() else 1)
+        error = kind(problem.title, why, fix, retry_after_s=int(wait) if wait.isdecimal() and len(wait) < 10 else 1)
     elif issubclass(kind, errors.InvalidInput):
         error = kind(problem.title, why, fix, problems=[(each.path, each.text) for each in problem.problems])
     else:
@@ -376,28 +500,45 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
     }
 
 
-def _delta_of(text: str) -> RunDelta | None:
+async def _updates_in(
+    chunks: AsyncIterator[bytes], run: str, after: int
+) -> AsyncGenerator[tuple[int, str | RunDelta | None]]:
+    first = True
+    async with aclosing(frames(chunks)) as all_frames:
+        async for frame in all_frames:
+            if frame.comment:
+                yield 0, ""
+            elif frame.id and (number := _number_of(frame, run)) > after:
+                if not first and number != after + 1:
+                    raise BrokenStream(f"the stream left out event {after + 1}")
+                after, first = number, False
+                yield number, frame.data
+            elif frame.type == "delta" and (delta := _delta_of(frame.data, run)) is not None:
+                yield 0, delta
+
+
+async def _nothing() -> AsyncGenerator[bytes]:
+    """Yield nothing."""
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk
+
+
+def _number_of(frame: Frame, run: str) -> int:
+    """Return the number of an event. Raises BrokenStream if the frame is not an event of the run."""
+    try:
+        event = CloudEvent.model_validate_json(frame.data)
+    except ValidationError as error:
+        raise BrokenStream("a frame of the stream is no event of Outlast") from error
+    if f"{run}/{frame.id}" != event.id or not (frame.id.isascii() and frame.id.isdecimal() and len(frame.id) < 19):
+        raise BrokenStream("a frame of the stream is not an event of this run")
+    return int(frame.id)
+
+
+def _delta_of(text: str, run: str) -> RunDelta | None:
     """Return a delta of a stream, or None if it is not one, because a text may be lost and an event may not."""
     try:
-        return RunDelta.model_validate_json(text)
+        delta = RunDelta.model_validate_json(text)
     except ValidationError:
         return None
-
-
-async def frames(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str, str]]:
-    """Yield (id, type, data) of each server-sent event, '' for a missing id or type; skip comments."""
-    number, type_, data = "", "", list[str]()
-    async for line in lines:
-        if not line:
-            if data:
-                yield number, type_, "\n".join(data)
-            number, type_, data = "", "", []
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "id":
-            number = value
-        elif name == "event":
-            type_ = value
-        elif name == "data":
-            data.append(value)
+    return delta if delta.run == run else None

@@ -3,20 +3,20 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import httpx2
 from typing_extensions import override
 
-from outlast.client.connection import ServiceConnection, iso, part, tag
+from outlast.client.connection import LOST, REPEATS_S, UNSENT, ServiceConnection, iso, part, tag
 from outlast.client.parts import answer_parts, move_each
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
-from outlast.core.durations import Duration, Liveness, timedelta_of
+from outlast.core.durations import SECOND, Duration, Liveness, timedelta_of
 from outlast.core.events import ENDINGS
 from outlast.core.events import iso as iso_instant
 from outlast.core.lanes import check_scheduler
@@ -40,6 +40,7 @@ from outlast.models.attention import (
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     CloudEvent,
+    EndedRun,
     EventList,
     RequestRecorded,
     ResultList,
@@ -69,17 +70,70 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.runtime.client import Client
+from outlast.runtime.client import Client, end_of
 from outlast.runtime.clocks import SystemClock, new_id
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)
 """First and longest interval of polls. A service announces the end of a run, but no other change."""
 PAGE: Final = 1_000
-AWAY_MAX: Final = 60_000
-"""Maximum time of attempts to reopen a stream, in ms."""
+LOOK_S: Final = 0.5
+"""Time for one read of a run whose wait has a shorter timeout, or at the end of it."""
 BACK_OFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 log: Final = logging.getLogger("outlast.client")
+
+
+class StreamOutage:
+    """Attempts to reopen a stream, which last until the connection's timeout without a sign of the service.
+
+    A stream that only opens is no sign, because any peer can open and end one.
+    """
+
+    def __init__(self, connection: ServiceConnection) -> None:
+        self._connection = connection
+        self._clock = SystemClock()
+        self._begun = self._told = False
+        self._since: int | None = None
+        self._failures = 0
+
+    def heard(self, *, opened: bool) -> None:
+        """Note that the stream was opened, or that it has brought an event, a text or a comment."""
+        self._begun = True
+        if not opened:
+            self._since, self._failures, self._told = None, 0, False
+
+    def noticed(self) -> None:
+        """Note that the stream has ended."""
+        self._since = self._clock.mono() if self._since is None else self._since
+
+    def answered(self) -> None:
+        """Note another answer of the service. The next attempt still waits longer than the last."""
+        self._since = None
+
+    def may_last(self, error: Exception) -> bool:
+        """Return True if a further attempt may be made after an error."""
+        assert self._since is not None
+        most_s = self._connection.timeout_s
+        if not self._begun and isinstance(error, UNSENT):
+            most_s = self._connection.unsent_s
+        elif not self._begun and (not isinstance(error, LOST) or self._failures >= len(REPEATS_S)):
+            return False
+        return (self._clock.mono() - self._since) / SECOND + self._pause_s < most_s
+
+    def is_news(self) -> bool:
+        """Return True once for an outage of a stream that was open."""
+        first, self._told = self._begun and not self._told, self._told or self._begun
+        return first
+
+    @property
+    def _pause_s(self) -> float:
+        return BACK_OFF_S[min(self._failures, len(BACK_OFF_S) - 1)]
+
+    def wait_s(self) -> float:
+        """Return the wait before the next attempt."""
+        pause_s = self._pause_s
+        self._failures += 1
+        return pause_s
 
 
 class ServiceClient(Client):
@@ -215,53 +269,95 @@ class ServiceClient(Client):
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
-        if (await self.run_summary(run)).status in TERMINAL:
-            return True
+        begun = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(within_s) as waiting:
-                try:
-                    async for _ in self.follow(run):
-                        pass
+            async with asyncio.timeout(None if within_s is None else max(within_s, LOOK_S)) as waiting:
+                if (await self.run_summary(run)).status in TERMINAL:
                     return True
-                except Busy:  # too many streams of this tenant: poll instead
-                    return await super().ended(run)
+                if within_s is not None:
+                    waiting.reschedule(begun + within_s)
+                return await self._ends(run)
         except TimeoutError:
             if not waiting.expired():
                 raise
             return False
 
+    async def _ends(self, run: str) -> bool:
+        try:
+            async with aclosing(self.updates(run)) as updates:
+                async for _ in updates:
+                    pass
+            return True
+        except Busy:  # too many streams of this tenant: poll instead
+            return await super().ended(run)
+
     @override
-    async def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
-        async for each in self.updates(run, after=after):
-            if isinstance(each, str):
-                yield each
+    async def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None:
+        clock = asyncio.get_running_loop().time
+        end_s = None if within_s is None else clock() + within_s
+        if not await self.ended(run, within_s=within_s):
+            return None
+        try:
+            async with asyncio.timeout_at(None if end_s is None else max(end_s, clock() + LOOK_S)) as reading:
+                return end_of(await self.run(run))
+        except TimeoutError:
+            if not reading.expired():
+                raise
+            return None
+
+    @override
+    async def _seen(self, run: str) -> RunSummary | None:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await self.run_summary(run)
+        except (TimeoutError, Unavailable):
+            return None
+
+    @override
+    async def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
+        async with aclosing(self.updates(run, after=after)) as updates:
+            async for each in updates:
+                if isinstance(each, str):
+                    yield each
+
+    async def _heard(
+        self, run: str, after: int, outage: StreamOutage
+    ) -> AsyncGenerator[tuple[int, str | RunDelta, bool]]:
+        """Yield number and text of each event of one stream, and True with the last; a delta has the number 0."""
+        async with aclosing(self.connection.updates(run, after)) as stream:
+            async for number, update in stream:
+                outage.heard(opened=update is None)
+                ended = number > 0 and CloudEvent.model_validate_json(str(update)).type in ENDINGS
+                if update:
+                    yield number, update, ended
+                if ended:
+                    return
 
     @override
     async def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
-        failures, begun = 0, False
-        since: int | None = None
+        outage = StreamOutage(self.connection)
         while True:
-            heard, gone = False, None
+            ended, news, gone = False, False, None
             try:
-                async for number, update in self.connection.updates(f"/runs/{part(run)}/events", after):
-                    failures, begun, since = 0, True, None
-                    after, heard = number or after, heard or number > 0
-                    if update:
+                async with aclosing(self._heard(run, after, outage)) as found:
+                    async for number, update, last in found:
+                        after, news, ended = number or after, news or number > 0, last
                         yield update
-                    if number and CloudEvent.model_validate_json(str(update)).type in ENDINGS:
-                        return
-                if not heard and (await self.run_summary(run)).status in TERMINAL:
+                if ended:
                     return
-            except (httpx2.HTTPError, Unavailable) as error:
+                outage.noticed()
+                if not news and (await self.run_summary(run)).status in TERMINAL:
+                    return
+                outage.answered()
+            except (httpx2.HTTPError, TimeoutError, Unavailable, Busy) as error:
                 gone = error
             if gone is not None:
-                if since is None and begun:
+                outage.noticed()
+                if not outage.may_last(gone):
+                    raise gone if isinstance(gone, Busy) else self.connection.away(gone) from gone
+                if outage.is_news():
                     self._lost(f"the stream broke off after event {after}; reconnecting")
-                since = self._clock.mono() if since is None else since
-                if not begun or self._clock.mono() - since > AWAY_MAX:
-                    raise self.connection.away(gone) from gone
-            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
-            failures += 1
+            await asyncio.sleep(outage.wait_s())
 
     @override
     async def explain(self, run: str) -> RunExplanation:

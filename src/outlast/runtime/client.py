@@ -1,7 +1,7 @@
 """The client: reads and actions of one caller in one tenant, the same over a store and over a service."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
@@ -51,6 +51,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
+
+
+def end_of(run: RunDetail) -> EndedRun:
+    """Return the end of a run that has ended."""
+    return EndedRun(RunStatus(run.status), run.outcome, run.reason, tuple(run.not_undone))
 
 
 class Client(ABC):
@@ -248,8 +253,11 @@ class Client(ABC):
         """Wait until a `run` has ended and return its end; None after `within_s` seconds."""
         if not await self.ended(run, within_s=within_s):
             return None
-        found = await self.run(run)
-        return EndedRun(RunStatus(found.status), found.outcome, found.reason, tuple(found.not_undone))
+        return end_of(await self.run(run))
+
+    async def _seen(self, run: str) -> RunSummary | None:
+        """Return a `run` as lists show it, for the text of an error; None if that would take long."""
+        return await self.run_summary(run)
 
     @abstractmethod
     def worker(
@@ -343,7 +351,7 @@ class Client(ABC):
         """
 
     @abstractmethod
-    def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+    def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
         """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -652,7 +652,7 @@ class Operations(Client):
         return event_list(row, *await self.rows.history_of(run, types, after=after, limit=limit))
 
     @override
-    def follow(self, run: str, *, after: int = 0) -> AsyncIterator[str]:
+    def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
         return follow(self.rows, self.until, run, after)
 
     @override

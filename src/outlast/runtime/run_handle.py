@@ -1,6 +1,7 @@
 """The handle of one run: wait for its result, follow its events, act on it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -97,7 +98,7 @@ class RunHandle(Generic[T]):
         within_s = seconds_of(timeout)
         end = await self.client.run_end(self.id, within_s=within_s)
         if end is None:
-            raise _not_ended(await self.client.run_summary(self.id), within_s or 0.0)
+            raise _not_ended(self.id, await self.client._seen(self.id), within_s or 0.0)
         if end.status is RunStatus.COMPLETED:
             outcome: T = end.outcome if self._decode is None else self._decode(end.outcome)
             return outcome
@@ -105,8 +106,9 @@ class RunHandle(Generic[T]):
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[CloudEvent, None]:
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
-        async for text in self.client.follow(self.id, after=after):
-            yield CloudEvent.model_validate_json(text)
+        async with aclosing(self.client.follow(self.id, after=after)) as texts:
+            async for text in texts:
+                yield CloudEvent.model_validate_json(text)
 
     async def updates(self, *, after: int = 0) -> AsyncGenerator[CloudEvent | RunDelta]:
         """Yield as `events`, and each text that the run streams (`ctx.stream`) as it comes.
@@ -114,8 +116,9 @@ class RunHandle(Generic[T]):
         `after` is that of `events`. Texts are sent once and not stored: a reader that lags or is disconnected loses
         some. The answer that they lead to is in the run.
         """
-        async for each in self.client.updates(self.id, after=after):
-            yield each if isinstance(each, RunDelta) else CloudEvent.model_validate_json(each)
+        async with aclosing(self.client.updates(self.id, after=after)) as updates:
+            async for each in updates:
+                yield each if isinstance(each, RunDelta) else CloudEvent.model_validate_json(each)
 
     async def signal(self, name: str, payload: BaseModel | Mapping[str, Any] | object, *, signal_id: str = "") -> bool:
         """Send a signal, which `ctx.receive` of this `name` reads.
@@ -137,13 +140,15 @@ class RunHandle(Generic[T]):
         return f"<run {self.id}{f' of {self.workflow}' if self.workflow else ''}>"
 
 
-def _not_ended(run: RunSummary, within_s: float) -> WaitTimeout:
-    why, fix = f"{run.shown}: {run.waiting_text}", f"wait again, or look at it: outlast explain {run.run}"
-    if not run.served:
+def _not_ended(run_id: str, run: RunSummary | None, within_s: float) -> WaitTimeout:
+    why, fix = "its state could not be read in time", f"wait again, or look at it: outlast explain {run_id}"
+    if run is not None:
+        why = f"{run.shown}: {run.waiting_text}"
+    if run is not None and not run.served:
         unserved = f"no worker serves {run.lane}"
         why += "" if unserved in why else f"; {unserved}"
         fix = "start a worker: outlast worker MODULE; or, in this process: async with client.worker([…])"
-    return WaitTimeout(f"run {run.run} has not ended after {span(round(within_s * SECOND))}", why, fix)
+    return WaitTimeout(f"run {run_id} has not ended after {span(round(within_s * SECOND))}", why, fix)
 
 
 def _no_result(run: str, end: EndedRun) -> RunFailed:
