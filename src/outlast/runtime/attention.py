@@ -186,8 +186,8 @@ def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
         until=None,
         if_ignored=BREAKER_IGNORED,
         choices=[
-            offered_choice("release", f"outlast resume provider {provider}"),
-            offered_choice("pause", f"outlast pause provider {provider} {WHY}"),
+            offered_choice("release", f"outlast resume provider {quote(provider)}"),
+            offered_choice("pause", f"outlast pause provider {quote(provider)} {WHY}"),
         ],
         provider=provider,
         runs=runs,

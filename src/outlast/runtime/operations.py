@@ -61,6 +61,8 @@ from outlast.runtime.explain import explain
 from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.runs import (
+    RunOverview,
+    detail_from,
     detail_of,
     effect_page,
     effects_of_run,
@@ -663,6 +665,13 @@ class Operations(Client):
     @of_one
     async def explain(self, run: str) -> RunExplanation:
         return explain(await self.rows.run_facts(run))
+
+    @of_one
+    async def overview(self, run: str) -> RunOverview:
+        """Return the content of the first page of a run, all of one state of the run."""
+        facts = await self.rows.run_facts(run)
+        items = await run_attention(self.rows, [facts.run]) if facts.run.attention else []
+        return RunOverview(await detail_from(self.rows, facts), explain(facts), items)
 
     @override
     async def not_undone(self, run: str) -> Sequence[str]:

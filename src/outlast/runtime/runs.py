@@ -1,14 +1,16 @@
 """Reads of runs and of their effects, as clients see them."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from outlast.core.durations import Duration
 from outlast.core.machine import EffectStatus
 from outlast.core.rows import EVENT, Run, is_over
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
+from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.runs import EndedRun, ResultList, RunDetail, RunList, RunSummary
+from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
 from outlast.runtime.explain import explain
 from outlast.runtime.labels import lanes_served
 from outlast.runtime.row_models import (
@@ -20,8 +22,16 @@ from outlast.runtime.row_models import (
     takeovers_of,
     with_schemas,
 )
-from outlast.runtime.run_facts import in_order, pending_requests_of, unread_requests
+from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
 from outlast.runtime.tenant_rows import TenantRows, effect_name
+
+
+class RunOverview(NamedTuple):
+    """A run, its wait in words, and the reasons for which it needs a person."""
+
+    detail: RunDetail
+    explained: RunExplanation
+    attention: Sequence[RunAttention]
 
 
 async def summaries_of(
@@ -52,8 +62,13 @@ async def run_page(
 
 async def detail_of(rows: TenantRows, run: str) -> RunDetail:
     """Return everything that a page about one run shows."""
-    facts = await rows.run_facts(run)
+    return await detail_from(rows, await rows.run_facts(run))
+
+
+async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
+    """Return the same from facts that were read before."""
     row, events = facts.run, facts.events
+    run = row.run
     if len(events) < row.seq:
         events = [event for event in await rows.full_history(run) if event.seq <= row.seq]
     asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)

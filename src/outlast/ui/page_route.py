@@ -148,9 +148,11 @@ async def failed(request: Request, error: OutlastError) -> Response:
     return answer
 
 
-def see_other(request: Request, path: str) -> Response:
-    """Return the redirect to a page after an action. `path` begins with /ui."""
-    return RedirectResponse(root_of(request) + path, 303)
+def see_other(request: Request, path: str, done: str) -> Response:
+    """Return the redirect to a page after an action. `path` begins with /ui. `done`: the first line of that page."""
+    answer = RedirectResponse(root_of(request) + path, 303)
+    sessions.keep_done(request, answer, done)
+    return answer
 
 
 async def error_page(request: Request, error: OutlastError) -> Response:

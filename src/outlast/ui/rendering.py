@@ -31,12 +31,14 @@ from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
 from outlast.ui.run_words import arguments, short
+from outlast.ui.shown_text import CONTROLS, ISOLATED, VISIBLE, ShownText, isolated, isolated_pieces, visible
 
 POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types htmx"
 )
+PLACEHOLDER: Final = "…"
 PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:/-]*")
 TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})"')
 
@@ -75,26 +77,31 @@ def environment() -> Environment:
     """Return the templates of the package. Every value is escaped, and an unknown name is an error."""
     made = Environment(
         loader=PackageLoader("outlast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, extensions=[ShownText],
     )  # fmt: skip
+    made.filters.update({ISOLATED: isolated, VISIBLE: visible})
     made.filters.update(
         span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, grouped="{:,}".format,
-        as_id=_as_id, quoted=quote, pieces=_pieces, marked=lambda text: _pieces(marked(text)), arguments=arguments,
-        short=short, call_of=call_of, count_of=count_of,
-        as_json=lambda value: _pieces(marked(json.dumps(value, ensure_ascii=False))),
+        as_id=_as_id, pieces=isolated_pieces, marked=lambda text: isolated_pieces(marked(text)),
+        arguments=arguments, short=short, call_of=call_of, count_of=count_of, command_line=command_line,
+        as_json=lambda value: isolated_pieces(marked(json.dumps(value, ensure_ascii=False))),
     )  # fmt: skip
     return made
+
+
+def command_line(words: Iterable[object]) -> str:
+    """Return a command of these words, each quoted for a shell. The placeholder `…` alone needs no quotes."""
+    return " ".join(_quoted(str(word)) for word in words)
+
+
+def _quoted(word: str) -> str:
+    plain = word.replace(PLACEHOLDER, "x")
+    return word if quote(plain) == plain else quote(word)
 
 
 def _took(ms: int) -> str:
     """Return a measured duration, below a second in milliseconds."""
     return f"{max(0, ms)} ms" if ms < SECOND else span(ms)
-
-
-def _pieces(pieces: Iterable[tuple[str, str]]) -> Markup:
-    """Return a text in pieces as HTML: each piece with a warning is marked, the warning behind it."""
-    odd = Markup('<mark class="odd" title="{1}">{0}<span class="note"> {1}</span></mark>')
-    return Markup("").join(odd.format(piece, warning) if warning else piece for piece, warning in pieces)
 
 
 def _as_id(key: str) -> str:
@@ -139,8 +146,10 @@ async def render(
             return Response(status_code=304, headers=headers)
     now = (await _now(state)) if status_code < 500 else None
     principal = getattr(request.state, "principal", None)
+    done = "" if region or status_code >= 400 else values.pop("feedback", "") or sessions.done_before(request)
     context = {
         "title": title,
+        "feedback": done,
         "live": live,
         "nonce": nonce,
         "root": root_of(request),
@@ -165,7 +174,10 @@ async def render(
     headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
     # Half of a surrogate pair, which JSON can spell, has no UTF-8: it is shown as its escape.
     data = text.encode("utf-8", "backslashreplace")
-    return Response(data, status_code, headers, "text/html; charset=utf-8")
+    answer = Response(data, status_code, headers, "text/html; charset=utf-8")
+    if done:
+        sessions.forget_done(request, answer)
+    return answer
 
 
 def document(value: Mapping[str, Any] | Any) -> Response:
@@ -174,7 +186,9 @@ def document(value: Mapping[str, Any] | Any) -> Response:
         "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
     }  # fmt: skip
-    return Response(json.dumps(value, ensure_ascii=False, indent=1), 200, headers, "application/json")
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    text = CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}" if found[0] > "\x1f" else found[0], text)
+    return Response(text, 200, headers, "application/json")
 
 
 async def _counts(request: Request, principal: Principal | None) -> StatusSummary | None:

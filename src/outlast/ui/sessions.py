@@ -31,6 +31,11 @@ CHUNK: Final = 3_800
 CHUNKS: Final = 3
 """Most cookies of one session: enough for the largest credential, which has 8 KB."""
 HERE: Final = "same-origin"
+DONE: Final = "feedback"
+DONE_COOKIE: Final = "outlast-done"
+DONE_S: Final = 60
+"""Time within which the page after a form may be loaded."""
+DONE_CHARS: Final = 500
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,31 @@ def forget(request: Request, response: Response) -> None:
 def set_cookie(response: Response, name: str, value: str, seconds: int) -> None:
     """Set a cookie that no script reads and no other host receives. `seconds` of 0 remove it."""
     response.set_cookie(name, value, max_age=seconds, path="/", secure=True, httponly=True, samesite="lax")
+
+
+def keep_done(request: Request, response: Response, done: str) -> None:
+    """Keep the first line of the next page of this browser, which shows it once."""
+    state: ServiceState = request.app.state.service
+    text = sealed(state, DONE, f"{binding_of(request)}\n{done[:DONE_CHARS]}")
+    # Not with `set_cookie`, because a service on this machine has no TLS. Only this service can write the text.
+    secure = request.headers.get("origin", request.url.scheme).startswith("https")
+    response.set_cookie(
+        DONE_COOKIE, text, max_age=DONE_S, path=f"{root_of(request)}/ui", secure=secure, httponly=True, samesite="lax"
+    )
+
+
+def done_before(request: Request) -> str:
+    """Return the first line that the last form of this browser left for this page, or ''."""
+    state: ServiceState = request.app.state.service
+    if DONE_COOKIE not in request.cookies or not state.secret.is_ready:
+        return ""
+    bound, _, done = (opened(state, DONE, request.cookies[DONE_COOKIE], DONE_S) or "").partition("\n")
+    return done if bound and bound == binding_of(request) else ""
+
+
+def forget_done(request: Request, response: Response) -> None:
+    """Remove the line of the last form from the browser, because a page shows it."""
+    response.delete_cookie(DONE_COOKIE, path=f"{root_of(request)}/ui", httponly=True, samesite="lax")
 
 
 def _drop(request: Request, response: Response, numbers: range) -> None:

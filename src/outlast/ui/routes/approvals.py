@@ -10,9 +10,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
+from outlast.runtime.labels import call_of
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import ApprovalId
@@ -126,13 +128,26 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
         )  # fmt: skip
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, draft, error)
-    return see_other(request, f"/ui/runs/{found.run}" if form.text("page") == "run" else f"/ui/approvals/{approval}")
+    page = f"/ui/runs/{found.run}" if form.text("page") == "run" else f"/ui/approvals/{approval}"
+    return see_other(request, page, _done(await ops.approval(approval), decision))
+
+
+def _done(found: ApprovalDetail, decision: str) -> str:
+    """Return the line about a decision, with its consequence."""
+    if decision == DECISIONS[0]:
+        if found.status == ApprovalStatus.PENDING:
+            return f"Your vote is recorded: {len(found.votes)} of {found.quorum} approve. Nothing is called yet."
+        changed = " with your values" if any(plan.chosen and plan.changed_by for plan in found.plans) else ""
+        return f"Approved by you{changed}. {call_of(found)} is called once, within {span(found.valid_ms)}."
+    again = " The run goes round once more." if decision == DECISIONS[2] else ""
+    return f"Rejected by you. Nothing is called.{again}"
 
 
 @router.post("/approvals/{approval}/claim", operation_id="ui:claim_approval")
 async def claim_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
     """Tell the other approvers that the caller reviews it."""
-    return await _act(ops, request, approval, lambda version: ops.claim_approval(approval, version=version))
+    done = "The others see that you review it."
+    return await _act(ops, request, approval, lambda version: ops.claim_approval(approval, version=version), done)
 
 
 @router.post("/approvals/{approval}/reassign", operation_id="ui:reassign_approval")
@@ -141,19 +156,20 @@ async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) ->
     form = form_of(request)
     to, reason = form.text("to"), form.text("why")
     return await _act(
-        ops, request, approval, lambda version: ops.reassign(approval, to, reason=reason, version=version)
-    )
+        ops, request, approval, lambda version: ops.reassign(approval, to, reason=reason, version=version),
+        f"Reassigned: {to} decides now.",
+    )  # fmt: skip
 
 
 async def _act(
-    ops: Operations, request: Request, approval: str, act: Callable[[int], Awaitable[ApprovalSummary]]
+    ops: Operations, request: Request, approval: str, act: Callable[[int], Awaitable[ApprovalSummary]], done: str
 ) -> Response:
     version = form_of(request).version()
     try:
         await with_current(ops, approval, lambda: act(version))
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, None, error)
-    return see_other(request, f"/ui/approvals/{approval}")
+    return see_other(request, f"/ui/approvals/{approval}", done)
 
 
 async def _refused(

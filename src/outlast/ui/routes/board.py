@@ -26,7 +26,7 @@ from outlast.service.service_state import Ops, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run import overview
-from outlast.ui.routes.run_actions import MORE_TIME, answer_one, member, typed_answer
+from outlast.ui.routes.run_actions import MORE_TIME, answer_one, answered, member, typed_answer
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 DAY: Final = timedelta(days=1)
@@ -171,7 +171,9 @@ async def assign(ops: Ops, state: State, request: Request) -> Response:
             return await _reason(ops, request, reason, error=error, refused={"run": run, **refused})
         return await _board(ops, request, status_code=status_of(error), run=run, **refused)
     there = {"run": f"/ui/runs/{run}", "reason": f"/ui/attention/{reason.value}"}
-    return see_other(request, there.get(page, "/ui/"))
+    whom = f"assigned to {'you' if to == ME else to}" if to else "no longer assigned"
+    done = f"The item {reason.value.replace('_', ' ')} of run {run} is {whom}."
+    return see_other(request, there.get(page, "/ui/"), done)
 
 
 @router.post("/attention/{run}/answer", operation_id="ui:resolve_attention")
@@ -183,7 +185,7 @@ async def answer_on_board(ops: Ops, request: Request, run: RunId) -> Response:
     except (Conflict, InvalidInput) as error:
         kept = typed_answer(form)
         return await _board(ops, request, status_code=status_of(error), form="answer", run=run, error=error, **kept)
-    return see_other(request, "/ui/")
+    return see_other(request, "/ui/", answered(run, form))
 
 
 # No version: a pause that was ended already is not found.
@@ -194,9 +196,10 @@ async def resume(ops: Ops, request: Request) -> Response:
     what, _, name = form.text("paused").partition(" ")
     if what not in get_args(What):
         raise InvalidInput("the form names no pause", f"it names {what[:100]!r}", "reload the page")
-    await ops.resume(cast(What, what), name)
-    page = form.text("page")
-    return see_other(request, f"/ui/workflows/{page}" if NAME.fullmatch(page) else "/ui/")
+    ended = await ops.resume(cast(What, what), name)
+    page, runs = form.text("page"), f"{ended.runs:,} run{'' if ended.runs == 1 else 's'}"
+    done = f"Resumed. {runs} that waited for it continue{'s' if ended.runs == 1 else ''}."
+    return see_other(request, f"/ui/workflows/{page}" if NAME.fullmatch(page) else "/ui/", done)
 
 
 @router.get("/attention/{reason}", operation_id="ui:list_attention")

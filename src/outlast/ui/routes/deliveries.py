@@ -40,7 +40,7 @@ async def list_deliveries(
 async def redeliver(ops: Ops, request: Request, delivery: DeliveryId) -> Response:
     """Send the event again and return to the list."""
     await ops.webhooks.redeliver_one(delivery)
-    return see_other(request, "/ui/deliveries")
+    return see_other(request, "/ui/deliveries", f"Delivery {delivery} is sent again. Its next attempt is in the list.")
 
 
 @router.get("/webhooks", operation_id="ui:list_webhooks")
@@ -65,12 +65,14 @@ async def _webhook(
     secret: WebhookWithSecret | None = None, error: OutlastError | None = None, typed: str = "",
 ) -> Response:  # fmt: skip
     found = await ops.webhooks.get(webhook)
+    done = f"A test event was sent to {webhook}. Its answer is below." if attempt else ""
+    done = f"The secret of {webhook} was replaced. The new one is below, once." if secret else done
     recent = await ops.webhooks.deliveries(found.webhook, limit=20)
     version = stamp(found.model_dump(exclude={"oldest_at_real"}), [(d.delivery, d.status) for d in recent.deliveries])
     return await render(
         request, "webhook.html", title=found.name or found.webhook, live="" if secret else "runs",
         versions={"webhook": version}, found=found, recent=recent.deliveries, attempt=attempt, secret=secret,
-        error=error, typed=typed, status_code=200 if error is None else status_of(error),
+        error=error, typed=typed, feedback=done, status_code=200 if error is None else status_of(error),
     )  # fmt: skip
 
 
@@ -98,18 +100,19 @@ async def disable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Res
         await ops.webhooks.disable(webhook, reason=reason)
     except OutlastError as error:
         return await _webhook(ops, request, webhook, error=error, typed=reason)
-    return see_other(request, f"/ui/webhooks/{webhook}")
+    return see_other(request, f"/ui/webhooks/{webhook}", f"Disabled {webhook}. Nothing is sent until it is enabled.")
 
 
 @router.post("/webhooks/{webhook}/enable", operation_id="ui:enable_webhook")
 async def enable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Resume deliveries after the last delivered event."""
     await ops.webhooks.enable(webhook)
-    return see_other(request, f"/ui/webhooks/{webhook}")
+    return see_other(request, f"/ui/webhooks/{webhook}", f"Enabled {webhook}. Deliveries go on after the last one.")
 
 
 @router.post("/webhooks/{webhook}/redeliver", operation_id="ui:redeliver_dead")
 async def redeliver_dead(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Send the undeliverable events of this receiver again, at most 1,000 at once."""
-    await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
-    return see_other(request, f"/ui/webhooks/{webhook}")
+    n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
+    sent = f"{n:,} event{' is' if n == 1 else 's are'} sent again to {webhook}."
+    return see_other(request, f"/ui/webhooks/{webhook}", sent)

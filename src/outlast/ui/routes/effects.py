@@ -70,7 +70,8 @@ async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Respon
         if status_of(refused) >= 500:
             raise
         return await _page(ops, request, effect, typed=typed, error=refused)
-    return see_other(request, f"/ui/effects/{effect}")
+    settled = typed["outcome"].replace("_", " ")
+    return see_other(request, f"/ui/effects/{effect}", f"Recorded with your name: {settled}. The run goes on.")
 
 
 async def settle_typed(

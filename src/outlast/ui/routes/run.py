@@ -40,16 +40,18 @@ Number = Annotated[int, Path(ge=1, le=2**31)]
 
 async def tab(
     request: Request,
-    ops: Operations,
     run: str,
     name: str,
     *,
-    summary: RunSummary | None = None,
+    summary: RunSummary,
     versions: Sequence[object] = (),
     **values: Any,
 ) -> Response:
-    """Return one tab of a run's page. `versions`: of the rows that it shows."""
-    found = summary or await ops.run_summary(run)
+    """Return one tab of a run's page. `versions`: of the rows that it shows.
+
+    `summary`: the run, read before the rows of the tab: a page of an ended run does not refresh itself.
+    """
+    found = summary
     live = "" if found.status in TERMINAL else f"run:{run}"
     shown = {"tab": stamp(found.version, found.shown, *versions)}
     return await render(
@@ -68,8 +70,7 @@ async def overview(
     ops: Operations, state: ServiceState, request: Request, run: str, *, status_code: int = 200, **form: Any
 ) -> Response:
     """Return the first tab. `form`: the form that was refused, with its input and its errors."""
-    found, explained = await ops.run(run), await ops.explain(run)
-    items = await ops.attention_of(run) if found.attention else []
+    found, explained, items = await ops.overview(run)
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
@@ -114,9 +115,9 @@ async def show_timeline(
     ops: Ops, request: Request, run: RunId, begin: Begin = None, end: Finish = None, after: After = 0
 ) -> Response:
     """Show visits, attempts and waits over time, with idle time cut out."""
-    line = await ops.timeline(run, begin=begin, end=end)
+    summary, line = await ops.run_summary(run), await ops.timeline(run, begin=begin, end=end)
     return await tab(
-        request, ops, run, "timeline", versions=[(bar.id, bar.outcome) for bar in line.bars], line=line,
+        request, run, "timeline", summary=summary, versions=[(bar.id, bar.outcome) for bar in line.bars], line=line,
         drawing=drawn_timeline(line), zooms=zooms_of(line), left=LEFT, rows=line.bars[after : after + ROWS],
         count=len(line.bars), after=after, size=ROWS,
         took=lambda bar: (bar.ended - bar.began) // timedelta(milliseconds=1),
@@ -142,7 +143,7 @@ async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0)
     summary, effects = await ops.run_summary(run), await ops.effects(run)
     rows = list(enumerate(effects, 1))[after : after + ROWS]
     return await tab(
-        request, ops, run, "effects", summary=summary, versions=[(e.id, e.version) for _, e in rows], rows=rows,
+        request, run, "effects", summary=summary, versions=[(e.id, e.version) for _, e in rows], rows=rows,
         count=len(effects), after=after, size=ROWS, effect_kind=effect_kind,
     )  # fmt: skip
 
@@ -150,11 +151,11 @@ async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0)
 @router.get("/results", operation_id="ui:list_results")
 async def list_results(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the results of the run, in the order of first emission."""
-    found = await ops.results(run, after=after, limit=ROWS)
+    summary, found = await ops.run_summary(run), await ops.results(run, after=after, limit=ROWS)
     rows = [(each, folded(each.data)) for each in found.results]
     return await tab(
-        request, ops, run, "results", versions=[(r.key, r.at) for r in found.results], rows=rows, count=found.count,
-        after=after, size=ROWS,
+        request, run, "results", summary=summary, versions=[(r.key, r.at) for r in found.results], rows=rows,
+        count=found.count, after=after, size=ROWS,
     )  # fmt: skip
 
 
@@ -170,9 +171,9 @@ async def list_events(
     ops: Ops, request: Request, run: RunId, after: After = 0, of_type: Annotated[Word, Query(alias="type")] = ""
 ) -> Response:
     """Show the events of the run, oldest first, of one type or all."""
-    found = await ops.events(run, after=after, limit=ROWS, of_type=of_type)
+    summary, found = await ops.run_summary(run), await ops.events(run, after=after, limit=ROWS, of_type=of_type)
     return await tab(
-        request, ops, run, "events", versions=[found.last], rows=found.events, after=after, size=ROWS,
+        request, run, "events", summary=summary, versions=[found.last], rows=found.events, after=after, size=ROWS,
         types=list(EventType), of_type=of_type,
         more=bool(found.next_cursor), last=found.last, event_data=event_data,
         instant_of=lambda event: datetime.fromisoformat(event.time),
@@ -192,7 +193,7 @@ async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
     summary = await ops.run_summary(run)
     end = await ops.run_end(run, within_s=0) if summary.status in TERMINAL else None
     return await tab(
-        request, ops, run, "data", summary=summary, given=folded(await ops.run_input(run)), end=end,
+        request, run, "data", summary=summary, given=folded(await ops.run_input(run)), end=end,
         outcome=folded(end.outcome) if end is not None and end.outcome is not None else None,
     )  # fmt: skip
 
@@ -214,10 +215,10 @@ async def get_outcome(ops: Ops, run: RunId) -> Response:
 @router.get("/checkpoints", operation_id="ui:list_checkpoints")
 async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the completed nodes, oldest first."""
-    found = checkpoints_of(await ops.rows.full_history(run))
+    summary, found = await ops.run_summary(run), checkpoints_of(await ops.rows.full_history(run))
     return await tab(
-        request, ops, run, "checkpoints", versions=[len(found)], rows=found[after : after + ROWS], count=len(found),
-        after=after, size=ROWS,
+        request, run, "checkpoints", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
+        count=len(found), after=after, size=ROWS,
     )  # fmt: skip
 
 
@@ -228,7 +229,7 @@ async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) 
     messages = (await ops.rows.run_facts(run)).messages
     found = people_of(summary, messages, (await ops.approvals(run=run, limit=500)).approvals)
     return await tab(
-        request, ops, run, "people", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
+        request, run, "people", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
         count=len(found), after=after, size=ROWS,
     )  # fmt: skip
 

@@ -30,6 +30,15 @@ router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
 PAYLOAD: Final = "payload"
 MORE_TIME: Final = span(RUN_CEILING)
+ASKED: Final = {
+    Choice.CANCEL: "Asked the run to stop. Its effects are undone first, and nothing new is called.",
+    Choice.CONTINUE: "Answered: continue. A worker takes the run up again.",
+    Choice.EXTEND: "Gave the run more time.",
+    Choice.RAISE: "Raised the budget of the run.",
+    Choice.MOVE: "Asked the run to continue in another version.",
+    "scheduler": "Asked the run to continue under another scheduler.",
+}
+"""Line about an action on a run, by the name of its form."""
 
 
 @router.get("/actions", operation_id="ui:get_run")
@@ -61,7 +70,7 @@ async def act(
         await do(form)
     except (Conflict, InvalidInput) as error:
         return await menu(ops, request, run, status_code=status_of(error), form=name, error=error, given=form)
-    return see_other(request, f"/ui/runs/{run}")
+    return see_other(request, f"/ui/runs/{run}", ASKED[name])
 
 
 # A cancel has no version: a run that works changes all the time, and a second request changes nothing.
@@ -140,7 +149,13 @@ async def answer(ops: Ops, state: State, request: Request, run: RunId) -> Respon
         return await overview(
             ops, state, request, run, status_code=status_of(error), form="answer", error=error, **typed_answer(form)
         )
-    return see_other(request, f"/ui/runs/{run}")
+    return see_other(request, f"/ui/runs/{run}", answered(run, form))
+
+
+def answered(run: str, form: Form) -> str:
+    """Return the line about an answer to a run's attention."""
+    choice, reason, key = (form.text(name).replace("_", " ") for name in ("choice", "reason", "key"))
+    return f"Answered {reason}{' of ' + key if key else ''} of run {run}: {choice}. A worker carries it out."
 
 
 def typed_answer(form: Form) -> dict[str, str]:
@@ -194,7 +209,7 @@ async def send_signal(ops: Ops, request: Request, run: RunId, name: PathName) ->
         await ops.signal(run, name, form.value, signal_id=signal_id)
     except (Conflict, InvalidInput, NotStorable) as error:
         return await _signal_page(request, found, name, form, signal_id, status_of(error), error)
-    return see_other(request, f"/ui/runs/{run}")
+    return see_other(request, f"/ui/runs/{run}", f"Sent the signal {name}. It is stored until the run reads it.")
 
 
 def schema_of(run: RunDetail, signal: str) -> Mapping[str, Any]:

@@ -57,7 +57,7 @@ async def drain_worker(state: State, ops: Ops, request: Request, worker: WorkerI
         await ops.drain_worker(worker, reason=reason)
     except (Conflict, InvalidInput) as error:
         return await _workers(state, ops, request, error=error, typed=reason)
-    return see_other(request, "/ui/workers")
+    return see_other(request, "/ui/workers", f"Asked {worker} to drain. It takes no more runs and stops.")
 
 
 @router.get("/doctor", operation_id="ui:list_workers")

@@ -70,7 +70,8 @@ async def start_run(ops: Ops, state: State, request: Request, name: PathName) ->
         return await _page(ops, request, found, form, kept, status_code=status_of(error), error=error)
     except Conflict as error:
         return await _page(ops, request, found, form, kept, status_code=status_of(error), error=error)
-    return see_other(request, f"/ui/runs/{started.run}")
+    done = f"Started run {started.run}." if started.created else f"Run {started.run} was started before with this key."
+    return see_other(request, f"/ui/runs/{started.run}", done)
 
 
 async def _page(

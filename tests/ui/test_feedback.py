@@ -1,0 +1,286 @@
+"""Feedback of pages: the line about a form, the changes of an edit, and texts of strangers as they are."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from outlast.core.approvals import Actor
+from outlast.models.runs import RunDetail
+from outlast.runtime import operations
+from outlast.runtime.confusables import marked
+from outlast.store.sqlite import SqliteStore
+from outlast.ui.app import ROUTERS
+from outlast.ui.rendering import command_line, environment
+from outlast.ui.routes.run_actions import ASKED
+from outlast.ui.shown_text import CONTROLS, ShownText, isolated, isolated_pieces
+from tests.service.conftest import Running, Service
+from tests.ui.html_page import HtmlForm, HtmlPage
+from tests.ui.test_run_pages import flagged
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+RLO = "\u202e"
+ODD = f"pay to {RLO}evil\u202c acme"
+
+
+def first_line(text: str) -> str:
+    """Return the text of the first element of a page, behind its header."""
+    inside = text.partition('<main id="content"')[2].partition(">")[2].lstrip()
+    return HtmlPage(inside.partition("</p>")[0]).text
+
+
+def send(service: Service, form: HtmlForm, button: tuple[str, str] | None = None) -> str:
+    """Submit a form and return the page that it leads to."""
+    answer = service.client.post(form.action, content=form.body(button), headers=FORM)
+    assert answer.status_code == 303, answer.text
+    return service.get(answer.headers["location"]).text
+
+
+def form_of(service: Service, page: str, action: str) -> HtmlForm:
+    """Return the form of a page whose address ends so."""
+    return next(each for each in HtmlPage(service.get(page).text).forms if each.action.endswith(action))
+
+
+# --- what was done ---------------------------------------------------------------------------------
+def test_an_approval_says_that_it_worked_and_not_what_would_happen(service: Service) -> None:
+    approval, _ = service.asked()
+    page = f"/ui/approvals/{approval}"
+    text = send(service, form_of(service, page, "/decision"), ("decision", "approve"))
+    assert first_line(text).startswith("Approved by you. Refund 4200 is called once, within ")
+    assert "If you approve" not in HtmlPage(text).text
+    again = service.get(page).text
+    assert 'id="done"' not in again, "it is shown once"
+    assert "Approved by" in HtmlPage(again).text and "If you approve" not in HtmlPage(again).text
+
+
+def test_a_rejection_and_an_edit_say_what_was_done(service: Service) -> None:
+    approval, _ = service.asked()
+    form = form_of(service, f"/ui/approvals/{approval}", "/decision").set(reason="no")
+    assert first_line(send(service, form, ("decision", "reject"))) == "Rejected by you. Nothing is called."
+    approval, _ = service.asked()
+    form = form_of(service, f"/ui/approvals/{approval}", "/decision").put({"changes/cents": "850"})
+    shown = service.client.post(form.action, content=form.body(("decision", "approve")), headers=FORM)
+    assert shown.status_code == 200 and "Nothing is approved yet." in HtmlPage(shown.text).text
+    form = next(each for each in HtmlPage(shown.text).forms if each.action.endswith("/decision"))
+    assert first_line(send(service, form, ("decision", "approve"))).startswith("Approved by you with your values. ")
+
+
+@pytest.mark.parametrize(
+    ("page", "action", "fields", "button", "done"),
+    [
+        ("/ui/approvals/{approval}", "/claim", {}, None, "The others see that you review it."),
+        (
+            "/ui/approvals/{approval}", "/reassign", {"to": "finance", "why": "away"}, None,
+            "Reassigned: finance decides now.",
+        ),
+        ("/ui/runs/{run}/actions", "/cancel", {"reason": "no longer needed"}, None, ASKED["cancel"]),
+        (
+            "/ui/runs/{broken}", "/answer", {"text": "stop it"}, ("choice", "fail"),
+            "Answered exception of run {broken}: fail. A worker carries it out.",
+        ),
+        (
+            "/ui/runs/{second}", "/assign", {"to": "ben"}, None,
+            "The item exception of run {second} is assigned to ben.",
+        ),
+        (
+            "/ui/runs/{run}/signals/hear", "/signals/hear", {"payload": "{}"}, None,
+            "Sent the signal hear. It is stored until the run reads it.",
+        ),
+    ],
+)  # fmt: skip
+def test_each_form_leads_to_a_page_that_says_what_was_done(
+    service: Service, page: str, action: str, fields: dict[str, str], button: tuple[str, str] | None, done: str
+) -> None:
+    approval, _ = service.asked()
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    ids = {"approval": approval, "run": run}
+    for name in ("broken", "second"):
+        if f"{{{name}}}" in page:
+            ids[name] = flagged(service)
+    form = form_of(service, page.format(**ids), action).put(fields)
+    assert first_line(send(service, form, button)) == done.format(**ids)
+
+
+def test_every_page_that_a_form_leads_to_has_a_first_line_for_it() -> None:
+    """A redirect without a text is an error of types: this test finds a form whose route makes its own redirect."""
+    forms = [
+        route for router in ROUTERS for route in router.routes
+        if "POST" in getattr(route, "methods", ()) and "/login" not in route.path and "/logout" not in route.path
+    ]  # fmt: skip
+    assert len(forms) > 20
+    for route in forms:
+        code: Any = route.endpoint.__code__  # type: ignore[attr-defined]
+        assert "RedirectResponse" not in code.co_names, route.path
+
+
+def test_no_one_else_sees_or_writes_the_first_line(tmp_path: Path) -> None:
+    with Running(f"sqlite:{tmp_path / 'o.db'}") as service:
+        approval, _ = service.asked()
+        form = form_of(service, f"/ui/approvals/{approval}", "/claim")
+        answer = service.client.post(form.action, content=form.body(), headers=FORM)
+        cookie = answer.headers["set-cookie"]
+        assert "httponly" in cookie.lower() and "review" not in cookie
+        service.client.cookies.clear()
+        service.client.cookies.set("outlast-done", "The refund was approved.")
+        assert 'id="done"' not in service.get("/ui/").text
+
+
+# --- edits -----------------------------------------------------------------------------------------
+def test_the_difference_is_on_the_screen_with_its_button(service: Service, open_page: Callable[..., Page]) -> None:
+    """The second press approved unseen: the difference was 1,700 pixels below."""
+    page = open_page(width=360)
+    page.set_viewport_size({"width": 360, "height": 780})
+    approval, _ = service.asked()
+    page.goto(f"{service.url}/ui/approvals/{approval}")
+    page.get_by_text("Approve with other values").click()
+    page.locator("input[name='changes/cents']").fill("850")
+    page.click("#approve")
+    expect(page.locator("#approve")).to_have_text("Approve with your changes")
+    button, difference = page.locator("#approve"), page.locator("#difference")
+    for part in (button, difference, page.locator("#difference ins")):
+        expect(part).to_be_in_viewport()
+    expect(page.locator("#changing")).to_be_in_viewport()
+    expect(page.locator("#changing")).to_contain_text("850")
+
+
+# --- texts of strangers ----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text", "plain text"),
+        (ODD, '<bdi class="any">pay to [U+202E]evil[U+202C] acme</bdi>'),
+        ("\u0645\u0631\u062d\u0628\u0627", '<bdi class="any">\u0645\u0631\u062d\u0628\u0627</bdi>'),
+        ("a\x1b[31mb\x00", "a[U+001B][31mb[U+0000]"),
+        ("<b>\u05d0", '<bdi class="any">&lt;b&gt;\u05d0</bdi>'),
+        ("x" * 30, f'<span class="any">{"x" * 30}</span>'),
+        ("日本語 und Grüße", "日本語 und Grüße"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+    ],
+)
+def test_a_text_is_isolated_and_its_controls_are_named(text: str, shown: str) -> None:
+    template = environment().from_string("{{ text }}")
+    assert template.render(text=text) == shown
+
+
+def test_a_marked_text_shows_the_code_point_and_not_the_character() -> None:
+    found = str(isolated_pieces(marked(ODD)))
+    assert RLO not in found and "\u202c" not in found
+    assert "<bdi>U+202E</bdi>" in found and "RIGHT-TO-LEFT OVERRIDE is invisible" in found
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("<p>{{ x }}</p>", "<p>{{ ( x ) | isolated }}</p>"),
+        ('<p title="{{ x }}">', '<p title="{{ x }}">'),
+        ('<input value="{{ x }}"{% if a > b %} checked{% endif %}>{{ y }}',
+         '<input value="{{ x }}"{% if a > b %} checked{% endif %}>{{ ( y ) | isolated }}'),
+        ("<textarea>\n{{ x }}</textarea>{{ y }}", "<textarea>\n{{ x }}</textarea>{{ ( y ) | isolated }}"),
+        ("<title>{{ x }}</title>", "<title>{{ ( x ) | visible }}</title>"),
+        ("<svg><text>{{ x }}</text></svg><b>{{ y }}</b>",
+         "<svg><text>{{ ( x ) | visible }}</text></svg><b>{{ ( y ) | isolated }}</b>"),
+        ('{% macro f(x) %}id="of-{{ x }}"{% endmacro %}', '{% macro f(x) %}id="of-{{ x }}"{% endmacro %}'),
+        ("{# {{ x }} #}{{- x -}}", "{# {{ x }} #}{{- ( x ) | isolated -}}"),
+    ],
+)  # fmt: skip
+def test_every_expression_between_tags_is_shown_as_text_of_strangers(source: str, shown: str) -> None:
+    assert ShownText(environment()).preprocess(source, "planted.html") == shown
+    assert isolated(environment().from_string("<b>x</b>").module.__html__()) == "<b>x</b>"
+
+
+def test_no_page_has_a_control_character_of_a_stranger(service: Service) -> None:
+    """In the heading, the list, the arguments and the page of the run, where it read `live` for `evil`."""
+    run = service.start("refund", order_id=ODD, cents=4200)
+    approval, _ = service.asked(run)
+    service.start("wish", text=ODD)
+    pages = ("/ui/", "/ui/approvals", f"/ui/approvals/{approval}", f"/ui/runs/{run}", f"/ui/runs/{run}/data",
+             f"/ui/runs/{run}/events", "/ui/runs", f"/ui/runs/{run}/input", f"/ui/runs?q={ODD}")  # fmt: skip
+    for address in pages:
+        text = re.sub(r'value="[^"]*"', "", service.get(address).text)
+        assert not CONTROLS.search(text), address
+    assert "U+202E" in service.get(f"/ui/approvals/{approval}").text
+
+
+BROKEN_WORDS = """() => [...document.querySelectorAll('.state, th, button, time')].filter(each => {
+  const range = document.createRange();
+  range.selectNodeContents(each);
+  const lines = new Set([...range.getClientRects()].map(one => Math.round(one.top)));
+  return !each.querySelector('.unseen') && !each.textContent.trim().includes(' ') && lines.size > 1;
+}).map(each => each.textContent)"""
+
+
+# --- words and commands ----------------------------------------------------------------------------
+@pytest.mark.parametrize("width", [360, 900, 1440])
+def test_words_are_not_broken(service: Service, open_page: Callable[..., Page], width: int) -> None:
+    run = flagged(service)
+    service.asked()
+    page = open_page(width=width)
+    for address in ("/ui/runs", f"/ui/runs/{run}", f"/ui/runs/{run}/events", "/ui/workers", "/ui/effects?every=true"):
+        page.goto(f"{service.url}{address}")
+        broken = page.evaluate(BROKEN_WORDS)
+        assert broken == [], address
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{address} scrolls sideways"
+
+
+def test_a_command_quotes_each_of_its_words(service: Service) -> None:
+    page = HtmlPage(service.get("/ui/runs?workflow=$(id)&q=a'b").text).text
+    assert "outlast runs ls --workflow '$(id)' --search 'a'\"'\"'b'" in page
+    words = ["outlast", "signal", "run-1", "a b", "--data", "{…}", "--reason", "…", "RUN…", "x;y…", ""]
+    assert split(command_line(words)) == words
+    assert command_line(["--reason", "…"]) == "--reason …"
+
+
+def test_templates_give_commands_as_lists_of_words() -> None:
+    """Commands that the service has made are the only others."""
+    made = ("choice.command", "each.command", "each")
+    loader: Any = environment().loader
+    for name in environment().list_templates():
+        if name.endswith(".html") and name != "parts.html":
+            source = loader.get_source(environment(), name)[0]
+            for given in re.findall(r"parts\.command\(([^\[)]*)", source):
+                assert given == "" or given in made, f"{name}: {given}"
+            assert not re.search(r'parts\.empty\([^)]*, "outlast', source), name
+
+
+# --- one page, one read ----------------------------------------------------------------------------
+@pytest.fixture
+def reads(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Reads of the rows of a run, by name."""
+    found: list[str] = []
+    run_rows = SqliteStore.run_rows
+
+    async def counted(self: SqliteStore, keys: Any) -> Any:
+        found.append("run_rows")
+        return await run_rows(self, keys)
+
+    monkeypatch.setattr(SqliteStore, "run_rows", counted)
+    return found
+
+
+def test_the_page_of_a_run_is_of_one_state_of_it(service: Service, reads: list[str]) -> None:
+    run = flagged(service)
+    reads.clear()
+    assert service.get(f"/ui/runs/{run}").status_code == 200
+    assert reads == ["run_rows"]
+
+
+def test_a_page_never_shows_a_run_as_running_and_ended(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ended between the reads of its page: it said RUNNING beside "an ended run does not change"."""
+    run = service.start("wish", text="a")
+    service.until(f"/v1/runs/{run}", lambda body: any(wait["kind"] == "signal" for wait in body["waiting_for"]))
+    detail_from = operations.detail_from
+
+    async def slowly(rows: Any, facts: Any) -> RunDetail:
+        found = await detail_from(rows, facts)
+        ana = operations.Operations(rows.store, tenant=rows.tenant, actor=Actor("local:ana"), workflows={})
+        await ana.cancel(run, reason="no longer needed")
+        await ana.ended(run, within_s=60)
+        return found
+
+    monkeypatch.setattr(operations, "detail_from", slowly)
+    text = HtmlPage(service.get(f"/ui/runs/{run}").text).text
+    assert "an ended run does not change" not in text and "WAITING" in text
