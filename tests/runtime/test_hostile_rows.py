@@ -120,6 +120,7 @@ def test_no_spoilt_row_changes_a_list_or_blames_outlast(world: World, path: Path
         Case("result", "ordinal", "least"),
         Case("run", "seq", "greatest"),
         Case("run", "inbox_seq", "year 3000"),
+        Case("approval", "id", "long"),
     ],
 )
 def test_a_case_that_a_campaign_found_stays_mended(world: World, path: Path, case: Case) -> None:

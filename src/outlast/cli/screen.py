@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDE = 10_000  # columns of a pipe: no cell is folded in it
+ID_WIDTH_MAX: Final = 200  # columns: a longer stored id would leave no room for the other cells
 
 
 def json_of_model(value: Any, without: Collection[str] = ()) -> Any:
@@ -127,7 +128,7 @@ class Screen:
         table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1))
         whole = [max((len(row[n]) for row in rows), default=0) for n in range(len(columns))]
         for n, name in enumerate(columns):
-            table.add_column(name, overflow="fold", min_width=whole[n] if n == 0 else None)
+            table.add_column(name, overflow="fold", min_width=min(whole[n], ID_WIDTH_MAX) if n == 0 else None)
         for row in rows:
             table.add_row(*(Text(inert(cell), style=_style(cell)) for cell in row))
         return table
