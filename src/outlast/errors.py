@@ -309,7 +309,7 @@ class Uncertain(StoreError):
     """The acknowledgement of the store was lost. The receipt of the batch tells whether the commit landed."""
 
     code = "OUT-505"
-    landed = None
+    landed: ClassVar[bool | None] = None
 
     def __init__(self, reason: str, why: str = "", fix: str = "") -> None:
         super().__init__(

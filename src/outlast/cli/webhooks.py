@@ -12,7 +12,6 @@ from outlast.cli.text import ago, duration
 from outlast.core.durations import span
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Forbidden
-from outlast.models.webhooks import WebhookWithSecret
 from outlast.runtime.client import Client
 
 NOT_ACCEPTED = 1
@@ -69,16 +68,9 @@ async def add(
     )
     if not screen.data(view):
         screen.line(f"{view.webhook} sends events to {view.url}")
-        _secret(screen, view, "shown only once: the receiver verifies signatures with it")
+        screen.line(f"secret  {view.secret}  (shown only once: the receiver verifies signatures with it)")
         screen.advice(f"→ outlast dispatcher   sends · outlast webhooks test {view.webhook}")
     return OK
-
-
-def _secret(screen: Screen, view: WebhookWithSecret, why: str) -> None:
-    if view.secret:
-        screen.line(f"secret  {view.secret}  ({why})")
-    else:  # only the first answer of a repeated request has it, and that answer was lost
-        screen.line(f"the secret was lost in transit → outlast webhooks rotate {view.webhook}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -234,7 +226,7 @@ async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None)
     """
     view = await client.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
-        _secret(screen, view, "shown only once")
+        screen.line(f"secret  {view.secret}  (shown only once)")
         if view.former_until_real:
             screen.line(f"the old one signs too until {iso_of(view.former_until_real)}")
     return OK

@@ -122,12 +122,18 @@ class WebhookClient(ABC):
         """Remove a webhook with its secret. It cannot be restored."""
 
 
+class _Unseen(Uncertain):
+    """The act was carried out, and only its secret was lost."""
+
+    landed = True
+
+
 def shown_once(found: WebhookWithSecret) -> WebhookWithSecret:
     """Return a webhook with its secret. Raises Uncertain for an empty one, which an earlier attempt was shown."""
     if found.secret:
         return found
-    raise Uncertain(
+    raise _Unseen(
         f"webhook {found.webhook} has a secret that cannot be shown",
         "an earlier attempt was carried out, and a secret is in one answer only",
-        f"rotate once more to see a secret: outlast webhooks rotate {found.webhook}; the older one signs for 24 h more",
+        f"rotate once more to see a secret (outlast webhooks rotate {found.webhook}); the older one signs 24 h more",
     )
