@@ -1,4 +1,4 @@
-"""Peers that speak bytes: what a script returns is sent as it is, over connections that stay open."""
+"""Peers that speak bytes: the return value of a script is sent as it is, over connections that stay open."""
 
 import asyncio
 import json

@@ -281,7 +281,7 @@ def test_a_stream_that_ends_early_while_the_run_goes_on_is_reopened_for_as_long_
 
 
 def test_a_stream_that_begins_while_the_service_is_away_waits_for_it() -> None:
-    """What was never sent is repeated until `timeout`, for streams as for requests."""
+    """A request that was never sent is repeated until `timeout`, for streams as for requests."""
 
     async def go() -> None:
         async with peer(lambda asked: ()) as gone:

@@ -165,7 +165,7 @@ def _until_closed(client: SyncClient, busy: threading.Barrier, n: int) -> Except
     try:
         while True:
             client.whoami() if n % 2 else client.runs()
-    except Exception as error:  # what a caller gets
+    except Exception as error:  # the error that a caller gets
         return error
 
 

@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What the store has of each act, by its mark or run."""
+    """Rows of the store for each act, by its mark or run."""
 
     runs: dict[str, list[RunSummary]]
     raised: dict[str, int]

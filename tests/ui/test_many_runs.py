@@ -1,4 +1,4 @@
-"""5,265 runs, of which 2,088 raised and 67 have an uncertain effect: what each page says agrees with the rows."""
+"""5,265 runs, of which 2,088 raised and 67 have an uncertain effect: each page agrees with the rows."""
 
 import asyncio
 import re

@@ -417,7 +417,7 @@ class SyncClient:
 
 
 class _WorkerBlock(AbstractContextManager[None]):
-    """A worker that serves during the block. What is left open ends with the client."""
+    """A worker that serves during the block. Streams that are left open end with the client."""
 
     def __init__(self, loop: LoopThread, serving: AbstractAsyncContextManager[None]) -> None:
         self._loop = loop

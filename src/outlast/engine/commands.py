@@ -206,7 +206,7 @@ def as_seen(commit: Commit, seen: Expect | None) -> Commit:
 
 @dataclass(frozen=True)
 class Once(Generic[T]):
-    """Act that is carried out once, what it changes, and the answer to its repetition."""
+    """Act that is carried out once, its changes, and the answer to its repetition."""
 
     act: KeyedAct | None
     target: str
