@@ -15,7 +15,7 @@ from tests.measured import unmeasured
 ROOT = Path(__file__).resolve().parents[1]
 CAMPAIGNS = (
     *("chaos/round.py", "chaos/in_flight.py", "crash/__main__.py", "crash_routes/__main__.py", "models/__main__.py"),
-    *("simulation/__main__.py", "service/fuzz.py", "temporal/campaign.py"),
+    *("simulation/__main__.py", "service/fuzz.py", "temporal/campaign.py", "proxied/round.py"),
     *("examples/acquiring.py", "examples/researching.py"),
 )
 """Programs of `scripts/` that end with a total. Each hands its counts to `unmeasured`."""
@@ -48,10 +48,13 @@ def test_every_program_of_the_scripts_is_in_the_list() -> None:
         "tests.ui.screenshots",
     }
     listed = {f"tests.{name.removesuffix('.py').replace('/', '.').removesuffix('.__main__')}" for name in CAMPAIGNS}
-    of_chaos = {"tests.chaos": {"tests.chaos.round", "tests.chaos.in_flight", "tests.temporal.campaign"}}
+    parts = {
+        "tests.chaos": {"tests.chaos.round", "tests.chaos.in_flight", "tests.temporal.campaign"},
+        "tests.proxied": {"tests.proxied.round"},
+    }
     texts = [script.read_text(encoding="utf-8") for script in (ROOT / "scripts").iterdir()]
     run = {one.rstrip(".") for text in texts for one in re.findall(r"-m (tests\.[\w.]+)", text)} - others
-    assert {part for one in run for part in of_chaos.get(one, {one})} <= listed, run
+    assert {part for one in run for part in parts.get(one, {one})} <= listed, run
 
 
 def test_no_seed_is_no_success() -> None:

@@ -29,7 +29,9 @@ INSTANT = st.integers(0, 2**45)
 WAITING = st.builds(
     WaitingFor, st.sampled_from(["timer", "signal", "approval", "slot", "worker"]), TEXT, TEXT, INSTANT, INSTANT, TEXT
 )
-REASONS = st.builds(Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99))
+REASONS = st.builds(
+    Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99), until=INSTANT
+)
 ARMED = st.builds(Timer, TEXT, INSTANT, st.booleans())
 MAPPINGS = st.builds(
     Mapping, st.integers(0, 9), INSTANT, INSTANT, st.sampled_from([0.5, 1.0, 1.5, 3.0, 60.0, 1_000.0, 10_000.0])

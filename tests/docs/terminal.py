@@ -33,7 +33,7 @@ READS = re.compile(
     r"|cat |curl (?!.* (-X|-d|-N))"
 )
 GENERATED = re.compile(
-    r"[wd]-(\d+)-[0-9a-z]{8}|ap_[0-9a-z]{10,}|[a-z]{1,4}_[0-9a-z]{12}|[0-9a-f]{64}|olt_[\w-]{43}|whsec_[\w+/=]{44}"
+    r"[wd]-(\d+)-[0-9a-z]{8}|ap_[0-9a-z]{10,}|[a-z]{1,4}_(?:[0-9a-f]{20}|[0-9a-z]{12})|[0-9a-f]{64}|olt_[\w-]{43}|whsec_[\w+/=]{44}"
 )
 PLAIN = re.compile(r"outlast [^$|<>&;`\\\n]*")
 PORTS = ("7168", "7169", "4318")

@@ -55,6 +55,7 @@ COMPARED = {
     "docs/reliability.md: scripts/simulate": "here: its flags; running it takes minutes to hours",
     "docs/reliability.md: scripts/chaos --minutes 5": "here: its flags; running it takes minutes to hours",
     "docs/reliability.md: scripts/chaos --minutes 0.4": "here: its flags; running it takes minutes to hours",
+    "docs/reliability.md: scripts/proxied": "here: its flags; running it takes minutes to hours",
     "docs/reliability.md: scripts/crash": "here: its flags; running it takes minutes to hours",
 }
 """Blocks of text and data by page and first line, with the test that compares them."""

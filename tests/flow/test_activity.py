@@ -228,8 +228,8 @@ def test_attributes_that_the_engine_reads() -> None:
 
 def test_an_activity_is_found_by_the_name_in_a_stored_plan() -> None:
     assert shop.activity("pay") is pay
-    with pytest.raises(NotFound, match='no activity "nothing"'):
-        shop.activity("nothing")
+    with pytest.raises(NotFound, match='no activity "unheard"'):
+        shop.activity("unheard")
 
     def declare() -> Any:
         @lookup(name="only-here")

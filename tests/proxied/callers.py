@@ -52,7 +52,8 @@ class Callers:
 
     async def go(self, tasks: int) -> None:
         """Act with several clients until `stop`."""
-        threads = [asyncio.to_thread(self._sync, self._seed + 900)] + ([asyncio.to_thread(self._commands)] * self._cli)
+        threads = [asyncio.to_thread(self._sync, self._seed + 900)]
+        threads += [asyncio.to_thread(self._commands) for _ in range(self._cli)]
         await asyncio.gather(*(self._client(self._seed + i) for i in range(tasks)), *threads)
 
     async def _client(self, seed: int) -> None:

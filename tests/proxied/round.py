@@ -17,6 +17,7 @@ import outlast
 from outlast.core.machine import TERMINAL
 from outlast.models.runs import RunSummary
 from tests import forked
+from tests.measured import unmeasured
 from tests.proxied.callers import DONE, MAYBE, NOT_DONE, Callers, Said
 from tests.proxied.flows import RECORD
 
@@ -83,7 +84,8 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
             "effects": len(record.read_text().split()),
             "longest call": [round(callers.longest[0], 1), callers.longest[1]],
         }
-        return figures, wrong
+        counts = {name: n for name, n in figures.items() if name in ("answers", "broken", "effects")}
+        return figures, wrong + unmeasured(acts=len(callers.said), **counts)
 
 
 def _end(plan: Plan, callers: Callers, begun: float) -> None:

@@ -48,17 +48,17 @@ async def _play(url: str) -> dict[str, str]:
 
 
 def test_a_call_that_was_done_without_an_answer_says_so_everywhere(tmp_path: Path) -> None:
-    path = tmp_path / "rows.db"
-    pages = asyncio.run(_play(f"sqlite:{path}"))
+    url = f"sqlite:{tmp_path / 'rows.db'}"
+    pages = asyncio.run(_play(url))
     (effect,) = json.loads(pages["/v1/runs/r1/effects"])["effects"]
     assert (effect["status"], effect["code"], effect["response"]) == ("done", "answer_not_stored", None)
     for text in pages.values():
         assert not any(fault in text for fault in FAULTS[:1]) and "buy" in text
-    shown = command(path, "effects show r1 buy/a")
+    shown = command(url, "effects show r1 buy/a")
     assert shown.status == 0 and "too large" in shown.text and "head of it" in shown.text, shown.text
     for words in ("effects ls", "runs show r1", "explain r1", "runs effects r1", "attention show r1"):
-        found = command(path, words)
+        found = command(url, words)
         assert found.status == 0 and "buy/a" in found.text, f"{words}: {found.text}"
     file = tmp_path / "r1.json"
-    assert command(path, f"export r1 --to {file}").status == 0
-    assert command(path, f"verify {file}").status == 0
+    assert command(url, f"export r1 --to {file}").status == 0
+    assert command(url, f"verify {file}").status == 0

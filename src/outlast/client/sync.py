@@ -447,7 +447,7 @@ class SyncStream(Iterator[T]):
     """
 
     def __init__(self, loop: LoopThread, stream: AsyncGenerator[T]) -> None:
-        """Call `run.events`, `run.updates`, `client.follow` or `client.updates` instead."""
+        """Read `stream` in `loop`. Programs call `run.events`, `run.updates`, `client.follow` or `client.updates`."""
         self._loop = loop
         self._stream = stream
         self._turn = threading.Lock()

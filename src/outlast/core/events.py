@@ -79,6 +79,8 @@ def utc(at_ms: int) -> datetime:
 
 def iso(at_ms: int) -> str:
     """Return an instant as RFC 3339 in UTC, with milliseconds, within the calendar."""
+    if not EARLIEST <= at_ms <= LATEST:
+        at_ms = in_calendar(at_ms)
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 

@@ -164,6 +164,7 @@ def exception_attention(session: RunSession, error: BaseException) -> Attention:
     known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
     shown = redact_shown(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
     if is_fault_of_receiver(error):
+        shown = "\n".join([shown, *(redact_shown(note, known) for note in getattr(error, "__notes__", ()))])
         log.warning("run %s: %s", session.run.run, shown)
         return attention(session, Reason.EXCEPTION, shown)
     text = redact_shown("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
