@@ -30,7 +30,15 @@ WAITING = st.builds(
     WaitingFor, st.sampled_from(["timer", "signal", "approval", "slot", "worker"]), TEXT, TEXT, INSTANT, INSTANT, TEXT
 )
 REASONS = st.builds(
-    Attention, st.sampled_from(Reason), INSTANT, TEXT, TEXT, st.integers(0, 99), st.integers(0, 99), until=INSTANT
+    Attention,
+    st.sampled_from(Reason),
+    INSTANT,
+    TEXT,
+    TEXT,
+    st.integers(0, 99),
+    st.integers(0, 99),
+    until=INSTANT,
+    seen=st.integers(0, 99),
 )
 ARMED = st.builds(Timer, TEXT, INSTANT, st.booleans())
 MAPPINGS = st.builds(
