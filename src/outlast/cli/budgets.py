@@ -1,4 +1,4 @@
-"""`outlast budgets`: what the runs of a tenant may use on each business day."""
+"""`outlast budgets`: limits of what the runs of a tenant may use on each day of business time."""
 
 import click
 

@@ -222,7 +222,7 @@ async def redeliver(client: Client, screen: Screen, delivery: str) -> int:
 async def rotate(client: Client, screen: Screen, webhook: str, keep: int | None) -> int:
     """Give a webhook a new secret, shown only once.
 
-    Both secrets sign for a time, so that the receiver can change over.
+    The former secrets sign for a time, too, so that the receiver can change over.
     """
     view = await client.webhooks.rotate(webhook, keep=ago(keep))
     if not screen.data(view):
