@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+from outlast.flow.source import syntax_tree
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "outlast"
 
@@ -68,7 +70,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def parsed(top: Path) -> Iterator[tuple[Path, ast.Module]]:
     """Read every Python file below a folder."""
     for path in sorted(top.rglob("*.py")):
-        yield path, ast.parse(path.read_text(encoding="utf-8"))
+        yield path, syntax_tree(path.read_text(encoding="utf-8"))
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.flow.source import syntax_tree
 from outlast.testing.campaign import CrashReport
 from outlast.testing.crash_points import CheckFailed
 from tests.measured import unmeasured
@@ -31,7 +32,7 @@ def test_a_count_of_zero_is_a_fault() -> None:
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_a_campaign_hands_over_its_counts(name: str) -> None:
-    tree = ast.parse((ROOT / "tests" / name).read_text(encoding="utf-8"))
+    tree = syntax_tree((ROOT / "tests" / name).read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     assert any(call.func.id == "unmeasured" and call.keywords for call in calls if isinstance(call.func, ast.Name))
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from outlast.flow.source import syntax_tree
 from tests.mutants import BY_ID, CHAOS, MODELS, ROOT, SIMULATION, SUITES, Suite, of, remove, table
 
 TABLE_ROWS_MIN = 140
@@ -15,7 +16,7 @@ APPLIED_BY_TABLE = (SIMULATION, MODELS, CHAOS)
 
 def named(suite: Suite) -> set[str]:
     """Return the ids that a test file names as text."""
-    tree = ast.parse((ROOT / suite.path).read_text(encoding="utf-8"))
+    tree = syntax_tree((ROOT / suite.path).read_text(encoding="utf-8"))
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return texts & BY_ID.keys()
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 from functools import cache, cached_property
 from types import ModuleType
 
+from outlast.flow.source import syntax_tree
+
 FUNCTION_LINES_MAX = 70
 FUNCTION_DEPTH_MAX = 4
 
@@ -123,10 +125,7 @@ class Source:
     @cached_property
     def tree(self) -> ast.Module:
         """The syntax tree of the file."""
-        try:
-            return ast.parse(self.text)
-        except SystemError:  # of Python 3.11, if another thread of the tests parses at the same time
-            return ast.parse(self.text)
+        return syntax_tree(self.text)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:

@@ -1,10 +1,12 @@
 """Iterators, workers and clients that a program leaves open: it ends with them."""
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,3 +204,46 @@ def test_a_wait_ends_with_the_thread_that_it_waits_for() -> None:
         loop.run(forever)
     assert [type(error) for error in raised] == [Misplaced]
     loop.stop()
+
+
+def test_a_call_that_the_end_of_the_loop_drops_is_closed() -> None:
+    loop = LoopThread()
+    dropped: list[Coroutine[Any, Any, None]] = []
+    close = loop._loop.close
+
+    async def call() -> None: ...
+
+    def work() -> Coroutine[Any, Any, None]:
+        dropped.append(call())
+        return dropped[0]
+
+    def close_after_a_call() -> None:
+        loop.begin(work)
+        close()
+
+    loop._loop.close = close_after_a_call  # type: ignore[method-assign]
+    loop.stop()
+    assert [inspect.getcoroutinestate(each) for each in dropped] == [inspect.CORO_CLOSED]
+
+
+def test_a_client_stops_whose_loop_has_ended() -> None:
+    loop = LoopThread()
+    close = loop._loop.close
+
+    def close_and_stop() -> None:
+        close()
+        ended.set()
+        stopped.wait()
+
+    ended, stopped = threading.Event(), threading.Event()
+    loop._loop.close = close_and_stop  # type: ignore[method-assign]
+    loop._loop.call_soon_threadsafe(loop._stop.set)
+    ended.wait()
+    stop = threading.Thread(target=lambda: (loop.stop(), outcome.append("stopped")))
+    outcome: list[str] = []
+    stop.start()
+    while stop.is_alive() and loop.usable:
+        stop.join(0.01)
+    stopped.set()
+    stop.join()
+    assert outcome == ["stopped"]

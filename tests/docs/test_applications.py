@@ -37,13 +37,14 @@ with start_worker(app, perform_ping_check=False):
 """
 NOTEBOOK = """
 import ast, asyncio, inspect, json, sys
+from outlast.flow.source import syntax_tree
 async def cells(path, names):
     for cell in json.load(open(path))["cells"]:
         if cell["cell_type"] == "code":
-            tree = ast.parse("".join(cell["source"]))
+            tree = syntax_tree("".join(cell["source"]))
             last = tree.body[-1]
             if isinstance(last, ast.Expr):  # Jupyter shows the value of the last line
-                tree.body[-1] = ast.copy_location(ast.parse("shown = 0").body[0], last)
+                tree.body[-1] = ast.copy_location(syntax_tree("shown = 0").body[0], last)
                 tree.body[-1].value = last.value
             code = compile(ast.fix_missing_locations(tree), path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, names)

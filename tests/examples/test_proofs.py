@@ -13,6 +13,7 @@ from examples.negotiation.demo.proof import Claim, claim, lines, not_measured, p
 from examples.negotiation.demo.state import DemoState, Kill
 from examples.researcher import proof as research
 from examples.researcher.robots import parse
+from outlast.flow.source import syntax_tree
 from outlast.testing.record import Record
 from tests.docs.pages import ROOT
 
@@ -153,7 +154,7 @@ def ticks(code: str) -> list[int]:
     """Return the lines of a program that print a tick by a literal, or make a claim without saying of how many."""
     found = [
         node.lineno
-        for node in ast.walk(ast.parse(code))
+        for node in ast.walk(syntax_tree(code))
         if (isinstance(node, ast.Constant) and isinstance(node.value, str) and "✓" in node.value)
         or (isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Claim")
     ]

@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from outlast.flow.source import syntax_tree
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 E = "tests/engine/test_"
 S = E + "safeguards.py"
@@ -107,5 +109,5 @@ def is_complete(what: str, row: dict[str, Any]) -> bool:
 
 def functions(path: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """Return the functions at the top of a file."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tree = syntax_tree((ROOT / path).read_text(encoding="utf-8"))
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

@@ -21,6 +21,7 @@ from outlast.cli.text import inert, json_escaped
 from outlast.core.approvals import Actor
 from outlast.core.rows import is_over
 from outlast.flow import role
+from outlast.flow.source import syntax_tree
 from outlast.runtime.confusables import confusable_texts
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
@@ -154,6 +155,6 @@ def test_the_executed_call_is_the_one_shown(tmp_path: Path, given: dict[str, Any
 def test_there_is_no_csv() -> None:
     """No output format has cells that a program could take for formulas."""
     for file in (Path(outlast.__file__).parent).rglob("*.py"):
-        names = {alias.name for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        names = {alias.name for node in ast.walk(syntax_tree(file.read_text(encoding="utf-8")))
                  if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}  # fmt: skip
         assert "csv" not in names, file

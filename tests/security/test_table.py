@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from outlast.flow.source import syntax_tree
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = re.findall(r"(?m)^\| (S\d+) \| (.+) \| (.+) \|$", (ROOT / "docs/security.md").read_text(encoding="utf-8"))
 
@@ -17,6 +19,6 @@ def test_every_listed_test_exists() -> None:
         named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", shown)
         assert named or "issue" in shown or "later" in shown or "none are" in shown, f"{name} is shown by nothing"
         for path, function in named:
-            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            tree = syntax_tree((ROOT / path).read_text(encoding="utf-8"))
             found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
             assert function in found, f"{name}: {path} has no {function}"

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
@@ -48,12 +48,19 @@ class LoopThread:
         ready: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
         self._streams: WeakSet[AsyncGenerator[Any]] = WeakSet()
+        self._begun: set[Coroutine[Any, Any, Any]] = set()
         self._pid = os.getpid()
         self._open = True
-        work = functools.partial(asyncio.run, self._serve(ready))
-        self._thread = threading.Thread(target=work, name="outlast-client", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(ready,), name="outlast-client", daemon=True)
         self._thread.start()
         self._loop = ready.result()
+
+    def _work(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        finally:
+            for coroutine in [*self._begun]:  # handed over as the loop ended, which has dropped them
+                coroutine.close()
 
     async def _serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
         ready.set_result(asyncio.get_running_loop())
@@ -73,11 +80,15 @@ class LoopThread:
     def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
         """Begin a coroutine in the loop. Raises Misplaced if another thread has ended the loop."""
         coroutine = work()
+        self._begun.add(coroutine)
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop is closed
+            self._begun.discard(coroutine)
             coroutine.close()
             raise client_is_closed() from error
+        future.add_done_callback(lambda _: self._begun.discard(coroutine))
+        return future
 
     def result(self, future: Future[R]) -> R:
         """Return the result of what `begin` began. Ctrl-C cancels it. Raises Misplaced if the loop ends before."""
@@ -121,7 +132,8 @@ class LoopThread:
             if last is not None:
                 self.result(self.begin(last))
         finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # another thread has ended the loop
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(CLOSE_S)
 
     @property

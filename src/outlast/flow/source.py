@@ -12,20 +12,28 @@ NO_DOCSTRINGS: Final = 2
 """Level of optimization at which Python compiles no docstrings: `-OO`, or PYTHONOPTIMIZE=2."""
 
 
+def syntax_tree(source: str) -> ast.Module:
+    """Parse source text. Raises SyntaxError.
+
+    Up to Python 3.11.7 a parser that another thread interrupts raises SystemError (python/cpython#106905), so it is
+    asked again.
+    """
+    for _ in range(PARSED_MAX - 1):
+        try:
+            return ast.parse(source)
+        except SystemError:
+            continue
+    return ast.parse(source)
+
+
 def tree_of(fn: Any) -> ast.Module | None:
     """Return the syntax tree of a function, or None if its source cannot be read."""
     try:
-        source = textwrap.dedent(inspect.getsource(fn))
-    except (OSError, TypeError, SyntaxError):  # made at run time
+        return syntax_tree(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, TypeError):  # made at run time
         return None
-    for _ in range(PARSED_MAX):
-        try:
-            return ast.parse(source)
-        except SyntaxError:  # a lambda in the middle of a line
-            return None
-        except SystemError:  # of Python 3.11, if another thread parses at the same time
-            continue
-    return None
+    except (SyntaxError, SystemError):  # a lambda in the middle of a line
+        return None
 
 
 def docstring_of(fn: Callable[..., Any]) -> str | None:
