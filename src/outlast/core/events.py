@@ -58,6 +58,7 @@ def _text(value: str) -> str:
     return compact(value)
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST: Final = -62_135_510_400_000  # 0001-01-02, so that it has a local time in every zone
 LATEST: Final = 253_402_128_000_000  # 9999-12-30
 FAR_FROM: Final = 4_954_435_200_000  # 2127-01-01
@@ -74,7 +75,7 @@ def utc(at_ms: int) -> datetime:
     """Return an instant in ms as a datetime in UTC, within the calendar."""
     if not EARLIEST <= at_ms <= LATEST:
         at_ms = in_calendar(at_ms)
-    return datetime.fromtimestamp(at_ms // 1000, UTC) + timedelta(milliseconds=at_ms % 1000)
+    return _EPOCH + timedelta(0, at_ms // 1000, at_ms % 1000 * 1000)
 
 
 def iso(at_ms: int) -> str:

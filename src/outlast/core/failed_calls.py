@@ -75,8 +75,9 @@ def count_calls(rows: CallRows, of: Collection[str] = ()) -> CallCount:
         effects += [effect for effect in rows.others.values() if effect.key in rows.noted]
     for effect in effects:
         if not effect.undoes and (not of or effect.activity in of):
-            failed += effect.status is EffectStatus.REFUSED
-            settled += effect.status in _SETTLED
+            status = effect.status
+            settled += status is EffectStatus.DONE or status in _SETTLED
+            failed += status is EffectStatus.REFUSED
     for at, memo in rows.memos.items():
         if memo.digest and is_call(memo) and (not of or memo.activity in of):
             missed = bool(memo.error_text) and not _answered_later(rows.memos, at)

@@ -85,20 +85,26 @@ def check_effect(effect: Effect, *, stored: bool = False) -> None:
         raise Corrupt(f"effect {effect.key}: attempts, ordinal or not_after below the first intent")
     if status is EffectStatus.DONE and effect.response is None and effect.code != ANSWER_NOT_STORED:
         raise Corrupt(f"effect {effect.key}: done without a response")
-    if bool(effect.run) == bool(effect.by_run):
-        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
-    if effect.run and (effect.shared not in (0, STATED) or effect.keep_ms or effect.redone):
-        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
-    if effect.shared == STATED and status not in (EffectStatus.DONE, EffectStatus.REFUSED):
-        raise Corrupt(f"effect {effect.key}: {status} but a person's answer may be corrected")
-    if effect.shared in (USED, UNDO_RESERVED) and status not in (EffectStatus.DONE, EffectStatus.UNDONE):
-        raise Corrupt(f"effect {effect.key}: {status} but its answer was used or taken back")
-    if stored or is_open:
+    if effect.by_run or effect.shared or effect.keep_ms or effect.redone or not effect.run:
+        _check_shared(effect)
+    if is_open or stored:
         return
     if not effect.settled_by:
         raise Corrupt(f"effect {effect.key}: it is {status} without settled_by")
     if status is EffectStatus.REFUSED and not effect.code:
         raise Corrupt(f"effect {effect.key}: it is refused without a reason")
+
+
+def _check_shared(effect: Effect) -> None:
+    status, shared = effect.status, effect.shared
+    if bool(effect.run) == bool(effect.by_run):
+        raise Corrupt(f"effect {effect.key}: of run {effect.run!r} and shared by run {effect.by_run!r}")
+    if effect.run and (shared not in (0, STATED) or effect.keep_ms or effect.redone):
+        raise Corrupt(f"effect {effect.key}: of one run but shared, kept or redone")
+    if shared == STATED and status not in (EffectStatus.DONE, EffectStatus.REFUSED):
+        raise Corrupt(f"effect {effect.key}: {status} but a person's answer may be corrected")
+    if shared in (USED, UNDO_RESERVED) and status not in (EffectStatus.DONE, EffectStatus.UNDONE):
+        raise Corrupt(f"effect {effect.key}: {status} but its answer was used or taken back")
 
 
 # --- rows of each kind: why a row is wrong; '' if it keeps its invariants ------------------------------

@@ -97,6 +97,44 @@ LeftOpen = tuple[EffectKey, Callable[[], Coroutine[Any, Any, Any]]]
 class NodeExecution:
     """One execution of a node. Calls and waits report to it; `run` decides when it ends."""
 
+    __slots__ = (  # a dict of more than 30 attributes is slow: instances share no keys, and no read is cached
+        "_again",
+        "_ahead",
+        "_attention",
+        "_body",
+        "_broken",
+        "_calls",
+        "_cancel",
+        "_commits",
+        "_ended",
+        "_expects",
+        "_given_up",
+        "_hand_back",
+        "_held_given_up",
+        "_loop",
+        "_parked",
+        "_settling",
+        "_signal",
+        "_streamed",
+        "_unresolved",
+        "_wait_given_up",
+        "_woken",
+        "abandoned_calls",
+        "asked",
+        "begun",
+        "calls_in_flight",
+        "closing",
+        "continued_after",
+        "expected",
+        "log_entries",
+        "observed",
+        "progress",
+        "reserved",
+        "services",
+        "session",
+        "workflow",
+    )
+
     def __init__(
         self, session: RunSession, workflow: Workflow[Any], services: WorkerServices, *, settling: bool = False
     ) -> None:

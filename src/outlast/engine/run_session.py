@@ -98,6 +98,47 @@ RETRY_STORE_S: Final = STORE_RETRY / SECOND
 class RunSession:
     """Rows of one run, and its chain of commits."""
 
+    __slots__ = (  # a dict of more than 30 attributes is slow: instances share no keys, and no read is cached
+        "_ahead_ms",
+        "_chain",
+        "_clock",
+        "_earlier",
+        "_entry",
+        "_failure",
+        "_notifying",
+        "_open",
+        "_ordinal",
+        "_owner",
+        "_said",
+        "_snapshots",
+        "_unseen",
+        "_usage_n",
+        "_usage_read",
+        "_used_before",
+        "_used_since",
+        "_watch",
+        "approvals",
+        "claimed_visit",
+        "commits",
+        "effects",
+        "evidence",
+        "group",
+        "inbox_known",
+        "inbox_read",
+        "last",
+        "loaded_visit",
+        "memos",
+        "messages",
+        "noted",
+        "notes",
+        "open_by_key",
+        "others",
+        "run",
+        "store",
+        "unsent",
+        "waits",
+    )
+
     def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Observer | None = None) -> None:
         self.store = store
         self._watch = watch
