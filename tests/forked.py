@@ -30,7 +30,7 @@ STATUS = 4  # bytes of a wait status
 WARM = (
     "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx2", "outlast.cli.root", "outlast.service.app",
     "outlast.testing", "pytest",
-    "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite", "rich.live", "rich.markup",
+    "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite.store", "rich.live", "rich.markup",
     "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging",
     "uvicorn.loops.asyncio", "uvicorn.protocols.http.auto", "uvicorn.protocols.http.h11_impl",
     "uvicorn.protocols.websockets.auto", "temporalio.envconfig", "temporalio.worker",

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from outlast.store.write_lock import WriteLock
+from outlast.store.sqlite.write_lock import WriteLock
 
 
 def freeze(process: "subprocess.Popen[Any]", database: Path) -> None:

@@ -9,8 +9,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
-STORES = ("store/dynamodb/__init__", "store/memory", "store/postgres/store", "store/postgres/__init__", "store/sqlite")
-MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "errors")
+STORES = (
+    "store/dynamodb/__init__",
+    "store/memory",
+    "store/postgres/store",
+    "store/postgres/__init__",
+    "store/sqlite/store",
+    "store/sqlite/__init__",
+)
+MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/maintenance", "runtime/stores", "errors")
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
@@ -44,7 +51,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
     plant(
         tmp_path,
         cli__demo="import outlast.runtime.stores",
-        runtime__stores="import outlast.engine, outlast.store.sqlite, outlast.store.memory",
+        runtime__stores="import outlast.engine, outlast.store.sqlite.store, outlast.store.memory",
         engine__walk="import outlast.flow, outlast.store, outlast.core, outlast.errors",
         testing__kit="import outlast.store.memory",
     )
@@ -66,7 +73,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
         ("newroom__thing", ""),
         ("core__verbs", "import asyncio"),
         ("engine__effects", "import httpx2"),
-        ("cli__worker", "import outlast.store.sqlite"),
+        ("cli__worker", "import outlast.store.sqlite.store"),
         ("runtime__in_process", "import outlast.store.memory"),
         ("engine__worker", "import outlast.store.postgres.store"),
         ("engine__worker", "from outlast.store import memory"),

@@ -18,7 +18,7 @@ from outlast.core.events import EventType
 from outlast.core.keys import idempotency_key
 from outlast.errors import Conflict
 from outlast.flow.policy import PolicyRequest
-from outlast.store.database import read_tables
+from outlast.store.sqlite.database import read_tables
 from outlast.testing import App, FakeReceivers, approve_all, times_out
 from outlast.testing.crash_points import RUN_ID, TENANT, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import Reference, crash_at, recover, run_reference

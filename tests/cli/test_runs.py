@@ -13,7 +13,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
 from outlast.core.rows import Run, is_over
 from outlast.models.runs import RunDetail, Visit
-from outlast.store.write_lock import WriteLock
+from outlast.store.sqlite.write_lock import WriteLock
 from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for
 
 

@@ -11,7 +11,7 @@ from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres
-from outlast.store.sqlite import open_without_sync
+from outlast.store.sqlite.store import open_without_sync
 from outlast.testing.faults import FaultyStore
 from tests.conformance import PROMISES, HandClock, Promise
 from tests.dynamodb import server as dynamodb

@@ -39,7 +39,9 @@ class Missing(NamedTuple):
 
 FEATURES: Final = (
     Feature(
-        "stores", "SQLite with full durability, several processes on one file", ("outlast.store.sqlite.open_sqlite",)
+        "stores",
+        "SQLite with full durability, several processes on one file",
+        ("outlast.store.sqlite.store.open_sqlite",),
     ),
     Feature("stores", "[PostgreSQL](docs/postgres.md), many machines", ("extra postgres",), "PostgreSQL"),
     Feature("stores", "[DynamoDB](docs/dynamodb.md), many machines and no server", ("extra dynamodb",), "DynamoDB"),

@@ -15,7 +15,7 @@ from outlast.outbox.client import notice
 from outlast.runtime.settings import effective_settings, load
 from outlast.runtime.stores import open_store
 from outlast.service.responses import Problem
-from outlast.store.database import copied
+from outlast.store.sqlite.database import copied
 from outlast.ui.app import asgi
 from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import CONSOLE_PAGES

@@ -33,11 +33,11 @@ from typing_extensions import override
 
 from outlast.core.rows import KINDS
 from outlast.errors import StoreUnusable
-from outlast.store.database import Rows
 from outlast.store.dynamodb.connection import DynamoAddress
 from outlast.store.dynamodb.items import RECEIPT, decode, kind_of
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.dynamodb.tables import creation
+from outlast.store.sqlite.database import Rows
 from outlast.testing.child_process import ChildClock
 from outlast.testing.crash_points import CheckFailed, CrashHook, CrashPoint, ScenarioState
 from outlast.testing.crash_runs import CrashCase, Judge, Reference

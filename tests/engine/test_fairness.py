@@ -15,7 +15,7 @@ from outlast.flow import Context, Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
-from outlast.store.sqlite import open_without_sync
+from outlast.store.sqlite.store import open_without_sync
 from tests.engine.world import MINUTE, State, World, after, one_node
 
 Ctx = Context[State]

@@ -18,9 +18,9 @@ from outlast.core.usage import CallUsage
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check
 from outlast.store.clock import StoreClock
-from outlast.store.database import OFF, Database
 from outlast.store.memory import MemoryCore, MemoryStore
-from outlast.store.session import SqliteSession
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.session import SqliteSession
 from outlast.store.tickets import Take, Ticket
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, T0, TENANT, HandClock

@@ -92,7 +92,7 @@ def callers_share_keys(patch: Patch) -> None:
 
 def tenants_share_keys(patch: Patch) -> None:
     from outlast.service import idempotency
-    from outlast.store.sqlite import SqliteStore
+    from outlast.store.sqlite.store import SqliteStore
 
     load = SqliteStore.load
 

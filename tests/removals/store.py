@@ -13,11 +13,11 @@ from outlast.store.batch import Batch, CommitChanges, RowChange
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.port import Store
 from outlast.store.queries import LoadMany, Newest, Select, Under
-from outlast.store.session import RowCache, SqliteSession
+from outlast.store.sqlite.session import RowCache, SqliteSession
+from outlast.store.sqlite.write_lock import WriteLock
+from outlast.store.sqlite.writer import WriterThread
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver
-from outlast.store.write_lock import WriteLock
-from outlast.store.writer import WriterThread
 from tests.removals import Patch, replace
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 TERMINAL_AND_HTTP = ("click", "fastapi", "httpx2", "rich", "starlette", "standardwebhooks", "uvicorn")
-SERVING = ("outlast.engine.worker", "outlast.outbox.dispatcher", "outlast.store.memory", "outlast.store.sqlite")
+SERVING = ("outlast.engine.worker", "outlast.outbox.dispatcher", "outlast.store.memory", "outlast.store.sqlite.store")
 
 
 @pytest.mark.parametrize("module", ["outlast.runtime", "outlast.runtime.operations", "outlast.runtime.webhooks"])

@@ -14,9 +14,9 @@ from outlast.core.rows import EVENT, RUN, Event, Run
 from outlast.errors import Unavailable
 from outlast.service import event_broadcaster
 from outlast.service.event_broadcaster import LATE_MS, EventBroadcaster, EventPoller
-from outlast.store.database import OFF, Database
 from outlast.store.queries import LoadMany, Moving, Page, Query
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.subject import (
     TENANT,
     HandClock,

@@ -21,7 +21,7 @@ from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous
-from outlast.store import session
+from outlast.store.sqlite import session
 from outlast.telemetry import Counters
 from outlast.ui.app import asgi
 

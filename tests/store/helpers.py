@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from outlast.store.database import OFF, Database
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.subject import HandClock
 
 

@@ -18,13 +18,13 @@ from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import EVENT, KINDS, RUN, STORE, WORKER, WRITER, Run, Writer
 from outlast.store import sql
 from outlast.store.batching_store import LoopStore
-from outlast.store.database import OFF, Database
 from outlast.store.queries import Moving
-from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.session import SqliteSession
+from outlast.store.sqlite.store import SqliteStore
+from outlast.store.sqlite.writer import BATCH_MAX
 from outlast.store.tickets import Ticket
-from outlast.store.writer import BATCH_MAX
 from tests.conformance.subject import (
     T0,
     append_message,

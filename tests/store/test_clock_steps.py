@@ -20,9 +20,9 @@ from outlast.errors import Rejected
 from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations
 from outlast.store.clock import ANCHOR_ROW, Anchor, anchored
-from outlast.store.database import Database
 from outlast.store.port import AnchoredClock
-from outlast.store.sqlite import SqliteStore, open_without_sync
+from outlast.store.sqlite.database import Database
+from outlast.store.sqlite.store import SqliteStore, open_without_sync
 from tests.conformance.subject import LANE, T0, HandClock, run_row, start, worker_row
 
 

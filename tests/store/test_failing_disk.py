@@ -13,7 +13,7 @@ import pytest
 from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.rows import EVENT, RUN, STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
-from outlast.store.database import OFF, Database
+from outlast.store.sqlite.database import OFF, Database
 from tests.conformance.subject import (
     append_message,
     event_row,

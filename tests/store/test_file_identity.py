@@ -17,8 +17,8 @@ from outlast.core.generation import FILE, StoreFile, compare_files, store_file_o
 from outlast.core.rows import META, RUN
 from outlast.errors import Conflict, Rejected, StoreReplaced, StoreUnusable
 from outlast.runtime.stores import Use, open_store
-from outlast.store import backup
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite import backup
+from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.subject import run_row, start
 from tests.mutants import remove
 

@@ -13,11 +13,11 @@ from outlast.core.rows import EVENT, KINDS, RUN, Run
 from outlast.engine import commands
 from outlast.errors import StoreUnusable
 from outlast.flow import Context, Workflow, role
-from outlast.store import database
-from outlast.store.database import OFF, Database
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, newer, unreleased
 from outlast.store.queries import NextDue
-from outlast.store.sqlite import open_without_sync
+from outlast.store.sqlite import database
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.store import open_without_sync
 from tests.engine.world import Go, Receiver, State, World, one_node, write
 
 NEXT: Final = (

@@ -10,9 +10,9 @@ import pytest
 
 from outlast.core.rows import KINDS, RUN
 from outlast.errors import StoreUnusable, Unavailable
-from outlast.store.database import FULL, Database
 from outlast.store.migrations import MIGRATIONS, SCHEMA
-from outlast.store.sqlite import open_sqlite
+from outlast.store.sqlite.database import FULL, Database
+from outlast.store.sqlite.store import open_sqlite
 from tests.conformance.subject import HandClock, run_row, start, the_run
 from tests.store.helpers import in_child, opened
 
@@ -166,7 +166,7 @@ def test_a_read_only_file_or_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_locked_by_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening fails with its sentence and a commit with Unavailable. Both work after the lock is released."""
-    monkeypatch.setattr("outlast.store.database.BUSY_MS", 20)
+    monkeypatch.setattr("outlast.store.sqlite.database.BUSY_MS", 20)
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db") as store:

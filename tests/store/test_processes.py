@@ -14,9 +14,9 @@ from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
-from outlast.store.database import OFF, Database
 from outlast.store.port import Store
-from outlast.store.sqlite import open_without_sync
+from outlast.store.sqlite.database import OFF, Database
+from outlast.store.sqlite.store import open_without_sync
 from tests.conformance.subject import (
     LANE,
     append_message,

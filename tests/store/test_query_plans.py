@@ -11,7 +11,6 @@ from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.outbox_rows import DELIVERY
 from outlast.core.row_kind import AnyKind
 from outlast.core.rows import KINDS, RESULT, RUN, STORE
-from outlast.store.database import OFF, Database
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary
@@ -36,6 +35,7 @@ from outlast.store.queries import (
     Under,
     cursor_of,
 )
+from outlast.store.sqlite.database import OFF, Database
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 from tests.conformance.subject import run_row
 from tests.postgres import server

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.store import write_lock
-from outlast.store.write_lock import WriteLock
+from outlast.store.sqlite import write_lock
+from outlast.store.sqlite.write_lock import WriteLock
 
 PATIENCE_S = 60.0
 

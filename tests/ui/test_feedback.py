@@ -13,7 +13,7 @@ from outlast.core.approvals import Actor
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations
 from outlast.runtime.confusables import marked
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 from outlast.ui.app import ROUTERS
 from outlast.ui.rendering import command_line, environment
 from outlast.ui.routes.run_actions import ASKED

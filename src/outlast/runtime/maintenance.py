@@ -29,8 +29,8 @@ from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
 from outlast.runtime.stores import file_of, open_store
 from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms
-from outlast.store import backup as files
 from outlast.store.port import AnchoredClock, OnFile, maintenance
+from outlast.store.sqlite import backup as files
 
 PAGE = 500
 PAUSE_PER_WORK = 1.0  # the pause after a batch lasts as long as the batch, so that others can write

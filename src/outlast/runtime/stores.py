@@ -13,9 +13,9 @@ from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
 from outlast.errors import Stale, StoreUnusable, to_install
 from outlast.runtime.clocks import SystemClock, new_id, process_id
-from outlast.store.database import missing
 from outlast.store.port import Store
-from outlast.store.sqlite import open_sqlite, read_sqlite
+from outlast.store.sqlite.database import missing
+from outlast.store.sqlite.store import open_sqlite, read_sqlite
 
 SQLITE = "sqlite:"
 MEMORY = "memory:"

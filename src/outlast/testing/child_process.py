@@ -26,9 +26,9 @@ from outlast.flow.calls import Call, current_call, executing_node
 from outlast.flow.workflow import Workflow
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
-from outlast.store import writer
 from outlast.store.port import Store
-from outlast.store.sqlite import open_without_sync
+from outlast.store.sqlite import writer
+from outlast.store.sqlite.store import open_without_sync
 from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook
 from outlast.testing.loading import load_function
 

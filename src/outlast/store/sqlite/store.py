@@ -21,17 +21,17 @@ from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.batching_store import BatchingStore
 from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
-from outlast.store.database import FULL, OFF, Database, copied, unusable
 from outlast.store.delta_channel import DeltaCallback, FileDeltas
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import LEDGER_KINDS, RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
 from outlast.store.queries import Query
-from outlast.store.readers import Readers, present, rows_of_run, select_all
-from outlast.store.session import SqliteSession
 from outlast.store.sql import SQL
+from outlast.store.sqlite.database import FULL, OFF, Database, copied, unusable
+from outlast.store.sqlite.readers import Readers, present, rows_of_run, select_all
+from outlast.store.sqlite.session import SqliteSession
+from outlast.store.sqlite.writer import WriterThread
 from outlast.store.threads import WakeSubscribers, run_in_thread
 from outlast.store.tickets import Ticket, deliver, refuse
-from outlast.store.writer import WriterThread
 
 
 def set_mapping(

@@ -10,8 +10,8 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Chain
 from outlast.core.durations import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain
-from outlast.store.database import unavailable
-from outlast.store.session import SqliteSession
+from outlast.store.sqlite.database import unavailable
+from outlast.store.sqlite.session import SqliteSession
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Task, Ticket, deliver, refuse, resolve
 

@@ -9,9 +9,9 @@ from outlast.core.generation import FILE, StoreFile, store_file_of
 from outlast.core.rows import META
 from outlast.errors import StoreUnusable
 from outlast.store import sql
-from outlast.store.database import BUSY_MS, unusable
 from outlast.store.sql import DECODE, SQL
-from outlast.store.write_lock import MODE
+from outlast.store.sqlite.database import BUSY_MS, unusable
+from outlast.store.sqlite.write_lock import MODE
 
 SOUND: Final = "ok"
 PART: Final = ".part"

@@ -16,7 +16,7 @@ from outlast.core.crash_points import point
 from outlast.core.generation import StoreFile, compare_files
 from outlast.errors import StoreReplaced, StoreUnusable, Unavailable, no_store
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, WRITTEN_BY, newer, unreleased
-from outlast.store.write_lock import MODE, WriteLock, lock_of
+from outlast.store.sqlite.write_lock import MODE, WriteLock, lock_of
 
 APPLICATION: Final = 0x6F75746C  # 'outl', which marks a database of Outlast
 FIXED_UPSTREAM: Final = (3, 51, 3)  # before it, a WAL reset could corrupt a file that two processes checkpoint at once
