@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("cli", "testing", "runtime", "engine", "outbox", "flow", "store", "core", "service", "adapters", "agent")
+ROOMS = (
+    "cli",
+    "testing",
+    "runtime",
+    "engine",
+    "outbox",
+    "flow",
+    "store",
+    "core",
+    "service",
+    "adapters",
+    "agent",
+    "upkeep",
+)
 STORES = (
     "store/dynamodb/__init__",
     "store/memory",
@@ -17,7 +30,7 @@ STORES = (
     "store/sqlite/store",
     "store/sqlite/__init__",
 )
-MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/maintenance", "runtime/stores", "errors")
+MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "upkeep/maintenance", "errors")
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:

@@ -15,9 +15,9 @@ from outlast.core.rows import Run
 from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES
-from outlast.runtime.deploy_check import DeployReport, check
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store, until
+from outlast.upkeep.deploy_check import DeployReport, check
 from tests import copies
 from tests.deploys.code import BASE, Edit, load
 from tests.deploys.edits import ALL, BREAKING, SAFE

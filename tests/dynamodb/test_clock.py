@@ -18,10 +18,10 @@ from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable
 from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import worker_of
-from outlast.runtime.maintenance import Diagnosis, examine
 from outlast.runtime.operations import Operations
 from outlast.store.dynamodb.clock import Bounds, CheckedClock
 from outlast.store.dynamodb.store import open_dynamodb
+from outlast.upkeep.maintenance import Diagnosis, examine
 from tests.mutants import remove
 
 LIMIT = CLOCK_DIFFERENCE_MAX

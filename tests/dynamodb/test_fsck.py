@@ -11,10 +11,10 @@ import pytest
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import KINDS, Row
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.fsck import Fsck
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.items import Stamp, encode, place
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
+from outlast.upkeep.fsck import Fsck
 from tests import slices
 from tests.runtime.test_fsck import CANARIES, played, spoil
 

@@ -15,12 +15,12 @@ from outlast.core.generation import LEDGERS, ledgers_of
 from outlast.core.rows import EVENT, KINDS, META, RUN, TOKEN, WORKER, WRITER, Run
 from outlast.engine.store_maintenance import Retention, ledger_purged
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.stores import open_store
 from outlast.store.dynamodb.items import Item, partition
 from outlast.store.dynamodb.maintenance import Housekeeper
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.port import Maintenance, OnFile, Store, maintenance
+from outlast.upkeep.fsck import Fsck
 from tests.conformance.subject import (
     T0,
     TENANT,

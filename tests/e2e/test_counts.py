@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.runtime.fsck import Fsck
+from outlast.upkeep.fsck import Fsck
 from tests import forked
 from tests.e2e.flows import NEW, ROUNDS
 from tests.e2e.helpers import GIVE_UP_S, ROOT, Installation, installation, when

@@ -11,8 +11,8 @@ from outlast.core.rows import RUN
 from outlast.errors import Conflict
 from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, activity, resend, role
 from outlast.flow.registry import ACTIVITIES
-from outlast.runtime.fsck import Fsck
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
+from outlast.upkeep.fsck import Fsck
 from tests.engine.world import (
     MINUTE,
     QUIET,

@@ -10,7 +10,7 @@ from outlast.core import growing_list
 from outlast.core.snapshot_codec import PLAIN, decode, unpack
 from outlast.engine import snapshots
 from outlast.flow import Context, Workflow
-from outlast.runtime.fsck import violations
+from outlast.upkeep.fsck import violations
 from tests.engine.test_state import sound, text, values, wrote
 from tests.engine.world import MINUTE, QUIET, Go, Receiver, World, write
 from tests.mutants import remove

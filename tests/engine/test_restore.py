@@ -14,8 +14,8 @@ from outlast.core.rows import KINDS
 from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
 from outlast.flow import Context, Perhaps, RateLimit, RetryLater, Unknown, resend
-from outlast.runtime.fsck import violations
 from outlast.store.memory import MemoryCore, MemoryStore
+from outlast.upkeep.fsck import violations
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 
 

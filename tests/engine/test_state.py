@@ -17,7 +17,7 @@ from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded
 from outlast.flow import Context, Workflow
-from outlast.runtime.fsck import violations
+from outlast.upkeep.fsck import violations
 from tests.engine.world import MINUTE, QUIET, Go, Receiver, Slow, World, write
 from tests.mutants import remove
 

@@ -9,9 +9,9 @@ from outlast.core.events import EventType
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import webhooks
-from outlast.runtime.fsck import Fsck
-from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations
+from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.maintenance import examine
 from tests.outbox.approvers import (
     ASKING,
     PAGE,

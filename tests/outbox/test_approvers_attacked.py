@@ -15,8 +15,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.outbox_rows import SUBSCRIPTION
 from outlast.errors import InvalidInput
 from outlast.outbox.channel_address import checked_channel
-from outlast.runtime.fsck import Fsck
-from outlast.runtime.maintenance import examine
+from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.maintenance import examine
 from tests import forked
 from tests.forked import ROOT
 from tests.outbox.approvers import (

@@ -7,8 +7,8 @@ import pytest
 
 from outlast.core.crash_points import POINTS
 from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.runtime.fsck import Fsck
 from outlast.store.queries import Owing
+from outlast.upkeep.fsck import Fsck
 from tests import forked
 from tests.forked import ROOT
 from tests.outbox.helpers import Receiver, a_store, answer, firsts, history, until, working

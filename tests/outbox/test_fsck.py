@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.stores import open_store
+from outlast.upkeep.fsck import Fsck
 from tests.outbox.helpers import Receiver, a_store, answer, dispatching, firsts, settled, until, url_of, working
 
 CANARIES = {

@@ -7,7 +7,7 @@ import pytest
 from outlast.core.deliveries import shown_url
 from outlast.core.outbox_rows import SUBSCRIPTION
 from outlast.errors import InvalidInput
-from outlast.runtime.maintenance import examine
+from outlast.upkeep.maintenance import examine
 from tests.outbox.helpers import TENANT, Receiver, a_store, answer, dispatching, until, working
 
 pytestmark = pytest.mark.req("GATE-2", "OUT-1")

@@ -21,11 +21,11 @@ from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
 from outlast.flow import activity
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.postgres.store import PostgresStore
+from outlast.upkeep.fsck import Fsck
 from tests import forked
 from tests.postgres import bank, server
 from tests.postgres.proxy import OF_AUTHORS, Wire, wire

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 import outlast
 from outlast.cli import cli
 from outlast.models.effects import effect_id
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.stores import open_store
+from outlast.upkeep.fsck import Fsck
 
 READ_S: Final = 30
 NAMED: Final = re.compile(r"\bok-[a-z]+")

@@ -12,15 +12,15 @@ from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import EffectStatus, Reason
 from outlast.engine import commands
 from outlast.errors import Corrupt
-from outlast.runtime.deploy_check import check
-from outlast.runtime.fsck import Fsck
-from outlast.runtime.maintenance import unfinished
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import messages_of
 from outlast.runtime.run_waiters import RunWaiters
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import lag_of
 from outlast.service.event_broadcaster import EventPoller
+from outlast.upkeep.deploy_check import check
+from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.maintenance import unfinished
 from tests.mutants import remove
 from tests.runtime.hostile_rows import execute, goods, played
 

@@ -14,9 +14,9 @@ from outlast.core.commit import Commit, Put
 from outlast.core.rows import RESULT, Result
 from outlast.errors import NotFound
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.fsck import Fsck, FsckReport
 from outlast.runtime.operations import Operations
 from outlast.store.queries import ByOrdinal, LastOrdinals, Query
+from outlast.upkeep.fsck import Fsck, FsckReport
 
 pytestmark = pytest.mark.req("OUT-5")
 

@@ -10,9 +10,9 @@ import httpx2
 import outlast
 from outlast import Context, activity, workflow
 from outlast.models.effects import effect_id
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store, until
+from outlast.upkeep.fsck import Fsck
 from tests.runtime.row_readers import FAULTS, command
 
 

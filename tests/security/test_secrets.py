@@ -16,11 +16,11 @@ from outlast.core.codec import Codec
 from outlast.core.rows import is_over
 from outlast.errors import DefinitionError
 from outlast.flow import role
-from outlast.runtime.export import export, verify
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store, until
 from outlast.telemetry.redact import GONE, redact, redacted, secrets_in
+from outlast.upkeep.export import export, verify
 
 SECRET = "canary-Pass-77AQ"
 

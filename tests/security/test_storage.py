@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.runtime.export import export
-from outlast.runtime.fsck import Fsck
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
+from outlast.upkeep.export import export
+from outlast.upkeep.fsck import Fsck
 from tests.security.flows import listeners
 
 

@@ -13,12 +13,12 @@ from outlast.core.approvals import Actor
 from outlast.core.generation import GENERATION
 from outlast.core.rows import META, Meta
 from outlast.errors import InvalidInput
-from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.service import cursors as module
 from outlast.service.cursors import Cursors
 from outlast.service.store_secret import StoreSecret
+from outlast.upkeep.export import export
 from tests.service.flows import wishes
 
 PLACE = '["2026-01-01","run_1"]'

@@ -21,10 +21,10 @@ from outlast.core.durations import ANSWERS_KEPT, MINUTE
 from outlast.core.rows import PAUSE, REQUEST, RUN, Run
 from outlast.core.rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
-from outlast.runtime.maintenance import purge
 from outlast.service import idempotency
 from outlast.service.connections import listen, url_of
 from outlast.service.idempotency import IN_FLIGHT, once
+from outlast.upkeep.maintenance import purge
 from tests.postgres import server
 from tests.service import flows
 from tests.service.conftest import Running, Service

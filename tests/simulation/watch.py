@@ -28,9 +28,9 @@ from outlast.core.mailbox import REOPENED
 from outlast.core.quarantine import group_of
 from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot, Worker
 from outlast.core.run_columns import Attention
-from outlast.runtime.fsck import violations
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
+from outlast.upkeep.fsck import violations
 from tests.simulation.environment import IN_THE_AIR, Environment
 from tests.simulation.loop import PROC
 from tests.simulation.people import People, allowed

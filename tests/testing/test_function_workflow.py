@@ -8,11 +8,11 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, Fail, Refused, activity, resend, role, workflow
 from outlast.errors import Conflict, InvalidInput
-from outlast.runtime.deploy_check import check
 from outlast.testing import PendingQuestion, approve, every_crash, node
 from outlast.testing.answers import ScriptedAnswer
 from outlast.testing.app import App, AppFactory, AppRun
 from outlast.testing.campaign import RunEnd
+from outlast.upkeep.deploy_check import check
 
 DAY = timedelta(hours=24)
 booked: list[str] = []

@@ -13,8 +13,8 @@ from outlast.cli.session import reads_store, settings_now
 from outlast.cli.settings import Command
 from outlast.cli.text import json_escaped
 from outlast.errors import InvalidInput
-from outlast.runtime.export import REDACTED, VerifiedExport, export, verify
 from outlast.runtime.operations import Operations
+from outlast.upkeep.export import REDACTED, VerifiedExport, export, verify
 
 FOUND = 1
 

@@ -16,11 +16,11 @@ from outlast.cli.text import duration
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, span
 from outlast.engine.store_maintenance import Recovered
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.fsck import Fsck, FsckReport
-from outlast.runtime.maintenance import adopt_moved, back_up, examine, purge, unfinished
-from outlast.runtime.maintenance import recover as recover_store
 from outlast.runtime.operations import Operations
 from outlast.telemetry.redact import redact, redacted
+from outlast.upkeep.fsck import Fsck, FsckReport
+from outlast.upkeep.maintenance import adopt_moved, back_up, examine, purge, unfinished
+from outlast.upkeep.maintenance import recover as recover_store
 
 VIOLATIONS = 1
 SHOWN = 100

@@ -15,7 +15,7 @@ from outlast.core.durations import span
 from outlast.core.events import iso
 from outlast.flow.policy import Policy
 from outlast.models import exact_instant
-from outlast.runtime.policy_replay import ChangedVerdict, PolicyReplay, replay
+from outlast.upkeep.policy_replay import ChangedVerdict, PolicyReplay, replay
 
 WORDS = {
     "blocks": "done, would be DENIED",

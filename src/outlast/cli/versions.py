@@ -16,8 +16,8 @@ from outlast.core.lanes import OWN, lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
-from outlast.runtime.deploy_check import DeployReport, StrandedRun, check
 from outlast.runtime.labels import counted
+from outlast.upkeep.deploy_check import DeployReport, StrandedRun, check
 
 
 @click.group(cls=Group)

@@ -1,7 +1,7 @@
 """Invariants of single rows. Stores check them before a write, and `outlast fsck` checks them in what is stored.
 
 Both use the functions of this module, so no commit can write a row that fsck reports. Invariants between rows are in
-`runtime/fsck_checks.py` and `runtime/fsck_history.py`.
+`upkeep/fsck_checks.py` and `upkeep/fsck_history.py`.
 """
 
 import json

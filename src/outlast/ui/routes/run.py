@@ -14,7 +14,6 @@ from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
 from outlast.models.timeline import Timeline
-from outlast.runtime.export import export
 from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
 from outlast.service.requests import At, RunId, Word
@@ -26,6 +25,7 @@ from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import ShownWait, effect_kind, event_data, folded, kind_of, waits_shown
 from outlast.ui.timeline import LEFT, drawn_timeline
+from outlast.upkeep.export import export
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 DECIDABLE_MAX: Final = 3

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.runtime.in_process import lease_view
-from outlast.runtime.maintenance import examine
 from outlast.runtime.operations import Operations
 from outlast.runtime.settings import effective_settings
 from outlast.service.problems import status_of
@@ -16,6 +15,7 @@ from outlast.service.service_state import Ops, ServiceState, State
 from outlast.telemetry.redact import redacted
 from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
+from outlast.upkeep.maintenance import examine
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 

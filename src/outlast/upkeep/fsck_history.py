@@ -10,7 +10,7 @@ from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
 from outlast.core.rows import EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, is_over
 from outlast.core.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
-from outlast.runtime.fsck_checks import CheckedRun, Violations, missing_numbers, violation
+from outlast.upkeep.fsck_checks import CheckedRun, Violations, missing_numbers, violation
 
 # Verbs that each type of event may record. Other types record no move.
 SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {

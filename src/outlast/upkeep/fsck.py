@@ -27,11 +27,11 @@ from outlast.core.rows import (
 from outlast.core.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
-from outlast.runtime import fsck_checks, fsck_history
-from outlast.runtime.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store, maintenance, rows_of_each
 from outlast.store.queries import ByOrdinal
+from outlast.upkeep import fsck_checks, fsck_history
+from outlast.upkeep.fsck_checks import Check, CheckedRun, Finding, Violations
 
 OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.run_row,

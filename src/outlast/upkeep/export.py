@@ -24,11 +24,11 @@ from outlast.core.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged, present_generation
 from outlast.errors import InvalidInput, NotFound
-from outlast.runtime.fsck import violations
-from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.operations import Operations
 from outlast.store.port import RunRows
 from outlast.telemetry.redact import redact, redacted
+from outlast.upkeep.fsck import violations
+from outlast.upkeep.fsck_checks import Finding
 
 Text = TypeVar("Text", str, bytes)
 R = TypeVar("R", bound=Row)

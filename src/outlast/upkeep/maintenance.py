@@ -20,8 +20,6 @@ from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Re
 from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.models.service import VersionStatus
 from outlast.runtime.clocks import SystemClock, new_id
-from outlast.runtime.fsck import Fsck
-from outlast.runtime.fsck_checks import Finding
 from outlast.runtime.interpreter import build
 from outlast.runtime.labels import count_of, counted, engine_label, is_alive
 from outlast.runtime.operations import Operations
@@ -31,6 +29,8 @@ from outlast.runtime.stores import file_of, open_store
 from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms
 from outlast.store.port import AnchoredClock, OnFile, maintenance
 from outlast.store.sqlite import backup as files
+from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.fsck_checks import Finding
 
 PAGE = 500
 PAUSE_PER_WORK = 1.0  # the pause after a batch lasts as long as the batch, so that others can write

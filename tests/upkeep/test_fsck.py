@@ -17,11 +17,12 @@ from outlast.core.effect_rows import Effect, Usage
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows import EVENT, Event
 from outlast.core.usage import CallUsage, day_of
-from outlast.runtime import InProcessRuntime, fsck_checks, open_store
-from outlast.runtime.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations
-from outlast.runtime.fsck_checks import settings_safe
+from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.stores import until
 from outlast.store.port import OnFile, RunRows, maintenance
+from outlast.upkeep import fsck_checks
+from outlast.upkeep.fsck import OF_A_RUN, OF_HISTORY, OF_THE_STORE, Fsck, FsckReport, violations
+from outlast.upkeep.fsck_checks import settings_safe
 
 
 class Order(BaseModel):

@@ -1,0 +1,1 @@
+"""Upkeep of a store: fsck, export, deploy check, policy replay, backup and removal of old runs."""
