@@ -63,6 +63,12 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    def __init_subclass__(cls, schema_name: str = "", **options: Any) -> None:
+        """`schema_name`: name in documents, if a request of `outlast.operations` has the name of the operation."""
+        super().__init_subclass__(**options)
+        if schema_name:
+            cls.__name__ = cls.__qualname__ = schema_name
+
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=r"\S")]
 

@@ -106,7 +106,7 @@ class ApprovalDetail(ApprovalSummary):
     you_may_not: str = Field(description="Why the caller may not decide it, or ''.")
 
 
-class DecideApproval(RequestBody):
+class DecideApprovalBody(RequestBody, schema_name="DecideApproval"):
     """Decision about an approval. The credential identifies the approver, never the body (S5)."""
 
     model_config = ConfigDict(

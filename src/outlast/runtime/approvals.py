@@ -16,7 +16,7 @@ from outlast.models.approvals import (
     ApprovalDetail,
     ApprovalSort,
     ApprovalSummary,
-    DecideApproval,
+    DecideApprovalBody,
     OfferedPlan,
     PriorEffect,
     Vote,
@@ -249,7 +249,7 @@ def decision_schema(workflow: Workflow[Any] | None, row: Approval) -> dict[str, 
 @cache
 def _any_decision() -> dict[str, Any]:
     """Return the JSON schema of any decision; cached, because generating it costs more than a decision."""
-    return DecideApproval.model_json_schema()
+    return DecideApprovalBody.model_json_schema()
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from outlast.operations import OPERATIONS
 from outlast.service.responses import Problem
 
 # Which errors an operation raises is decided far below its route. So each operation lists every status of
@@ -38,6 +39,7 @@ OF_STREAMS: Final = {406: "This operation only answers with a stream."}
 PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 EXAMPLES: Final = Path(__file__).with_name("examples.json")  # written by python -m tests.service.examples
 OPEN: Final = frozenset({"healthz", "readyz"})
+DECISIONS: Final = frozenset(each.id for each in OPERATIONS if each.if_match_required)
 
 
 def draw(app: FastAPI, *, secured: bool) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def _add_problems(path: str, method: str, operation: dict[str, Any]) -> None:
         can |= OF_ONE
     if method != "get":
         can |= OF_WRITES
-    if operation["operationId"] == "decide_approval":
+    if operation["operationId"] in DECISIONS:
         can |= OF_DECISIONS
         (tag,) = [each for each in operation["parameters"] if each["name"] == "If-Match"]
         (text,) = [each for each in tag["schema"].pop("anyOf") if each["type"] != "null"]

@@ -68,7 +68,7 @@ Scheduler = Literal["outlast", "temporal", "langgraph"]
 PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
 
-class StartRun(RequestBody):
+class StartRunBody(RequestBody, schema_name="StartRun"):
     """Input and identifiers of a new run."""
 
     model_config = ConfigDict(
@@ -93,21 +93,21 @@ class ReasonBody(RequestBody):
     reason: Text = Field(examples=["the customer called"])
 
 
-class DrainWorker(ReasonBody):
+class DrainWorkerBody(ReasonBody, schema_name="DrainWorker"):
     """Let a worker take no more runs, give back those that it holds, and stop."""
 
 
-class CancelRun(ReasonBody):
+class CancelRunBody(ReasonBody, schema_name="CancelRun"):
     """Cancel a run. Its effects are undone, the latest first."""
 
 
-class ContinueRun(RequestBody):
+class ContinueRunBody(RequestBody, schema_name="ContinueRun"):
     """Continue a run that requires attention."""
 
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the supplier is back"])
 
 
-class ExtendRun(ReasonBody):
+class ExtendRunBody(ReasonBody, schema_name="ExtendRun"):
     """Extend the time limit of a run that exceeded it."""
 
     by: Span = Field(
@@ -120,7 +120,7 @@ Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
 AmountOfMoney = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(\.\d{1,6})?$")]
 
 
-class RaiseBudget(ReasonBody):
+class RaiseBudgetBody(ReasonBody, schema_name="RaiseBudget"):
     """Add amounts to the budget of a run."""
 
     tokens: Amount = 0
@@ -129,7 +129,7 @@ class RaiseBudget(ReasonBody):
     minutes: float = Field(0, ge=0, le=MINUTES_MAX, description="Business time.")
 
 
-class SetBudget(RequestBody):
+class SetBudgetBody(RequestBody, schema_name="SetBudget"):
     """Set what the runs of the tenant may use on each business day. Null: no limit; all null: no budget."""
 
     tokens: Amount | None = Field(None, examples=[1_000_000])
@@ -139,7 +139,7 @@ class SetBudget(RequestBody):
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the plan of March"])
 
 
-class MoveRun(RequestBody):
+class MoveRunBody(RequestBody, schema_name="MoveRun"):
     """Move a run to another version of its workflow."""
 
     workflow: Word = Field(examples=["refund"], description="Workflow of the run, as a safeguard against mistakes.")
@@ -179,7 +179,7 @@ class SendSignal(RequestBody):
     )
 
 
-class ReassignApproval(ReasonBody):
+class ReassignApprovalBody(ReasonBody, schema_name="ReassignApproval"):
     """Let other roles or persons decide an approval."""
 
     to: Annotated[str, StringConstraints(min_length=1, max_length=2_000)] = Field(
@@ -187,7 +187,7 @@ class ReassignApproval(ReasonBody):
     )
 
 
-class ResolveAttention(ReasonBody):
+class ResolveAttentionBody(ReasonBody, schema_name="ResolveAttention"):
     """Answer to one reason why a run requires attention."""
 
     choice: Choice
@@ -196,7 +196,7 @@ class ResolveAttention(ReasonBody):
     by: Span | None = Field(None, description="Additional time for `extend`.")
 
 
-class AssignAttention(RequestBody):
+class AssignAttentionBody(RequestBody, schema_name="AssignAttention"):
     """Assign one reason why a run requires attention to a person."""
 
     model_config = ConfigDict(
@@ -236,7 +236,7 @@ class ResolveMany(ReasonBody):
     runs: list[AnswerFor] = Field(min_length=1, max_length=ANSWERS_MAX)
 
 
-class ResolveEffect(ReasonBody):
+class ResolveEffectBody(ReasonBody, schema_name="ResolveEffect"):
     """Settle an uncertain effect."""
 
     outcome: Literal["happened", "did_not_happen", "give_up"]

@@ -14,13 +14,13 @@ from outlast.models.approvals import (
     ApprovalList,
     ApprovalSort,
     ApprovalSummary,
-    DecideApproval,
+    DecideApprovalBody,
     DecisionRecorded,
 )
 from outlast.runtime.operations import Operations
 from outlast.runtime.runs import summaries_of
 from outlast.service.conditional import IfMatch, conflict_with, etag, expected_version, required_version, stale
-from outlast.service.requests import ApprovalId, IdempotencyKey, ReassignApproval
+from outlast.service.requests import ApprovalId, IdempotencyKey, ReassignApprovalBody
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, Pages, State
 
@@ -85,7 +85,7 @@ async def decide_approval(
     state: State,
     ops: Ops,
     approval: ApprovalId,
-    ask: DecideApproval,
+    ask: DecideApprovalBody,
     response: Response,
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
@@ -131,7 +131,7 @@ async def claim_approval(
     summary="Reassign an approval",
 )  # fmt: skip
 async def reassign_approval(
-    ops: Ops, approval: ApprovalId, ask: ReassignApproval, response: Response, if_match: IfMatch = None,
+    ops: Ops, approval: ApprovalId, ask: ReassignApprovalBody, response: Response, if_match: IfMatch = None,
     key: IdempotencyKey = None,
 ) -> ApprovalSummary:  # fmt: skip
     """Let other roles or persons decide. Requires the right to decide, or the role admin."""

@@ -28,17 +28,17 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
-    AssignAttention,
+    AssignAttentionBody,
     CreatePause,
     Cursor,
-    DrainWorker,
+    DrainWorkerBody,
     EffectId,
     EndPause,
     IdempotencyKey,
-    ResolveAttention,
-    ResolveEffect,
+    ResolveAttentionBody,
+    ResolveEffectBody,
     ResolveMany,
-    SetBudget,
+    SetBudgetBody,
     Since,
     WorkerId,
     parse_effect_id,
@@ -80,7 +80,7 @@ async def list_attention(
     response_model=RequestRecorded,
     summary="Answer attention",
 )
-async def resolve_attention(on: OnRun, ask: ResolveAttention) -> RequestRecorded:
+async def resolve_attention(on: OnRun, ask: ResolveAttentionBody) -> RequestRecorded:
     """Answer with one of the offered choices. To settle an uncertain effect, use POST /effects/{id}/resolve."""
     _check_extension(ask.choice, ask.by)
     return await on.apply(
@@ -105,7 +105,7 @@ async def resolve_attention_of_many(ops: Ops, ask: ResolveMany, key: Idempotency
 @router.post(
     "/attention/assign", operation_id="assign_attention", response_model=RunAttention, summary="Assign attention"
 )
-async def assign_attention(ops: Ops, ask: AssignAttention, key: IdempotencyKey = None) -> RunAttention:
+async def assign_attention(ops: Ops, ask: AssignAttentionBody, key: IdempotencyKey = None) -> RunAttention:
     """Assign one reason why a run requires attention to a person, or remove its assignment.
 
     It gives no right to answer and takes none. It ends when the reason does. The same person twice changes nothing.
@@ -144,7 +144,7 @@ async def list_ledger(
 async def resolve_effect(
     ops: Ops,
     effect: EffectId,
-    ask: ResolveEffect,
+    ask: ResolveEffectBody,
     response: Response,
     if_match: IfMatch = None,
     key: IdempotencyKey = None,
@@ -158,7 +158,7 @@ async def resolve_effect(
     return after
 
 
-async def settle(ops: Operations, effect: str, ask: ResolveEffect, version: int) -> EffectRecord:
+async def settle(ops: Operations, effect: str, ask: ResolveEffectBody, version: int) -> EffectRecord:
     """Settle an uncertain effect at this version (0: any), and return it.
 
     Raises ProblemError with the current effect if the version is older, Conflict, InvalidInput, NotFound.
@@ -219,7 +219,7 @@ async def list_workers(
 @router.post(
     "/workers/{worker}/drain", operation_id="drain_worker", response_model=WorkerStatus, summary="Drain a worker"
 )
-async def drain_worker(ops: Ops, worker: WorkerId, ask: DrainWorker, key: IdempotencyKey = None) -> WorkerStatus:
+async def drain_worker(ops: Ops, worker: WorkerId, ask: DrainWorkerBody, key: IdempotencyKey = None) -> WorkerStatus:
     """Ask a worker to take no more runs and to stop. It reads the request at its next heartbeat.
 
     Its runs reach a boundary or are given back, as if its process were asked to end. Asking twice changes nothing.
@@ -245,7 +245,7 @@ async def list_budgets(ops: Ops) -> BudgetList:
 
 
 @router.post("/budgets", operation_id="set_budget", response_model=BudgetList, summary="Set the daily budget")
-async def set_budget(ops: Ops, ask: SetBudget, key: IdempotencyKey = None) -> BudgetList:
+async def set_budget(ops: Ops, ask: SetBudgetBody, key: IdempotencyKey = None) -> BudgetList:
     """Set or remove the tenant's daily budget. Workers comply within one heartbeat; runs that wait look again."""
     given = (ask.tokens, ask.money, ask.calls, ask.minutes)
     await ops.set_budget(None if given == (None,) * len(given) else Budget(*given), reason=ask.reason)

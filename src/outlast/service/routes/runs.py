@@ -23,19 +23,19 @@ from outlast.models.service import WorkflowDetail, WorkflowList, WorkflowSummary
 from outlast.runtime.operations import Operations
 from outlast.service.conditional import OnRun, etag
 from outlast.service.requests import (
-    CancelRun,
-    ContinueRun,
-    ExtendRun,
+    CancelRunBody,
+    ContinueRunBody,
+    ExtendRunBody,
     IdempotencyKey,
-    MoveRun,
+    MoveRunBody,
     MoveToScheduler,
     PathName,
-    RaiseBudget,
+    RaiseBudgetBody,
     RunId,
     SendSignal,
     SignalId,
     Since,
-    StartRun,
+    StartRunBody,
 )
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, Pages, ServiceState, State, root_of
@@ -49,7 +49,7 @@ router = APIRouter(prefix="/v1", tags=["runs"], route_class=SecuredRoute)
     summary="Start a run", responses={200: {"model": RunStarted, "description": "It was started before."}},
 )  # fmt: skip
 async def start_run(
-    ops: Ops, name: PathName, ask: StartRun, request: Request, response: Response, key: IdempotencyKey = None
+    ops: Ops, name: PathName, ask: StartRunBody, request: Request, response: Response, key: IdempotencyKey = None
 ) -> RunStarted:
     """Start a run, durably. The same `key` always gives the same run. By default, it is the Idempotency-Key.
 
@@ -127,7 +127,7 @@ async def explain_run(ops: Ops, run: RunId) -> RunExplanation:
 
 
 @router.post("/runs/{run}/cancel", operation_id="cancel_run", response_model=RequestRecorded, summary="Cancel a run")
-async def cancel_run(on: OnRun, ask: CancelRun) -> RequestRecorded:
+async def cancel_run(on: OnRun, ask: CancelRunBody) -> RequestRecorded:
     """Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects."""
     return await on.apply(lambda seen: on.ops.cancel(on.run, reason=ask.reason, version=seen))
 
@@ -138,26 +138,26 @@ async def cancel_run(on: OnRun, ask: CancelRun) -> RequestRecorded:
     response_model=RequestRecorded,
     summary="Continue a run",
 )
-async def continue_run(on: OnRun, ask: ContinueRun) -> RequestRecorded:
+async def continue_run(on: OnRun, ask: ContinueRunBody) -> RequestRecorded:
     """Answer its attention with `continue`. The run continues in the same visit."""
     return await on.apply(lambda seen: on.ops.continue_run(on.run, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/extend", operation_id="extend_run", response_model=RequestRecorded, summary="Extend a run")
-async def extend_run(on: OnRun, ask: ExtendRun) -> RequestRecorded:
+async def extend_run(on: OnRun, ask: ExtendRunBody) -> RequestRecorded:
     """Extend the time limit of a run that exceeded it."""
     return await on.apply(lambda seen: on.ops.extend(on.run, by=ask.by, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/raise", operation_id="raise_budget", response_model=RequestRecorded, summary="Raise a budget")
-async def raise_budget(on: OnRun, ask: RaiseBudget) -> RequestRecorded:
+async def raise_budget(on: OnRun, ask: RaiseBudgetBody) -> RequestRecorded:
     """Add amounts to the budget of the run. It goes on without repeating a call that was paid."""
     more: dict[str, Any] = ask.model_dump(exclude={"reason"})
     return await on.apply(lambda seen: on.ops.raise_budget(on.run, **more, reason=ask.reason, version=seen))
 
 
 @router.post("/runs/{run}/move", operation_id="move_run", response_model=RequestRecorded, summary="Move to a version")
-async def move_run(on: OnRun, ask: MoveRun) -> RequestRecorded:
+async def move_run(on: OnRun, ask: MoveRunBody) -> RequestRecorded:
     """Move a run to another version, because no worker serves its own or its node no longer exists."""
     return await on.apply(
         lambda seen: on.ops.move_run(on.run, ask.workflow, ask.version, node=ask.node, reason=ask.reason, version=seen)

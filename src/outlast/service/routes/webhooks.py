@@ -36,7 +36,7 @@ KEEP_MAX = timedelta(days=30)
 AT_ONCE = 1_000  # events per request to redeliver
 
 
-class AddWebhook(RequestBody):
+class AddWebhookBody(RequestBody, schema_name="AddWebhook"):
     """URL and filters of a new webhook."""
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
@@ -52,7 +52,7 @@ class AddWebhook(RequestBody):
     from_start: bool = Field(False, description="Also deliver all existing events.")
 
 
-class AddNotification(RequestBody):
+class AddNotificationBody(RequestBody, schema_name="AddNotification"):
     """Address and audience of messages to approvers."""
 
     address: Annotated[
@@ -97,7 +97,7 @@ async def list_webhooks(ops: Ops) -> WebhookList:
     summary="Add a webhook",
 )
 async def add_webhook(
-    ops: Ops, ask: AddWebhook, request: Request, response: Response, key: IdempotencyKey = None
+    ops: Ops, ask: AddWebhookBody, request: Request, response: Response, key: IdempotencyKey = None
 ) -> WebhookWithSecret:
     """Add a webhook. Only the first answer contains the secret: in that to a repetition it is empty.
 
@@ -124,7 +124,7 @@ async def add_webhook(
     summary="Tell approvers",
 )
 async def add_notification(
-    ops: Ops, ask: AddNotification, request: Request, response: Response, key: IdempotencyKey = None
+    ops: Ops, ask: AddNotificationBody, request: Request, response: Response, key: IdempotencyKey = None
 ) -> WebhookSummary:
     """Send messages about approvals to an address: a new approval, a reminder before its deadline, and an escalation.
 

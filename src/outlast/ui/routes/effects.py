@@ -15,7 +15,7 @@ from outlast.errors import InvalidInput, OutlastError
 from outlast.models.effects import EffectRecord
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
-from outlast.service.requests import EffectId, ResolveEffect, parse_effect_id
+from outlast.service.requests import EffectId, ResolveEffectBody, parse_effect_id
 from outlast.service.routes.operators import settle
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute, form_of, see_other
@@ -80,7 +80,7 @@ async def settle_typed(
     """Settle an effect by the fields KEPT as they were typed, or `correct` an answer. Raises as `settle`."""
     try:
         given = {**typed, "response": _response(typed["response"]), "correct": correct}
-        ask = ResolveEffect.model_validate(given)
+        ask = ResolveEffectBody.model_validate(given)
     except ValidationError as error:
         raise InvalidInput("the answer is not complete", problems=problems_of(error)) from None
     await settle(ops, effect, ask, version)

@@ -1,0 +1,23 @@
+"""One declaration for each operation of `/v1`: its request, its answer, and the roles that may use it.
+
+Modules: `declaration` (the types), and by resource `runs`, `effects`, `approvals`, `attention`, `service`, `webhooks`.
+The HTTP client sends requests by these declarations. Tests compare them with the routes, the permissions, the examples
+and the methods of `Client`. By hand stay streams, downloads, probes and the OpenAPI document.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from outlast.operations import approvals, attention, effects, runs, service, webhooks
+from outlast.operations.declaration import Operation, OperationRequest
+
+OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
+    each
+    for module in (runs, effects, approvals, attention, service, webhooks)
+    for each in vars(module).values()
+    if isinstance(each, Operation)
+)
+"""Every declaration. An operation has a second one if clients read a part of its answer."""
+BY_REQUEST: Final[Mapping[type[OperationRequest[Any]], Operation[Any, Any]]] = {
+    each.request: each for each in OPERATIONS
+}

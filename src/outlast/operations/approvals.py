@@ -1,0 +1,139 @@
+"""Operations on approvals: list, show, decide, claim, reassign."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, Final, Literal
+
+from outlast.core.machine import ApprovalStatus
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
+from outlast.operations.declaration import Operation, OperationRequest, Sent
+
+APPROVAL: Final = "ap_91c2f03b7d"
+
+
+def _written_sort(sort: ApprovalSort) -> str:
+    """Return an order; '' for the usual one, which is not sent."""
+    return "" if sort == "newest" else sort
+
+
+@dataclass(frozen=True)
+class ListApprovals(OperationRequest[ApprovalList]):
+    """List approvals, newest first or by deadline."""
+
+    _: KW_ONLY
+    status: str = ""
+    run: str = ""
+    mine: bool = False
+    role: str = ""
+    person: str = ""
+    overdue: bool = False
+    decided_by: str = ""
+    sort: Annotated[ApprovalSort, Sent(write=_written_sort)] = "newest"
+    cursor: str = ""
+    limit: int = 50
+
+
+LIST_APPROVALS: Final = Operation(
+    "list_approvals",
+    ListApprovals,
+    ApprovalList,
+    "GET",
+    "/approvals",
+    ("viewer",),
+    ListApprovals(
+        status=ApprovalStatus.PENDING,
+        run="r1",
+        mine=True,
+        role="a",
+        person="ana",
+        overdue=True,
+        decided_by="me",
+        sort="deadline",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class GetApproval(OperationRequest[ApprovalDetail]):
+    """Show an approval with the information for a decision."""
+
+    approval: str
+
+
+GET_APPROVAL: Final = Operation(
+    "get_approval", GetApproval, ApprovalDetail, "GET", "/approvals/{approval}", ("viewer",), GetApproval(APPROVAL)
+)
+
+
+@dataclass(frozen=True)
+class DecideApproval(OperationRequest[DecisionRecorded]):
+    """Decide an approval at exactly the version that was shown."""
+
+    approval: str
+    decision: Literal["approve", "reject", "again"]
+    _: KW_ONLY
+    reason: str = ""
+    alternative: int = 0
+    changes: Mapping[str, Any] | None = None
+    version: int = 0
+    idempotency_key: str = ""
+
+
+DECIDE_APPROVAL: Final = Operation(
+    "decide_approval",
+    DecideApproval,
+    DecisionRecorded,
+    "POST",
+    "/approvals/{approval}/decision",
+    ("approver",),
+    DecideApproval(APPROVAL, "approve", reason="4 % under budget", changes={"cents": 4100}, version=9),
+    people_only=True,
+    conditional="approval",
+    if_match_required=True,
+)
+
+
+@dataclass(frozen=True)
+class ClaimApproval(OperationRequest[ApprovalSummary]):
+    """Record that the caller reviews an approval."""
+
+    approval: str
+    _: KW_ONLY
+    version: int = 0
+
+
+CLAIM_APPROVAL: Final = Operation(
+    "claim_approval",
+    ClaimApproval,
+    ApprovalSummary,
+    "POST",
+    "/approvals/{approval}/claim",
+    ("approver",),
+    ClaimApproval(APPROVAL, version=9),
+    people_only=True,
+    conditional="approval",
+)
+
+
+@dataclass(frozen=True)
+class ReassignApproval(OperationRequest[ApprovalSummary]):
+    """Let the holders of another rule decide an approval."""
+
+    approval: str
+    who: Annotated[str, Sent("to")]
+    _: KW_ONLY
+    reason: str
+    version: int = 0
+
+
+REASSIGN_APPROVAL: Final = Operation(
+    "reassign_approval",
+    ReassignApproval,
+    ApprovalSummary,
+    "POST",
+    "/approvals/{approval}/reassign",
+    ("approver", "admin"),
+    ReassignApproval(APPROVAL, "finance | person:ana", reason="Ben is away"),
+    people_only=True,
+    conditional="approval",
+)

@@ -1,0 +1,144 @@
+"""The declaration of an operation: its request, its answer, its path and method, and the roles that may use it.
+
+A request is a frozen dataclass. Its fields are the parameters of the client's method: name, type, default, and whether
+a name is required. Where a field goes in HTTP follows from the path and the method, or from its `Sent`. So a name, a
+type or a default is written once, and `sent` turns every request into the parts of an HTTP request.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import quote
+
+from outlast.core.durations import Duration, timedelta_of
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class OperationRequest(Generic[R_co]):
+    """Values of one call of an operation. `R_co` is the type of its answer."""
+
+
+Q = TypeVar("Q", bound=OperationRequest[Any])
+R = TypeVar("R")
+Method = Literal["GET", "POST", "DELETE"]
+Shown = Literal["run", "approval", "effect"]
+"""Kind of row whose version a request may name, as the caller was shown it."""
+VERSION: Final = "version"
+"""Field of a request that is sent as `If-Match`, if its operation is conditional."""
+IDEMPOTENCY_KEY: Final = "idempotency_key"
+"""Field of a request that is sent as `Idempotency-Key`."""
+
+
+class Sent(NamedTuple):
+    """How a field is sent over HTTP, if not under its own name and as it is."""
+
+    name: str = ""
+    write: Callable[[Any], Any] | None = None
+    """Function that turns a value other than None into JSON or the text of a parameter."""
+
+
+@dataclass(frozen=True, eq=False)  # each is one value, compared by identity
+class Operation(Generic[Q, R]):
+    """One operation of `/v1`. `id` is its operation id: the name in routes, permissions, audit and documents."""
+
+    id: str
+    request: type[Q]
+    response: type[R]
+    method: Method
+    path: str
+    """Path below `/v1`. A name in braces is a field of the request."""
+    roles: tuple[str, ...]
+    """Least roles that may use it. Roles that include them may, too."""
+    example: Q
+    """Request as a reader would send it. A test sends it to the route."""
+    people_only: bool = False
+    """True if the credential of a program is refused, whatever roles it has."""
+    conditional: Shown | None = None
+    """Kind of row whose version `If-Match` may name."""
+    if_match_required: bool = False
+    """True if a request without a version is refused."""
+
+    @property
+    def changes(self) -> bool:
+        """True if the operation may change something. It then takes an Idempotency-Key, and its calls are audited."""
+        return self.method != "GET"
+
+
+class SentRequest(NamedTuple):
+    """Parts of an HTTP request."""
+
+    path: str
+    """Path below `/v1`, with quoted values."""
+    query: Mapping[str, Any]
+    body: Mapping[str, Any]
+    version: int
+    """Version for `If-Match`; 0 sends none."""
+    key: str
+    """The Idempotency-Key that the caller chose, or ''."""
+
+
+def sent(operation: Operation[Any, Any], request: OperationRequest[Any]) -> SentRequest:
+    """Return the parts of a request. None is left out of a body, and None, False and '' are left out of a query."""
+    path, given = operation.path, SentRequest("", {}, {}, 0, "")
+    query, body = dict[str, Any](), dict[str, Any]()
+    for each in sent_fields(operation):
+        value = getattr(request, each.field)
+        if each.kind == "path":
+            path = path.replace(f"{{{each.name}}}", quote(value, safe=""))
+        elif each.kind == "version":
+            given = given._replace(version=value)
+        elif each.kind == "key":
+            given = given._replace(key=value)
+        else:
+            written = each.write(value) if each.write is not None and value is not None else value
+            if each.kind == "body" and written is not None:
+                body[each.name] = written
+            elif each.kind == "query" and written not in ("", None, False):
+                query[each.name] = written
+    return given._replace(path=path, query=query, body=body)
+
+
+class SentField(NamedTuple):
+    """Where HTTP has a field of a request, and its name there."""
+
+    field: str
+    kind: Literal["path", "query", "body", "version", "key"]
+    name: str
+    write: Callable[[Any], Any] | None
+
+
+@cache
+def sent_fields(operation: Operation[Any, Any]) -> tuple[SentField, ...]:
+    """Return the places of the fields of an operation's requests."""
+    hints = get_type_hints(operation.request, include_extras=True)
+    return tuple(_sent_field(operation, each, hints[each.name]) for each in fields(operation.request))
+
+
+def _sent_field(operation: Operation[Any, Any], field: Field[Any], hint: Any) -> SentField:
+    how = Sent()
+    if get_origin(hint) is Annotated:
+        how = next((each for each in get_args(hint)[1:] if isinstance(each, Sent)), how)
+    name = how.name or field.name
+    if f"{{{name}}}" in operation.path:
+        return SentField(field.name, "path", name, None)
+    if field.name == VERSION and operation.conditional:
+        return SentField(field.name, "version", name, None)
+    if field.name == IDEMPOTENCY_KEY:
+        return SentField(field.name, "key", name, None)
+    return SentField(field.name, "body" if operation.changes else "query", name, how.write)
+
+
+def iso_duration(span: Duration) -> str:
+    """Return a duration in ISO 8601."""
+    return f"PT{timedelta_of('the duration', span).total_seconds():.3f}S"
+
+
+def seconds(span: Duration) -> float:
+    """Return a duration in seconds."""
+    return timedelta_of("by", span).total_seconds()
+
+
+Since = Annotated[Duration | None, Sent(write=iso_duration)]
+By = Annotated[Duration | None, Sent(write=seconds)]

@@ -1,0 +1,154 @@
+"""Operations on the store as a whole: summary, caller, workers, versions, budgets, pauses."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Final
+
+from outlast.core.run_columns import What
+from outlast.models.service import (
+    BudgetList,
+    CallerInfo,
+    PauseCreated,
+    PauseEnded,
+    PauseList,
+    StatusSummary,
+    VersionList,
+    WorkerList,
+    WorkerStatus,
+)
+from outlast.operations.declaration import Operation, OperationRequest, Sent
+
+
+@dataclass(frozen=True)
+class GetSummary(OperationRequest[StatusSummary]):
+    """Count the items that need a person, and all that cannot continue."""
+
+
+GET_SUMMARY: Final = Operation("get_summary", GetSummary, StatusSummary, "GET", "/summary", ("viewer",), GetSummary())
+
+
+@dataclass(frozen=True)
+class GetMe(OperationRequest[CallerInfo]):
+    """Show the caller with its tenant and roles."""
+
+
+GET_ME: Final = Operation("get_me", GetMe, CallerInfo, "GET", "/me", ("viewer", "monitor"), GetMe())
+
+
+# --- workers and versions ----------------------------------------------------------------------
+@dataclass(frozen=True)
+class ListWorkers(OperationRequest[WorkerList]):
+    """List the workers. `everybody`: also those that have stopped."""
+
+    _: KW_ONLY
+    everybody: Annotated[bool, Sent("all")] = False
+
+
+LIST_WORKERS: Final = Operation(
+    "list_workers", ListWorkers, WorkerList, "GET", "/workers", ("monitor",), ListWorkers(everybody=True)
+)
+
+
+@dataclass(frozen=True)
+class DrainWorker(OperationRequest[WorkerStatus]):
+    """Ask a worker to take no more runs, give back those it holds, and stop."""
+
+    worker: str
+    _: KW_ONLY
+    reason: str
+
+
+DRAIN_WORKER: Final = Operation(
+    "drain_worker",
+    DrainWorker,
+    WorkerStatus,
+    "POST",
+    "/workers/{worker}/drain",
+    ("maintainer",),
+    DrainWorker("w-1204-6f1c3a", reason="a new release"),
+)
+
+
+@dataclass(frozen=True)
+class ListVersions(OperationRequest[VersionList]):
+    """List the versions of workflows that are served or have unfinished runs."""
+
+
+LIST_VERSIONS: Final = Operation(
+    "list_versions", ListVersions, VersionList, "GET", "/versions", ("viewer",), ListVersions()
+)
+
+
+# --- budgets -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ListBudgets(OperationRequest[BudgetList]):
+    """List the daily budget of the tenant with its usage today."""
+
+
+LIST_BUDGETS: Final = Operation("list_budgets", ListBudgets, BudgetList, "GET", "/budgets", ("viewer",), ListBudgets())
+
+
+@dataclass(frozen=True)
+class SetBudget(OperationRequest[BudgetList]):
+    """Set the daily budget of the tenant. None: no limit; all None: no budget."""
+
+    _: KW_ONLY
+    tokens: int | None = None
+    money: str | None = None
+    calls: int | None = None
+    minutes: float | None = None
+    reason: str = ""
+
+
+SET_BUDGET: Final = Operation(
+    "set_budget",
+    SetBudget,
+    BudgetList,
+    "POST",
+    "/budgets",
+    ("operator",),
+    SetBudget(tokens=1_000_000, money="50", reason="the plan of March"),
+    people_only=True,
+)
+
+
+# --- pauses ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ListPauses(OperationRequest[PauseList]):
+    """List the pauses in force and the open circuit breakers."""
+
+
+LIST_PAUSES: Final = Operation("list_pauses", ListPauses, PauseList, "GET", "/pauses", ("viewer",), ListPauses())
+
+
+@dataclass(frozen=True)
+class PauseCalls(OperationRequest[PauseCreated]):
+    """Stop new intents of an activity, a provider, a workflow or the tenant."""
+
+    what: What
+    name: str = ""
+    _: KW_ONLY
+    reason: str
+
+
+PAUSE: Final = Operation(
+    "pause",
+    PauseCalls,
+    PauseCreated,
+    "POST",
+    "/pauses",
+    ("operator",),
+    PauseCalls("activity", "erp.reserve", reason="the ERP is down"),
+)
+
+
+@dataclass(frozen=True)
+class ResumeCalls(OperationRequest[PauseEnded]):
+    """End a pause, or close a circuit breaker."""
+
+    what: What
+    name: str = ""
+
+
+RESUME: Final = Operation(
+    "resume", ResumeCalls, PauseEnded, "POST", "/pauses/resume", ("operator",), ResumeCalls("activity", "erp.reserve")
+)

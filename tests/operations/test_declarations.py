@@ -1,0 +1,246 @@
+"""Each operation is declared once: routes, permissions, examples and the methods of clients agree with it."""
+
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from importlib.resources import files
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import pytest
+from fastapi.routing import APIRoute
+
+from outlast.operations import BY_REQUEST, OPERATIONS, approvals, attention, effects, runs, service, webhooks
+from outlast.operations.declaration import Operation, OperationRequest, sent, sent_fields
+from outlast.runtime.client import Client
+from outlast.runtime.webhook_client import WebhookClient
+from outlast.service.app import ROUTERS
+from outlast.service.openapi import EXAMPLES
+
+BY_HAND = {"stream_events": "a stream has no answer that a request could carry"}
+"""Operations of `/v1` without a declaration."""
+VARIANTS = {runs.GET_RUN_SUMMARY: "clients read the part of get_run that lists have"}
+"""Second declarations of an operation."""
+METHODS: dict[str, type[OperationRequest[Any]]] = {
+    "Client.run": runs.GetRun, "Client.run_summary": runs.GetRunSummary, "Client.runs": runs.ListRuns,
+    "Client.run_input": runs.GetInput, "Client.results": runs.ListResults, "Client.steps": runs.ListSteps,
+    "Client.timeline": runs.GetTimeline, "Client.events": runs.ListEvents, "Client.explain": runs.ExplainRun,
+    "Client.signal": runs.SignalRun, "Client.cancel": runs.CancelRun, "Client.continue_run": runs.ContinueRun,
+    "Client.extend": runs.ExtendRun, "Client.move_to": runs.MoveRunToScheduler,
+    "Client.raise_budget": runs.RaiseBudget, "Client.effects": effects.ListEffects,
+    "Client.ledger": effects.ListLedger, "Client.approvals": approvals.ListApprovals,
+    "Client.approval": approvals.GetApproval, "Client.claim_approval": approvals.ClaimApproval,
+    "Client.reassign": approvals.ReassignApproval, "Client.attention": attention.ListAttention,
+    "Client.assign": attention.AssignAttention, "Client.answer": attention.ResolveAttention,
+    "Client.answer_many": attention.ResolveAttentionOfMany, "Client.summary": service.GetSummary,
+    "Client.whoami": service.GetMe, "Client.drain_worker": service.DrainWorker,
+    "Client.versions": service.ListVersions, "Client.budgets": service.ListBudgets,
+    "Client.pauses": service.ListPauses, "Client.pause": service.PauseCalls, "Client.resume": service.ResumeCalls,
+    "WebhookClient.get": webhooks.GetWebhook, "WebhookClient.add": webhooks.AddWebhook,
+    "WebhookClient.notify": webhooks.AddNotification, "WebhookClient.test": webhooks.TestWebhook,
+    "WebhookClient.rotate": webhooks.RotateWebhook, "WebhookClient.disable": webhooks.DisableWebhook,
+    "WebhookClient.enable": webhooks.EnableWebhook, "WebhookClient.remove": webhooks.RemoveWebhook,
+    "WebhookClient.unsent_ms": webhooks.ListWebhooks,
+}  # fmt: skip
+"""Methods whose parameters are the fields of one request."""
+COMPOSED = {
+    "Client.close": "it asks nothing",
+    "Client.now": "a service is not asked",
+    "Client.until": "it calls the given function",
+    "Client.start": "it has overloads and returns a handle",
+    "Client.get": "it asks nothing and returns a handle",
+    "Client.start_run": "it takes a workflow object, and the input as JSON text",
+    "Client.ended": "it follows a stream",
+    "Client.run_end": "it follows a stream, then reads the run",
+    "Client.worker": "it needs a store",
+    "Client.follow": "it is a stream",
+    "Client.updates": "it is a stream",
+    "Client.to_undo": "it selects from list_effects",
+    "Client.not_undone": "it selects from list_effects",
+    "Client.effect": "it selects from list_effects",
+    "Client.resolve_effect": "it finds the id of the effect first",
+    "Client.approve": "it reads the version first if none is given",
+    "Client.reject": "it reads the version first if none is given",
+    "Client.attention_of": "it reads pages of list_attention",
+    "Client.answer_all": "it reads a page and answers each run",
+    "Client.workers": "it asks for all of list_workers",
+    "Client.input_schema": "it is a part of get_workflow",
+    "Client.topology": "it is a part of get_workflow",
+    "Client.unfinished": "it reads pages of list_runs",
+    "Client.move_runs": "it sends one request for each run",
+    "Client.set_budget": "it takes a Budget",
+    "WebhookClient.list": "it reads each webhook of the list",
+    "WebhookClient.deliveries": "it asks one webhook or all",
+    "WebhookClient.redeliver": "it sends one event or all of a webhook",
+}
+"""Methods that no single request describes, with the reason."""
+WITHOUT_A_METHOD = {
+    "list_workflows": "programs name their workflows",
+    "list_checkpoints": "`steps` shows them",
+}
+"""Operations that no method of a client sends."""
+
+
+class Drift(NamedTuple):
+    """A difference between a method and its operation that is still open."""
+
+    parameter: str
+    lacks: str
+    """Where the parameter is missing."""
+
+
+DRIFT: dict[str, list[Drift]] = {
+    "Client.answer": [Drift("version", "Client")],
+}
+
+
+def routes() -> dict[str, APIRoute]:
+    """Return the routes of `/v1` by operation id."""
+    found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    return {str(route.operation_id): route for route in found if route.path.startswith("/v1/")}
+
+
+ROUTES = routes()
+PERMISSIONS = tomllib.loads((files("outlast.service.identity") / "permissions.toml").read_text(encoding="utf-8"))
+ids = [f"{each.id}-{each.request.__name__}" for each in OPERATIONS]
+each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=ids)
+
+
+def test_every_operation_is_declared_and_no_other() -> None:
+    declared = [each.id for each in OPERATIONS if each not in VARIANTS]
+    assert sorted([*declared, *BY_HAND]) == sorted(ROUTES)
+    assert len(BY_REQUEST) == len(OPERATIONS), "one request, one operation"
+
+
+@each_operation
+def test_a_route_is_as_its_declaration(operation: Operation[Any, Any]) -> None:
+    route = ROUTES[operation.id]
+    assert (route.methods, route.path) == ({operation.method}, f"/v1{operation.path}")
+    if operation not in VARIANTS:
+        assert route.response_model is operation.response
+    given = {kind: {each.name for each in sent_fields(operation) if each.kind == kind} for kind in ("path", "query")}
+    assert {each.alias for each in parameters_of(route, "path_params")} == given["path"]
+    body = {each.name for each in sent_fields(operation) if each.kind == "body"}
+    assert body == (set(body_of(route).model_fields) if route.body_field else set())
+    assert {each.alias for each in parameters_of(route, "query_params")} - UNSENT.get(operation.id, set()) == given[
+        "query"
+    ]
+    headers = {each.alias for each in parameters_of(route, "header_params")}
+    assert ("If-Match" in headers) == (operation.conditional is not None)
+    assert ("Idempotency-Key" in headers) == operation.changes
+    assert bool(operation.conditional) == any(each.kind == "version" for each in sent_fields(operation))
+
+
+UNSENT = {"list_attention": {"limit"}}
+"""Parameters of a route that no client sends, as another drift."""
+
+
+def body_of(route: APIRoute) -> Any:
+    """Return the model of a route's body."""
+    assert route.body_field is not None
+    return route.body_field.field_info.annotation
+
+
+def parameters_of(route: APIRoute, kind: str) -> Iterator[Any]:
+    """Return the parameters of a route and of what it depends on."""
+    waiting = [route.dependant]
+    while waiting:
+        one = waiting.pop()
+        yield from getattr(one, kind)
+        waiting += one.dependencies
+
+
+@each_operation
+def test_the_example_of_a_request_is_valid_for_its_route(operation: Operation[Any, Any]) -> None:
+    """So the names, the units and the forms that the client writes are those that the service reads."""
+    route, request = ROUTES[operation.id], sent(operation, operation.example)
+    found = re.fullmatch(route.path_regex, f"/v1{request.path}")
+    assert found is not None
+    if route.body_field is not None:
+        body_of(route).model_validate_json(json.dumps(request.body))
+    else:
+        assert request.body == {}
+    fields = {each.alias: each for each in parameters_of(route, "query_params")}
+    for name, value in request.query.items():
+        text = json.dumps(value) if isinstance(value, bool) else str(value)
+        _, errors = fields[name].validate(text, {}, loc=("query", name))
+        assert not errors, errors
+
+
+@each_operation
+def test_a_declaration_agrees_with_the_table_of_permissions(operation: Operation[Any, Any]) -> None:
+    assert set(operation.roles) == set(PERMISSIONS["operations"][operation.id])
+    assert operation.people_only == (operation.id in PERMISSIONS["people"]["operations"])
+
+
+@each_operation
+def test_every_body_and_every_answer_has_an_example(operation: Operation[Any, Any]) -> None:
+    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    route = ROUTES[operation.id]
+    assert operation.response.__name__ in examples or operation in VARIANTS
+    if route.body_field is not None:
+        assert body_of(route).__name__ in examples or "examples" in body_of(route).model_json_schema(), operation.id
+
+
+@each_operation
+def test_a_request_carries_the_type_of_its_answer(operation: Operation[Any, Any]) -> None:
+    (base,) = operation.request.__orig_bases__
+    assert get_args(base) == (operation.response,)
+    assert type(operation.example) is operation.request
+
+
+# --- methods of clients --------------------------------------------------------------------------
+class Parameter(NamedTuple):
+    """A parameter of a method, or a field of a request."""
+
+    type: Any
+    default: Any
+    keyword_only: bool
+
+
+def public_methods() -> Mapping[str, Any]:
+    """Return the methods of the clients by their qualified names."""
+    return {
+        f"{kind.__name__}.{name}": each
+        for kind in (Client, WebhookClient)
+        for name, each in vars(kind).items()
+        if not name.startswith("_") and inspect.isfunction(each)
+    }
+
+
+def bare(hint: Any) -> Any:
+    """Return a type without the annotations that say how it is sent."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def parameters_of_method(method: Any) -> dict[str, Parameter]:
+    """Return the parameters of a method but `self`."""
+    hints, (_, *given) = get_type_hints(method), inspect.signature(method).parameters.values()
+    return {each.name: Parameter(hints[each.name], each.default, each.kind is each.KEYWORD_ONLY) for each in given}
+
+
+def parameters_of_request(request: type[OperationRequest[Any]]) -> dict[str, Parameter]:
+    """Return the fields of a request as parameters."""
+    hints, empty = get_type_hints(request, include_extras=True), inspect.Parameter.empty
+    return {
+        each.name: Parameter(
+            bare(hints[each.name]), empty if each.default is MISSING else each.default, bool(each.kw_only)
+        )
+        for each in fields(request)  # type: ignore[arg-type]  # every request is a dataclass
+    }
+
+
+def test_every_method_is_one_request_or_has_a_reason() -> None:
+    assert sorted([*METHODS, *COMPOSED]) == sorted(public_methods())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_parameters_of_a_method_are_the_fields_of_its_request(name: str) -> None:
+    method, request = parameters_of_method(public_methods()[name]), parameters_of_request(METHODS[name])
+    for each in DRIFT.get(name, ()):
+        assert each.parameter not in method, "this drift is closed: remove its row"
+        request.pop(each.parameter)
+    assert method == request
+    assert [*method] == [*request], "the order is that of positional arguments"
