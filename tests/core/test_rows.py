@@ -7,11 +7,11 @@ import pytest
 from outlast.core.commit import Commit, Put, changed
 from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Effect, Wait
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
-from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus, WaitStatus
+from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus, WaitStatus
 from outlast.core.outbox_rows import CURSOR, Cursor
 from outlast.core.row_checks import check_effect, check_run
 from outlast.core.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, Row, Run
+from outlast.core.rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, Row, Run, lanes_served
 from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, Rejected
 from outlast.store.bounds import check
@@ -134,3 +134,14 @@ def test_a_changed_row_is_the_replaced_row(row: Run | Effect) -> None:
     assert changed(row) == row
     with pytest.raises(KeyError):
         changed(row, unknown=1)
+
+
+@pytest.mark.parametrize("status", LeaseStatus)
+@pytest.mark.parametrize("left", [-1, 0, 1])
+@pytest.mark.parametrize("lane", ["refund@1", "refund@10", "temporal:refund@1", "refund", ""])
+def test_a_worker_serves_its_lanes_while_its_lease_is_valid(status: LeaseStatus, left: int, lane: str) -> None:
+    worker = worker_row()._replace(status=status, lease_until=T0 + left, lanes="order@2 refund@1")
+    is_alive = status is LeaseStatus.ALIVE and left > 0
+    assert worker.is_alive(T0) is is_alive
+    assert worker.serves(lane, T0) is (is_alive and lane == "refund@1")
+    assert lanes_served([worker], T0) == ({"order@2", "refund@1"} if is_alive else set())

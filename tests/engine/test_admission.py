@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from outlast.core.machine import LeaseStatus
 from outlast.core.rows import SLOT, STORE, Slot
 from outlast.flow import Context, Fail
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
@@ -329,3 +330,26 @@ async def test_paused_and_quarantined_runs_keep_their_slots_and_free_them_once(w
     for i in (1, 2):
         await world.signal("end", f"r{i}")
     assert holders(world) == ["", ""]
+
+
+@pytest.mark.req("RUN-6")
+async def test_no_slot_goes_to_a_run_whose_only_worker_is_dead(world: World) -> None:
+    """The lease tells which lanes are served: the row of a dead worker reads alive until another worker closes it."""
+    world.add_slots("t", 1)
+    flow, other = one_node(holds), one_node(holds, name="other")
+    worker, dead = world.worker(flow), world.worker(other)
+    for workflow, run in ((flow, "r0"), (other, "r1"), (flow, "r2")):
+        await world.start(workflow, run)
+        await world.pass_(10)
+    assert (holders(world), world.status("r1"), world.status("r2")) == (["r0"], "queued", "queued")
+    worker.wire.rejected.append(f"close worker {dead.name}")
+    dead.kill()
+    await world.pass_(MINUTE)
+    assert world.worker_row(dead.name).status is LeaseStatus.ALIVE, "it could not be closed"
+    await world.signal("end", "r0")
+    assert (holders(world), world.status("r1"), world.status("r2")) == (["r2"], "queued", "waiting")
+    await world.signal("end", "r2")
+    assert holders(world) == [""], "the lane of the run that is left has no worker"
+    world.worker(other)
+    await world.pass_(MINUTE)
+    assert (holders(world), world.status("r1")) == (["r1"], "waiting")

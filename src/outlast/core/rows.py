@@ -9,7 +9,7 @@ This module has the rows of runs, tenants and the store, and the table of all ki
 of effects, waits and approvals, `core/outbox_rows.py` those of webhooks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core import columns, machine, run_columns
@@ -288,6 +288,19 @@ class Worker(NamedTuple):
         """Return the facts of the process at its last heartbeat."""
         return WORKER.decode(columns.HEALTH, self.health_text, self)
 
+    @property
+    def lane_names(self) -> tuple[str, ...]:
+        """Return the lanes that the process serves while its lease is valid."""
+        return tuple(self.lanes.split())
+
+    def is_alive(self, real: int) -> bool:
+        """True if its lease is valid by the store's clock: it is renewed in time, and no other worker closed it."""
+        return self.status is machine.LeaseStatus.ALIVE and self.lease_until > real
+
+    def serves(self, lane: str, real: int) -> bool:
+        """True if it can be expected to claim runs of the lane now. The only meaning of "a worker serves a lane"."""
+        return lane in self.lane_names and self.is_alive(real)
+
 
 class Writer(NamedTuple):
     """Process that writes, with the number of its last batch: the receipt of all commits in that batch."""
@@ -359,5 +372,13 @@ def is_overdue(run: Run, real: int, skew: int) -> bool:
 
 
 def has_expired(worker: Worker, real: int, skew: int) -> bool:
-    """True if the worker's lease has ended, also by the worker's own clock. `skew`: as in `is_overdue`."""
+    """True if the worker's lease has ended, also by the worker's own clock. `skew`: as in `is_overdue`.
+
+    It decides what may be taken from a worker. `Worker.is_alive` decides what is expected of one.
+    """
     return worker.lease_until + skew <= real
+
+
+def lanes_served(workers: Iterable[Worker], real: int) -> frozenset[str]:
+    """Return the lanes that at least one worker serves."""
+    return frozenset(lane for worker in workers if worker.is_alive(real) for lane in worker.lane_names)

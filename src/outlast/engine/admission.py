@@ -13,10 +13,9 @@ from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
-from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.row_checks import check_readable
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, is_overdue
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, is_overdue, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession
@@ -66,8 +65,7 @@ async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int
     """Return the oldest run queued for a limit that is not `taken` and whose lane a worker serves."""
     if not (queued := await store.query(Queued(tenant, n))):
         return None
-    workers = await store.rows(WORKER, (STORE,))
-    lanes = {lane for row in workers if row.status is LeaseStatus.ALIVE for lane in row.lanes.split()}
+    lanes = lanes_served(await store.rows(WORKER, (STORE,)), (await store.now()).real)
     while True:
         heir = next((r for r in queued if (r.tenant, r.run) not in taken and r.lane in lanes), None)
         if heir is not None or len(queued) < n:
@@ -256,7 +254,7 @@ class Capacity:
         budget_ms: int,
         lanes: Collection[str],
         owners: Owners,
-        is_ours: Callable[[Run], bool],
+        is_ours: Callable[[Run, int], bool],
         *,
         asked: Key | None = None,
         skew: int = 0,
@@ -352,7 +350,7 @@ class Taker(NamedTuple):
     lanes: Collection[str]
     holders: Collection[Key]
     skipped: set[Key]  # runs that the store offers although this worker holds them
-    is_ours_to_make_room: Callable[[Run], bool]
+    is_ours_to_make_room: Callable[[Run, int], bool]
     skew: int  # ms by which the clock of an owner may differ from this worker's
 
 
@@ -427,7 +425,7 @@ class Taking:
         is_wanted = self._only is not None and self._only[:2] == run[:2]
         late = run.due_at is not None and run.due_at + GROUP_PATIENCE <= now.real
         is_first = self._only is None and self.group.free > 0 and late
-        if is_wanted or (is_first and self._taker.is_ours_to_make_room(run)):
+        if is_wanted or (is_first and self._taker.is_ours_to_make_room(run, now.real)):
             self.makes_room = self._only = run
 
     def _of_owners(self, run: Run, now: Instant) -> Commit | None:

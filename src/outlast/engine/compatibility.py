@@ -317,7 +317,7 @@ class UnservedVersions:
         """Return the real time from which a lane counts as unserved."""
         last = self._since
         for row in workers:
-            if row.id != self._worker and lane in row.lanes.split():
+            if row.id != self._worker and lane in row.lane_names:
                 served = row.lease_until if row.status is LeaseStatus.ALIVE else row.renewed_at
                 last = max(last, served + self._store.skew)
         return last + self._live.heartbeat_window

@@ -41,7 +41,7 @@ class DeadWorkers:
         self._counters = counters
         self._outage = outage
         self._heard: dict[str, int] = {}
-        self._alive: tuple[Worker, ...] = ()
+        self._workers: tuple[Worker, ...] = ()  # at the last poll
         self._overdue: set[str] = set()  # owners of due runs; the next check tells whether they live
         self._asked = asyncio.Event()
 
@@ -55,9 +55,9 @@ class DeadWorkers:
             self._overdue |= owners
             self._asked.set()
 
-    def is_chosen_for(self, run: Run) -> bool:
+    def is_chosen_for(self, run: Run, real: int) -> bool:
         """Return True if this worker, of all that serve the run, makes room for it (S-5) and wakes its engine."""
-        serving = [worker.id for worker in self._alive if run.lane in worker.lanes.split()]
+        serving = [worker.id for worker in self._workers if worker.serves(run.lane, real)]
         return makes_room(run, serving) in ("", self._worker)
 
     async def watch(self, take: Take) -> None:
@@ -90,8 +90,9 @@ class DeadWorkers:
         # rows that no longer exist are dropped
         self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}
         now, skew = (await self._store.now()).real, self._store.skew
-        self._alive = tuple([r for r in rows if r.status is LeaseStatus.ALIVE and not has_expired(r, now, skew)])
-        next_ms = min([self._live.heartbeat_every, *(row.lease_until + skew - now for row in self._alive)])
+        self._workers = tuple(rows)
+        held_rows = [row for row in rows if row.status is LeaseStatus.ALIVE and not has_expired(row, now, skew)]
+        next_ms = min([self._live.heartbeat_every, *(row.lease_until + skew - now for row in held_rows)])
         overdue, self._overdue = self._overdue, set()
         owners: dict[str, int | None] = dict.fromkeys(overdue - {row.id for row in rows}, 0)
         for row in rows:

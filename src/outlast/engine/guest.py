@@ -168,7 +168,7 @@ class Bridge:
         woken = self._woken.get((run.tenant, run.run))
         if woken is not None and woken.seen == (run.version, run.inbox_seq):
             return now >= woken.again
-        left = (run.due_at or now) + patience_ms(run, is_first=self._dead.is_chosen_for(run)) - now
+        left = (run.due_at or now) + patience_ms(run, is_first=self._dead.is_chosen_for(run, now)) - now
         return left <= 0
 
     async def _wake(self, runs: Sequence[Run], now: int) -> None:

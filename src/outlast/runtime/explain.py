@@ -29,7 +29,7 @@ from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.models.runs import RunExplanation
 from outlast.runtime.attention import ChoiceCommand, choice_commands
-from outlast.runtime.labels import blocked_ms, is_alive, is_held, late_answer_label, until_of
+from outlast.runtime.labels import blocked_ms, is_held, late_answer_label, until_of
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.run_facts import (
     ExplanationPart,
@@ -468,7 +468,7 @@ def _executing(rows: RunFacts) -> ExplanationPart:
     taken = next((e for e in reversed(rows.events) if e.type in TAKEN), None)
     since = taken.at if taken is not None else 0
     worker = next((w for w in rows.workers if w.id == run.owner), None)
-    if worker is None or not is_alive(worker, rows.now):
+    if worker is None or not worker.is_alive(rows.now.real):
         return _orphaned(rows, worker, since)
     facts = (
         ("lease", f"for another {rows.left_real(worker.lease_until)}, renewed while the worker lives"),

@@ -1,7 +1,7 @@
 """Labels that rows are shown with: run status, waits, worker state and effect outcome."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
@@ -114,16 +114,6 @@ def until_of(entry: Attention) -> int:
     return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
 
 
-def is_alive(worker: Worker, now: Instant) -> bool:
-    """Return True if the worker's lease is valid."""
-    return worker.status is LeaseStatus.ALIVE and worker.lease_until > now.real
-
-
-def lanes_served(workers: Iterable[Worker], now: Instant) -> frozenset[str]:
-    """Return the lanes that at least one worker with a valid lease serves."""
-    return frozenset(lane for worker in workers if is_alive(worker, now) for lane in worker.lanes.split())
-
-
 def engine_label(worker: Worker, now: Instant) -> str:
     """Return the trouble of a guest's worker with its engine; '' without one, and for other workers.
 
@@ -153,7 +143,7 @@ def worker_label(worker: Worker, now: Instant, *, asked: bool = False) -> str:
     """Return the worker's state: serving, draining (or `asked` to drain), silent (lease expired) or stopped."""
     if worker.status is LeaseStatus.CLOSED:
         return "gone"
-    if not is_alive(worker, now):
+    if not worker.is_alive(now.real):
         return "silent: its runs are taken over"
     return "draining" if worker.health.draining or asked else engine_label(worker, now) or "serving"
 

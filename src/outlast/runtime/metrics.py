@@ -13,7 +13,6 @@ from outlast.core.row_checks import listed_attention, listed_rule
 from outlast.core.rows import RUN, SLOT, WORKER
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.clocks import SystemClock
-from outlast.runtime.labels import is_alive
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store
 from outlast.store.queries import Census
@@ -84,7 +83,7 @@ class Metrics:
         asked = await store.query(Census(APPROVAL, ("who", "status")))
         now = await store.now()
         workers = await store.rows(WORKER, ("*",))
-        serving = sum(is_alive(worker, now) for worker in workers)
+        serving = sum(worker.is_alive(now.real) for worker in workers)
         slots = await store.rows(SLOT, ())
         used = sum(bool(slot.holder) for slot in slots)
         lag = await lag_of(store)

@@ -17,7 +17,7 @@ from outlast.core.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
-from outlast.core.machine import EffectStatus, LeaseStatus, if_ignored
+from outlast.core.machine import EffectStatus, if_ignored
 from outlast.core.mailbox import REOPENED, may_answer
 from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
@@ -42,7 +42,7 @@ from outlast.models.runs import (
     Waiting,
 )
 from outlast.models.service import ActivePause, CallerInfo, DailyBudget, WorkerStatus
-from outlast.runtime.labels import bridged_ms, effect_label, is_alive, shown_status, waiting_text, worker_label
+from outlast.runtime.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
 
 
 # --- runs ------------------------------------------------------------------------------------------
@@ -353,9 +353,9 @@ def worker_status(worker: Worker, now: Instant, held: int, drain: DrainRequest |
         worker=worker.id,
         name=worker.name,
         status=worker.status.value,
-        serving=is_alive(worker, now),
+        serving=worker.is_alive(now.real),
         state=worker_label(worker, now, asked=drain is not None),
-        serves=worker.lanes.split(),
+        serves=list(worker.lane_names),
         scheduler=health.scheduler or OWN,
         away_ms=None if health.away_since is None else max(0, now.real - health.away_since),
         away_why=health.away_why or "",
@@ -368,7 +368,7 @@ def worker_status(worker: Worker, now: Instant, held: int, drain: DrainRequest |
         version=health.version,
         loop_late_ms=health.loop_late_ms,
         loop_ticked_ms=health.loop_ticked_ms,
-        lease_left_ms=max(0, worker.lease_until - now.real) if worker.status is LeaseStatus.ALIVE else 0,
+        lease_left_ms=worker.lease_until - now.real if worker.is_alive(now.real) else 0,
         heartbeat_ago_ms=max(0, now.real - worker.renewed_at),
         started_at=instant(worker.started_at),
         renewed_at_real=instant(worker.renewed_at),

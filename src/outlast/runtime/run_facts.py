@@ -17,7 +17,7 @@ from outlast.core.rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker,
 from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest
-from outlast.runtime.labels import blocked_ms, engine_label, is_alive, is_held
+from outlast.runtime.labels import blocked_ms, engine_label, is_held
 from outlast.runtime.row_models import pending_request
 from outlast.runtime.stated_answers import AnswerSchemas
 from outlast.store.port import Store
@@ -81,10 +81,8 @@ class RunFacts(NamedTuple):
 
     def takers(self) -> list[Worker]:
         """Return live workers that serve the run's lane, without its owner; those not blocked come first."""
-        found = [
-            w for w in self.workers
-            if w.id != self.run.owner and self.run.lane in w.lanes.split() and is_alive(w, self.now)
-        ]  # fmt: skip
+        run, real = self.run, self.now.real
+        found = [worker for worker in self.workers if worker.id != run.owner and worker.serves(run.lane, real)]
         return sorted(found, key=lambda worker: blocked_ms(worker, self.now))
 
     def is_due(self) -> bool:

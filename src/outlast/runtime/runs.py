@@ -5,14 +5,13 @@ from typing import NamedTuple
 
 from outlast.core.durations import Duration
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EVENT, Run, is_over
+from outlast.core.rows import EVENT, Run, is_over, lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
 from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
 from outlast.runtime.explain import explain
-from outlast.runtime.labels import lanes_served
 from outlast.runtime.row_models import (
     effect_record,
     list_item,
@@ -72,7 +71,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
     if len(events) < row.seq:
         events = [event for event in await rows.full_history(run) if event.seq <= row.seq]
     asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
-    serving, calls = lanes_served(facts.workers, facts.now), await rows.oldest_calls([row])
+    serving, calls = lanes_served(facts.workers, facts.now.real), await rows.oldest_calls([row])
     summary = with_schemas(run_summary(row, serving, facts.results, calls.get(run, 0)), row, facts.waits)
     return run_detail(
         list_item(row, summary, asked, facts.now),

@@ -31,6 +31,7 @@ from outlast.core.rows import (
     Run,
     Slot,
     Worker,
+    lanes_served,
 )
 from outlast.core.run_columns import WaitingKind
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
@@ -39,7 +40,7 @@ from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
-from outlast.runtime.labels import is_held, lanes_served, may_have_open_calls
+from outlast.runtime.labels import is_held, may_have_open_calls
 from outlast.runtime.run_facts import RunFacts, in_order
 from outlast.runtime.stated_answers import AnswerSchemas, answer_schemas, takes_response
 from outlast.runtime.steps import StepRows
@@ -569,4 +570,4 @@ class TenantRows:
     async def serving(self) -> frozenset[str]:
         """Return the lanes served by at least one worker with a valid lease."""
         now = await self.store.now()
-        return lanes_served(await self.workers(), now)
+        return lanes_served(await self.workers(), now.real)

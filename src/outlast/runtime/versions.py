@@ -18,7 +18,7 @@ from outlast.core.lanes import (
 from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Run
+from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, lanes_served
 from outlast.core.run_columns import Attention
 from outlast.core.version_move import UNSERVED, request_move, transfer
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
@@ -26,7 +26,6 @@ from outlast.errors import Conflict, NotFound, OutlastError
 from outlast.models import instant
 from outlast.models.attention import AnsweredRuns, why_not
 from outlast.models.service import VersionStatus
-from outlast.runtime.labels import is_alive
 from outlast.runtime.run_facts import first_line
 from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.open_rows import LaneCounts
@@ -43,9 +42,9 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
     """
     flagged, at_least = await _flagged_by_lane(of)
     now = await of.store.now()
-    alive = [worker for worker in await of.workers() if is_alive(worker, now)]
+    workers = await of.workers()
     rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
-    known = {*rows, *flagged, *(lane for worker in alive for lane in worker.lanes.split())}
+    known = {*rows, *flagged, *lanes_served(workers, now.real)}
     runs = await of.store.query(LaneCounts(of.tenant, tuple(sorted(known))))
     lanes = known | runs.keys()
     found = []
@@ -60,7 +59,7 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
                 runs=runs.get(lane, 0),
                 flagged=flagged[lane],
                 flagged_at_least=at_least,
-                served_by=[w.id for w in alive if lane in w.lanes.split()],
+                served_by=[w.id for w in workers if w.serves(lane, now.real)],
                 topology=row.digest[:12] if row else "",
                 since=instant(row.at) if row else None,
             )

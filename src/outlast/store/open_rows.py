@@ -16,7 +16,7 @@ from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, L
 from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.row_checks import listed
 from outlast.core.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows import PAUSE, RUN, STORE, WORKER, Pause, R, Row, Run, Worker
+from outlast.core.rows import PAUSE, RUN, STORE, WORKER, Pause, R, Row, Run, lanes_served
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, equal, listed_rows
@@ -46,12 +46,6 @@ def open_order(kind: AnyKind) -> str:
 def earliest_first(kind: AnyKind) -> bool:
     """Return True if a list of the kind's open rows begins with the earliest."""
     return _OPEN[kind.name].earliest
-
-
-def lanes_served(workers: Iterable[Worker], real: int) -> set[str]:
-    """Return the lanes that workers with a valid lease serve at a real instant."""
-    alive = [worker for worker in workers if worker.status is LeaseStatus.ALIVE and worker.lease_until > real]
-    return {lane for worker in alive for lane in worker.lanes.split()}
 
 
 def open_place(kind: AnyKind, row: Row) -> Key:
@@ -187,7 +181,7 @@ _LANES: Final = (
     f"SELECT lane, (SELECT count(*) FROM (SELECT 1 FROM run r WHERE r.tenant = {MARK} AND r.lane = lanes.lane "
     f"AND r.ended_at = 0 LIMIT {MARK}) counted) FROM lanes WHERE lane IS NOT NULL"
 )
-# The same without lanes that a live worker serves. Further parameter: real time.
+# The same without lanes that a worker serves, as `Worker.serves` has it. Further parameter: real time.
 _UNSERVED: Final = (
     f"{_LANES} AND NOT EXISTS "
     f"(SELECT 1 FROM worker w WHERE w.tenant = '{STORE}' AND w.status = '{LeaseStatus.ALIVE}' "

@@ -21,7 +21,7 @@ from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.models.service import VersionStatus
 from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.interpreter import build
-from outlast.runtime.labels import count_of, counted, engine_label, is_alive
+from outlast.runtime.labels import count_of, counted, engine_label
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
@@ -207,7 +207,7 @@ async def _clock(ops: Operations, facts: dict[str, str | int]) -> Diagnosis:
 
 async def _workers(ops: Operations, lanes: Sequence[VersionStatus]) -> list[Diagnosis]:
     now = await ops.store.now()
-    alive = [row for row in await ops.rows.workers() if is_alive(row, now)]
+    alive = [row for row in await ops.rows.workers() if row.is_alive(now.real)]
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
     findings += [
         Diagnosis("unserved", each.lane, f"no worker serves {each.lane}: {worker_command(each.scheduler)}")

@@ -14,7 +14,7 @@ from outlast.core.effect_rows import APPROVAL, EFFECT, USAGE
 from outlast.core.limits import COUNT_MAX
 from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import CALL_USAGE, PAUSE, REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run
+from outlast.core.rows import CALL_USAGE, PAUSE, REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run, lanes_served
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
@@ -41,7 +41,6 @@ from outlast.store.open_rows import (
     SummaryRows,
     earliest_first,
     has_reason,
-    lanes_served,
     open_order,
     open_place,
 )
