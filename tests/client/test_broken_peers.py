@@ -10,7 +10,7 @@ import pytest
 import outlast
 from outlast import Client
 from outlast.client import service as service_client
-from outlast.client.connection import REQUEST_ID, ServiceConnection
+from outlast.client.connection import PROBLEM, REQUEST_ID, ServiceConnection
 from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, frames
 from outlast.client.service import ServiceClient
 from outlast.core.events import EventType
@@ -98,12 +98,35 @@ def test_a_write_whose_answers_are_all_displaced_is_uncertain(monkeypatch: pytes
     against(script, test)
 
 
-def test_a_request_id_that_a_proxy_sets_is_no_sign() -> None:
+@pytest.mark.parametrize(
+    "shown", ["nginx-7", "ab12.5", "", "{asked}, nginx-7", "nginx-7, {asked}", "{asked}, {asked}", "req_0123456789ab"]
+)
+def test_a_request_id_that_a_proxy_sets_is_no_sign(shown: str) -> None:
     def script(asked: Asked) -> Sequence[bytes]:
-        return (http(summary("r1"), **{REQUEST_ID: "nginx-7"}),)
+        return (http(summary("r1"), **{REQUEST_ID: shown.format(asked=asked.headers[REQUEST_ID.lower()])}),)
 
     async def test(client: Client) -> None:
         assert (await client.run_summary("r1")).run == "r1"
+
+    against(script, test)
+
+
+@pytest.mark.parametrize("shown", ["req_0123456789ab.1", "req_0123456789ab.1, nginx-7"])
+def test_the_refusal_of_another_client_is_not_believed(shown: str) -> None:
+    """A proxy gave a command the answer to the request of another client: "the webhooks keep changing"."""
+    refusal = b'{"code": "OUT-402", "title": "the webhooks keep changing", "detail": "", "hint": "try again"}'
+    asked_of: list[str] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        asked_of.append(asked.method)
+        return (http(refusal, 409, PROBLEM, **{REQUEST_ID: shown}),)
+
+    async def test(client: Client) -> None:
+        with pytest.raises(Uncertain):
+            await client.cancel("r1", reason="x")
+        with pytest.raises(Unavailable):
+            await client.run_summary("r1")
+        assert asked_of.count("POST") > 1 and asked_of.count("GET") > 1, "repeated"
 
     against(script, test)
 

@@ -9,6 +9,7 @@ the next request. Each request has an id that the service returns, and each obje
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from itertools import chain, count, repeat
@@ -39,6 +40,8 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 STREAM: Final = "text/event-stream"
 REQUEST_ID: Final = "X-Request-ID"
 """Header with the id of a request, which the service returns. A proxy may put its own id there."""
+OF_A_CLIENT: Final = re.compile(r"req_[0-9a-z]{12}\.[0-9]+")
+"""Id of a request as each client of Outlast makes it. Ids of services and proxies have another form."""
 ENCODINGS: Final = ("", "identity", "gzip", "deflate")
 """Encodings that are read although none was asked for. A peer that chooses another is not understood."""
 ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -163,8 +166,12 @@ class HttpAnswer(NamedTuple):
 
 
 def is_answer_to(said: str, asked: str) -> bool:
-    """False if the request id in an answer is that of another request of this client."""
-    return said == asked or said.partition(".")[0] != asked.partition(".")[0]
+    """False if the answer has the id of another request, of this client or of another one.
+
+    A proxy may replace the id with its own, which says nothing, or add it to the one that is there.
+    """
+    ids = [each.strip() for each in said.split(",")]
+    return asked in ids or not any(map(OF_A_CLIENT.fullmatch, ids))
 
 
 def is_of(answer: BaseModel, path: str) -> bool:
