@@ -34,6 +34,7 @@ from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
 
 TRIES = 20
 LEAD_MS = 200  # from reading the clock to the `since` of a new subscription
+LEAD_MAX_MS = 5_000  # after commits that came too late, because the store is slow
 T = TypeVar("T")
 REMOVED = SubscriptionStatus.REMOVED
 
@@ -70,10 +71,11 @@ async def add(
         return before_it
     if len(await of_tenant(store, tenant)) >= SUBSCRIPTIONS_MAX:
         raise LimitExceeded(f"{tenant} has {SUBSCRIPTIONS_MAX} webhooks, which is the maximum")
+    lead_ms = LEAD_MS
     for _ in range(TRIES):
         subscribed_tenants = await _note_events_of(store, tenant)
         now = await store.now()
-        since = store.mapping().business(now.real + LEAD_MS)
+        since = store.mapping().business(now.real + lead_ms)
         row = make(now, since)
         before = When(since, False, "business", "since")
         commit = Commit(
@@ -88,13 +90,19 @@ async def add(
         except Stale:  # another subscription was added or ended, or the commit was too late
             if (before_it := await _of_act(store, tenant, act)) is not None:
                 return before_it
+            if (await store.now()).business >= since:
+                lead_ms = min(2 * lead_ms, LEAD_MAX_MS)
             continue
         for _ in range(TRIES):
             if (await store.now()).business >= since:
                 break
-            await asyncio.sleep(LEAD_MS / TRIES * 2 / SECOND)
+            await asyncio.sleep(lead_ms / TRIES * 2 / SECOND)
         return row
-    raise Conflict("the webhooks keep changing", fix="try again")
+    raise Conflict(
+        "the webhook was not added",
+        f"{TRIES} commits came too late or met a change of another webhook",
+        "try again; if it stays so, the store is slow",
+    )
 
 
 async def _of_act(store: Store, tenant: str, act: KeyedAct | None) -> Subscription | None:
@@ -138,7 +146,7 @@ async def change(
         except Stale:
             continue
         return after
-    raise Conflict("the webhooks keep changing", fix="try again")
+    raise _keeps_changing()
 
 
 async def _note_events_of(store: Store, tenant: str) -> Meta:
@@ -154,7 +162,7 @@ async def _note_events_of(store: Store, tenant: str) -> Meta:
         except Stale:
             continue
         return after
-    raise Conflict("the webhooks keep changing", fix="try again")
+    raise _keeps_changing()
 
 
 async def _without(store: Store, tenant: str, subscription: str, subscribed_tenants: Meta | None) -> tuple[Put, ...]:
@@ -164,6 +172,10 @@ async def _without(store: Store, tenant: str, subscription: str, subscribed_tena
         return ()
     after = subscribed_tenants_row(subscribed_tenants, tenants_of(subscribed_tenants) - {tenant})
     return (Put(META, after, after.version - 1),)
+
+
+def _keeps_changing() -> Conflict:
+    return Conflict("the webhook was not changed", f"others changed the webhooks {TRIES} times meanwhile", "try again")
 
 
 def _as_read(row: Meta | None) -> Expect:
