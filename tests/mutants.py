@@ -327,6 +327,7 @@ OF_THE_SERVICE: Final = (
     _row(service.unanswered_writes_called_undone, "A write without an answer is uncertain.", PROXIES),
     _row(service.answers_of_proxies_believed, "The answer of a proxy does not say how a write ended.", PROXIES),
     _row(service.answers_of_other_requests_believed, "An answer belongs to the request that it follows.", PEERS),
+    _row(service.opened_streams_are_signs, "A stream that only opens is no sign of the service.", PEERS),
     _row(service.long_texts_redacted_whole, "The middle of a long text is cut before it is redacted.", LOGS),
     _row(service.no_if_match, "A decision names the version that the approver saw (If-Match).", SERVICE),
     _row(service.programs_decide, "Only people decide approvals.", SERVICE),

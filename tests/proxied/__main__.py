@@ -13,7 +13,12 @@ import click
 from tests.mutants import remove
 from tests.proxied.round import Plan, play
 
-IDS = ("answers_of_proxies_believed", "unanswered_writes_called_undone")
+IDS = (
+    "answers_of_other_requests_believed", "answers_of_proxies_believed", "opened_streams_are_signs",
+    "unanswered_writes_called_undone",
+)  # fmt: skip
+DEFINITE = 0.6
+"""Least share of definite claims of a round that proves something."""
 
 
 @click.command()
@@ -31,7 +36,7 @@ def main(minutes: float, seed: int | None, callers: int, rate: float, without: s
 
     if without:
         remove(without)
-    plan = Plan(int(time.time()) if seed is None else seed, minutes * 60, callers, rate, say=say)
+    plan = Plan(int(time.time()) if seed is None else seed, minutes * 60, callers, rate, say=say, definite=DEFINITE)
     figures, wrong = play(plan)
     figures["wrong"] = wrong
     click.echo(json.dumps(figures, indent=1))

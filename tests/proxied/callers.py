@@ -3,6 +3,8 @@
 import asyncio
 import functools
 import random
+import re
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -10,12 +12,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 import outlast
-from outlast.errors import OutlastError, RunCancelled, RunFailed, Uncertain
+from outlast.errors import OutlastError, RunCancelled, RunFailed, Unavailable, Uncertain
 from tests import forked
+from tests.proxied.proxy import DOOMED
 
-HANG_S: Final = 180.0
-"""A call that takes longer hangs. The timeout of the clients is TIMEOUT_S."""
+HANG_S: Final = 60.0
+"""A call that takes longer hangs. The timeout of the clients is TIMEOUT_S, and of `result` it is RESULT_S."""
+COMMAND_S: Final = 200.0
+"""As HANG_S, of a command. It sends two requests, and waits 60 s for each."""
 TIMEOUT_S: Final = 5.0
+RESULT_S: Final = (0, 1, 20)
+REASON_CHARS: Final = 90
+OTHER_WORKFLOW: Final = "nothing"
+"""Webhooks get the events of this workflow only, so that the deliveries to an address without an answer are none."""
 DONE, MAYBE, NOT_DONE = "done", "uncertain", "not done"
 
 
@@ -26,6 +35,12 @@ class Said(NamedTuple):
     mark: str
     heard: str
     why: str
+
+    @property
+    def reason(self) -> str:
+        """Return the reason without ids, as one line."""
+        line = self.why.partition("\n")[0]
+        return re.sub(r"m\d{6}|\b[a-z]+_[0-9a-z]+|:\d+", "…", line)[:REASON_CHARS]
 
 
 class Callers:
@@ -87,10 +102,15 @@ class Callers:
         self.errors[type(error).__name__] += 1
         return (MAYBE if isinstance(error, Uncertain) else NOT_DONE), error
 
+    def keep(self, act: str, mark: str, heard: str, value: Any) -> None:
+        """Keep what a call claims."""
+        why = getattr(value, "why", "") or str(value)
+        self.said.append(Said(act, mark, heard, f"{type(value).__name__}: {why}" if heard != DONE else ""))
+
     async def write(self, act: str, mark: str, call: Awaitable[Any]) -> Any:
         """Await a write and keep what it claims. Return its value if it was done."""
         heard, value = await self.try_(act, mark, call)
-        self.said.append(Said(act, mark, heard, str(value) if heard != DONE else ""))
+        self.keep(act, mark, heard, value)
         return value if heard == DONE else None
 
     # --- acts --------------------------------------------------------------------------------------------
@@ -102,7 +122,7 @@ class Callers:
             return
         if dice.random() < 0.3:
             await self._follow(client, run.id)
-        heard, value = await self.try_("result", mark, run.result(dice.choice((0, 1, 20))))
+        heard, value = await self.try_("result", mark, run.result(dice.choice(RESULT_S)))
         if heard == DONE and value != mark:
             self.wrong.append(f"the outcome of {mark} is {value}")
         if isinstance(value, RunFailed | RunCancelled):
@@ -122,17 +142,52 @@ class Callers:
             self.wrong.append(f"events of {run} came as {numbers}")
 
     async def start_twice(self, client: outlast.Client, dice: random.Random) -> None:
-        """Start with a key, and again with the same after any error."""
-        mark, heard, why = self.mark(), [], ""
+        """Start with a key, and again with the same after any error. Another input under the key is refused."""
+        mark, heard, value = self.mark(), list[str](), None
         for _ in range(3):
             claim, value = await self.try_("start", mark, client.start("quick", {"mark": mark}, key=mark))
             heard.append(claim)
             if claim == DONE:
                 break
-            why = str(value)
-        if heard[-1] == DONE and NOT_DONE in heard[:1] and not value.created:
-            self.wrong.append(f"start {mark} was called not done, and then found: {why}")
-        self.said.append(Said("start", mark, MAYBE if MAYBE in heard else heard[-1], why))
+        if heard[-1] == DONE and NOT_DONE in heard[:1] and value is not None and not value.created:
+            self.wrong.append(f"start {mark} was called not done, and then found")
+        if heard[-1] == DONE:
+            self.keep("start", mark, DONE, value)
+            other = self.mark()
+            if await self.write("start", other, client.start("quick", {"mark": other}, key=mark)) is not None:
+                self.wrong.append(f"the key of {mark} was taken for {other}")
+            return
+        self.keep("start", mark, MAYBE if MAYBE in heard else heard[-1], value)
+
+    async def refused(self, client: outlast.Client, dice: random.Random) -> None:
+        """Ask for what the service refuses: "nothing was changed" is the claim."""
+        mark, word = self.mark(), self.mark()
+        calls: tuple[tuple[str, str, Callable[[], Awaitable[Any]]], ...] = (
+            ("start", mark, lambda: client.start("no_such", {"mark": mark})),
+            ("start", mark, lambda: client.start("quick", {"other": mark})),
+            ("signal", word, lambda: client.signal(f"no_{mark}", "word", {"text": word})),
+            ("add webhook", mark, lambda: client.webhooks.add("ftp://example.com/", name=mark)),
+            ("pause", mark, lambda: client.pause("activity", mark, reason="")),
+        )
+        act, mark_of, call = dice.choice(calls)
+        if await self.write(act, mark_of, call()) is not None:
+            self.wrong.append(f"{act} {mark_of} was not refused")
+
+    async def doomed(self, client: outlast.Client, dice: random.Random) -> None:
+        """Follow a run whose streams open and end, and which nobody can read: an error, and no endless attempts."""
+        mark = self.mark()
+        run = await self.write("start", mark, client.start("quick", {"mark": mark}, run_id=f"{DOOMED}_{mark}"))
+        if run is None:
+            return
+        follows = dice.random() < 0.5
+
+        async def follow() -> None:
+            async for event in run.events():
+                self.wrong.append(f"an event of {event.subject} came through")
+
+        heard, value = await self.try_("doomed", mark, follow() if follows else run.result())
+        if not isinstance(value, Unavailable):
+            self.wrong.append(f"{'the stream' if follows else 'the result'} of {run.id}: {heard} {value!r}")
 
     async def talk(self, client: outlast.Client, dice: random.Random) -> None:
         """Signal, raise and cancel a run that waits."""
@@ -167,20 +222,36 @@ class Callers:
             if heard == DONE and [each for each in page.approvals if each.run != run.id]:
                 self.wrong.append(f"asked for approvals of {run.id}, and got others")
             elif heard == DONE and page.approvals:
-                approval = page.approvals[0].approval
-                await self.write("approve", approval, client.approve(approval, reason=mark))
+                approval, stale = page.approvals[0].approval, page.approvals[0].version + 7
+                act, decide = dice.choice((("approve", client.approve), ("reject", client.reject)))
+                if dice.random() < 0.3:  # a version that nobody has seen
+                    await self.write("stale decision", approval, decide(approval, reason=mark, version=stale))
+                else:
+                    await self.write(act, approval, decide(approval, reason=mark))
                 return
             await asyncio.sleep(0.1)
 
     async def hook(self, client: outlast.Client, dice: random.Random) -> None:
-        """Add a webhook and rotate its secret."""
+        """Add a webhook, rotate its secret and remove it."""
         mark = self.mark()
-        await self.write("add webhook", mark, client.webhooks.add(f"https://93.184.216.34/{mark}", name=mark))
+        url = f"https://93.184.216.34/{mark}"
+        made = await self.write("add webhook", mark, client.webhooks.add(url, name=mark, workflows=[OTHER_WORKFLOW]))
+        if made is None:
+            return
+        if made.name != mark:
+            self.wrong.append(f"added webhook {mark}, and got {made.name}")
+        for _ in range(2):
+            await self.write("rotate", mark, client.webhooks.rotate(made.webhook))
+        await self.write("remove webhook", mark, client.webhooks.remove(made.webhook))
 
     async def pause(self, client: outlast.Client, dice: random.Random) -> None:
-        """Pause an activity of this name."""
+        """Pause an activity of this name, and mostly end the pause."""
         mark = self.mark()
-        await self.write("pause", mark, client.pause("activity", mark, reason=mark))
+        call = client.pause("activity", mark, reason=mark)
+        if dice.random() < 0.3:
+            await self.write("pause", mark, call)
+        elif (await self.try_("pause", mark, call))[0] == DONE:
+            await self.write("resume", mark, client.resume("activity", mark))
 
     async def read(self, client: outlast.Client, dice: random.Random) -> None:
         """Read lists of one workflow; those of another are another request's."""
@@ -222,27 +293,43 @@ class Callers:
         except Exception as error:
             heard, value = self._heard(act, mark, begun, error, None)
         if keep:
-            self.said.append(Said(act, mark, heard, str(value) if heard != DONE else ""))
+            self.keep(act, mark, heard, value)
         return value if heard == DONE else None
 
     def _commands(self) -> None:
-        """Start runs with the command line; its exit code is the claim."""
+        """Start runs with the command line; its exit code is the claim. With a key it is repeated while uncertain."""
+        dice = random.Random(self._seed + 901)
         while not self._stop.wait(1.0):
-            mark, begun = self.mark(), time.monotonic()
-            command = ("outlast", "--url", self._url, "run", "quick", f"mark={mark}")
-            ended = forked.run(*command, capture_output=True, timeout=HANG_S)
-            heard = {0: DONE, 8: MAYBE}.get(ended.returncode, NOT_DONE)
-            text = ended.stderr.decode()
-            self.calls["command"] += 1
-            self.longest = max(self.longest, (time.monotonic() - begun, f"command {mark}"))
-            if heard == MAYBE and "without the same key" not in text:
-                self.wrong.append(f"command {mark} does not say what is safe: {text}")
-            if ended.returncode not in (0, 7, 8) or "Traceback" in text:
-                self.wrong.append(f"command {mark} ended with {ended.returncode}: {text}")
-            self.said.append(Said("start", mark, heard, text))
+            mark, keyed = self.mark(), dice.random() < 0.5
+            heard, text = self._command(mark, ("--key", mark) if keyed else ())
+            for _ in range(2 if keyed else 0):
+                if heard != MAYBE:
+                    break
+                again, text = self._command(mark, ("--key", mark))
+                heard = again if again == DONE else MAYBE
+            self.said.append(Said("command", mark, heard, text))
+
+    def _command(self, mark: str, more: tuple[str, ...]) -> tuple[str, str]:
+        begun = time.monotonic()
+        command = ("outlast", "--url", self._url, "run", "quick", f"mark={mark}", *more)
+        try:
+            ended = forked.run(*command, capture_output=True, timeout=COMMAND_S)
+        except subprocess.TimeoutExpired:
+            self.wrong.append(f"command {mark} hangs")
+            return MAYBE, "hangs"
+        text = ended.stderr.decode()
+        self.calls["command"] += 1
+        self.longest = max(self.longest, (time.monotonic() - begun, f"command {mark}"))
+        heard = {0: DONE, 8: MAYBE}.get(ended.returncode, NOT_DONE)
+        if heard == MAYBE and "the same --key" not in text and "without the same key" not in text:
+            self.wrong.append(f"command {mark} does not say what is safe: {text}")
+        if ended.returncode not in (0, 7, 8) or "Traceback" in text:
+            self.wrong.append(f"command {mark} ended with {ended.returncode}: {text}")
+        return heard, text
 
 
 OPS: Final = (
-    Callers.start, Callers.start, Callers.start_twice, Callers.talk, Callers.cancel, Callers.decide, Callers.hook,
-    Callers.pause, Callers.read,
+    Callers.start, Callers.start, Callers.start_twice, Callers.start_twice, Callers.talk, Callers.cancel,
+    Callers.decide, Callers.decide, Callers.hook, Callers.pause, Callers.read, Callers.refused, Callers.refused,
+    Callers.doomed,
 )  # fmt: skip

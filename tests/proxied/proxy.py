@@ -2,7 +2,8 @@
 
     python -m tests.proxied.proxy UPSTREAM SEED RATE     prints its URL; its counts at the end of its input
 
-A request that is marked `forwarded` has reached the service, whatever its client is told.
+Of a run whose id begins with DOOMED, no answer of the service comes: each stream opens and ends, each read gets a page.
+Now and then the proxy is away: its connections are reset and no new ones are accepted.
 """
 
 import asyncio
@@ -21,6 +22,15 @@ HIDING: Final = (200, 201, 204, 302, 400, 401, 403, 404, 408, 409, 429, 499, 500
 REFUSING: Final = (407, 413, 414, 431)
 HEAD_MAX: Final = 1 << 20
 CLOSED: Final = b""
+DOOMED: Final = "doomed"
+EMPTY_STREAMS: Final = (
+    b"HTTP/1.1 204 No Content\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nevent: hello\ndata: x\n\n",
+)
+HERE_S: Final = (10.0, 30.0)
+AWAY_S: Final = (0.3, 2.0)
+"""Shortest and longest time between two outages, and of one. The clients repeat what was not sent for longer."""
 
 
 class Request(NamedTuple):
@@ -33,6 +43,11 @@ class Request(NamedTuple):
     def streams(self) -> bool:
         """True if the answer is a stream of events."""
         return b"text/event-stream" in self.head.lower()
+
+    @property
+    def is_doomed(self) -> bool:
+        """True if it reads a run that nobody can read here."""
+        return self.head.startswith(f"GET /v1/runs/{DOOMED}".encode())
 
 
 def page(status: int, body: bytes = PAGE, kind: str = "text/html", more: str = "") -> bytes:
@@ -53,6 +68,7 @@ class Proxy:
         self._dice = random.Random(seed)
         self._rate = rate
         self._last = page(200)
+        self._writers = set[asyncio.StreamWriter]()
         self.did: Counter[str] = Counter()
         self._faults: dict[str, Callable[[Request], Awaitable[tuple[bytes, ...]]]] = {
             "reset before": self._reset_before, "reset after": self._reset_after, "refuse": self._refuse,
@@ -64,8 +80,16 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass requests on until the client closes or the connection is cut."""
+        self._writers.add(writer)
         try:
             while (request := await read(reader)) is not None:
+                if request.is_doomed:
+                    self.did["doomed stream" if request.streams else "doomed read"] += 1
+                    writer.write(self._dice.choice(EMPTY_STREAMS) if request.streams else page(200))
+                    await writer.drain()
+                    if request.streams:
+                        return
+                    continue
                 if request.streams:
                     await self._stream(request, writer)
                     return
@@ -82,7 +106,20 @@ class Proxy:
         except (ConnectionError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
             pass  # one of both has closed
         finally:
+            self._writers.discard(writer)
             writer.close()
+
+    async def come_and_go(self, server: asyncio.Server) -> None:
+        """Be away now and then, on the same port."""
+        host, port = server.sockets[0].getsockname()
+        while True:
+            await asyncio.sleep(self._dice.uniform(*HERE_S))
+            self.did["away"] += 1
+            server.close()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            await asyncio.sleep(self._dice.uniform(*AWAY_S))
+            server = await asyncio.start_server(self.serve, host, port, limit=HEAD_MAX)
 
     async def _open(self, request: Request) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self._to, limit=HEAD_MAX)
@@ -209,7 +246,11 @@ async def main(upstream: str, seed: int, rate: float) -> None:
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, limit=HEAD_MAX)
     sys.stdout.write(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
+    changes = asyncio.create_task(proxy.come_and_go(server))
     await asyncio.to_thread(sys.stdin.read)
+    if changes.done():
+        await changes
+    changes.cancel()
     sys.stdout.write(json.dumps(proxy.did) + "\n")
     sys.stdout.flush()
 

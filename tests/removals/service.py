@@ -209,3 +209,12 @@ def answers_of_other_requests_believed(patch: Patch) -> None:
 
     patch.setattr(connection, "is_of", lambda answer, path: True)
     patch.setattr(connection, "is_answer_to", lambda said, asked: True)
+
+
+def opened_streams_are_signs(patch: Patch) -> None:
+    from outlast.client.service import StreamOutage
+
+    def heard(self: StreamOutage, *, opened: bool) -> None:
+        self._begun, self._since, self._failures, self._told = True, None, 0, False
+
+    replace(patch, StreamOutage.heard, heard)
