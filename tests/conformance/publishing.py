@@ -1,11 +1,11 @@
 """Promises about events for subscribers: which are noted as unpublished, when they go, which cursors are due."""
 
 from outlast.core.commit import Commit, Drop, Put, When
-from outlast.core.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
 from outlast.core.durations import DELIVERY_CLAIM
 from outlast.core.outbox_rows import CURSOR, UNPUBLISHED, Cursor, Unpublished
 from outlast.core.row_kind import version_of
 from outlast.core.rows import META, RUN
+from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from tests.conformance.subject import (

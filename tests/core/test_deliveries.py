@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core import deliveries
-from outlast.core.approval_notices import ASKED, REMINDER, Notice
 from outlast.core.commit import Instant
-from outlast.core.deliveries import ANY, Attempt
 from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
     DELIVERY_BACKOFF_CEILING,
@@ -18,6 +15,9 @@ from outlast.core.durations import (
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus
 from outlast.core.outbox_rows import Cursor, Delivery, Subscription
 from outlast.core.rows import Event
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice
+from outlast.core.webhooks.deliveries import ANY, Attempt
 from outlast.errors import IllegalMove
 
 T0 = 1_700_000_000_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from outlast.core.approval_notices import inert_text
 from outlast.core.approver_rule import refusal_of_name
 from outlast.core.failed_calls import is_nothing
 from outlast.core.visible import is_blank
+from outlast.core.webhooks.approval_notices import inert_text
 
 UNSEEN = ["", " \n\t", "\u200b", "\ufeff", "\u3164", "\u2800 \u115f", "\U000e0041", "\ufe0f", "\x1b", "\u2028"]
 SEEN = ["a", "0", "\u00e9", "\u2764\ufe0f", "\u3164a", "\u0645\u06cc\u200c\u062e", "."]

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.deliveries import subscribed_tenants_row
 from outlast.core.machine import LeaseStatus
 from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.rows import MESSAGE, META, RUN, STORE, TOKEN, WRITER
+from outlast.core.webhooks.deliveries import subscribed_tenants_row
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.dynamodb import landing
 from tests.conformance.subject import (

@@ -6,7 +6,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from outlast.core import crash_points, deliveries
+from outlast.core import crash_points
+from outlast.core.webhooks import deliveries
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher

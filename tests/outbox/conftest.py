@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from outlast.core import deliveries
+from outlast.core.webhooks import deliveries
 from outlast.outbox import channel_client, client
 from tests.dynamodb import server as dynamodb
 from tests.outbox.helpers import url_of

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from outlast.core import deliveries
 from outlast.core.commit import Commit, Drop, Put
-from outlast.core.deliveries import Attempt
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.deliveries import Attempt
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.client import DeliveryClient

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.deliveries import Attempt
 from outlast.core.durations import DAY, SECOND
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
+from outlast.core.webhooks.deliveries import Attempt
 from outlast.outbox import client
 from outlast.outbox.client import DeliveryClient
 from outlast.runtime.clocks import SystemClock

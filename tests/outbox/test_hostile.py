@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core import deliveries
 from outlast.core.commit import Commit
-from outlast.core.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.outbox_rows import CURSOR, UNPUBLISHED, Cursor
 from outlast.core.rows import META
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.outbox import client, dispatcher
 from outlast.runtime.webhooks import DeliveryLag, lag_of
 from outlast.testing.faults import FaultKind, FaultyStore

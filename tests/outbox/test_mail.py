@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from outlast.core.addresses import AddressPolicy
-from outlast.core.approval_notices import NoticeText
-from outlast.core.deliveries import LATER
+from outlast.core.webhooks.approval_notices import NoticeText
+from outlast.core.webhooks.deliveries import LATER
 from outlast.outbox import channel_client
 from tests.outbox.approvers import MailServer, post
 from tests.outbox.authority import Authority

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from outlast.core.approval_notices import ASKED, REMINDER, Notice
-from outlast.core.deliveries import LATER, Attempt, pause_after
 from outlast.core.durations import DAY, DELIVERY_PAUSE_CEILING, MINUTE, SECOND
+from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice
+from outlast.core.webhooks.deliveries import LATER, Attempt, pause_after
 from outlast.outbox.dispatcher import WIDTH
 from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.runtime.operations import Operations

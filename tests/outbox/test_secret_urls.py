@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from outlast.core.deliveries import shown_url
 from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.webhooks.deliveries import shown_url
 from outlast.errors import InvalidInput
 from outlast.upkeep.maintenance import examine
 from tests.outbox.helpers import TENANT, Receiver, a_store, answer, dispatching, until, working

@@ -9,8 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.approval_notices import NoticeText
-from outlast.core.deliveries import Attempt
+from outlast.core.webhooks.approval_notices import NoticeText
+from outlast.core.webhooks.deliveries import Attempt
 from outlast.outbox import client
 from outlast.outbox.channel_address import checked_channel
 from tests.mutants import remove

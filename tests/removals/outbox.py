@@ -6,7 +6,7 @@ from tests.removals import Patch, replace
 
 
 def markup_kept(patch: Patch) -> None:
-    from outlast.core import approval_notices
+    from outlast.core.webhooks import approval_notices
 
     patch.setattr(approval_notices, "_STOPS", {})
 

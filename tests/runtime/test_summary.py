@@ -2,13 +2,13 @@
 
 from outlast.core.approvals import Actor
 from outlast.core.commit import Instant, Mapping
-from outlast.core.deliveries import GONE
 from outlast.core.durations import HOUR
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import Reason, SubscriptionStatus
 from outlast.core.outbox_rows import Subscription
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.webhooks.deliveries import GONE
 from outlast.models.service import StatusSummary
 from outlast.runtime.summary import status_summary
 from outlast.store.open_rows import GivenUp, SummaryRows

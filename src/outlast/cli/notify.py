@@ -9,8 +9,8 @@ from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
-from outlast.core.approval_notices import EVERY, KINDS, short
 from outlast.core.approver_rule import PERSON
+from outlast.core.webhooks.approval_notices import EVERY, KINDS, short
 from outlast.runtime.client import Client
 
 

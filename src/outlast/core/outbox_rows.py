@@ -28,7 +28,7 @@ class Subscription(NamedTuple):
     created_by: str
     changed_at: int
     changed_by: str
-    audience: str = ""  # of messages to approvers (core/approval_notices.py); '' = a webhook
+    audience: str = ""  # of messages to approvers (core/webhooks/approval_notices.py); '' = a webhook
 
     @property
     def types(self) -> tuple[str, ...]:

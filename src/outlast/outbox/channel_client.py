@@ -20,11 +20,11 @@ from typing import Any, Final
 import httpx2
 
 from outlast.core.addresses import AddressPolicy, NotAllowed
-from outlast.core.approval_notices import NoticeText
 from outlast.core.clock import Clock
-from outlast.core.deliveries import LATER, Attempt
 from outlast.core.durations import DELIVERY_TIMEOUT, SECOND
 from outlast.core.limits import ANSWER_CHARS_MAX
+from outlast.core.webhooks.approval_notices import NoticeText
+from outlast.core.webhooks.deliveries import LATER, Attempt
 from outlast.errors import InvalidInput
 from outlast.outbox.address import Resolver, checked_addresses
 from outlast.outbox.channel_address import Channel, Mail, checked_channel

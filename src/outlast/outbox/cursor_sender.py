@@ -8,16 +8,16 @@ under the same webhook-id. A message to approvers is recorded by its own commit,
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core import approval_notices, deliveries
-from outlast.core.approval_notices import ASKED, REMINDER, Notice, NoticeId
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.crash_points import point
-from outlast.core.deliveries import Attempt, webhook_id
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
 from outlast.core.machine import DeliveryStatus
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows import EVENT, Event
+from outlast.core.webhooks import approval_notices, deliveries
+from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice, NoticeId
+from outlast.core.webhooks.deliveries import Attempt, webhook_id
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import notices, signing, subscriptions
 from outlast.outbox.channel_client import ChannelClient

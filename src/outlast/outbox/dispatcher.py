@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from outlast.core import deliveries
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.approval_notices import NoticeText
 from outlast.core.clock import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
-from outlast.core.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, Attempt, is_active, tenants_of
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, IDLE_LOOK, SECOND, STORE_RETRY
 from outlast.core.events import iso
 from outlast.core.machine import SWEPT
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.rows import META
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.approval_notices import NoticeText
+from outlast.core.webhooks.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, Attempt, is_active, tenants_of
 from outlast.errors import Corrupt, Stale, StoreError, StoreReplaced
 from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import Resolver, SystemResolver

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from outlast.core import approval_notices, deliveries
-from outlast.core.approval_notices import ASKED, Notice, NoticeId
 from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, DeliveryStatus
 from outlast.core.outbox_rows import DELIVERY, Delivery, Subscription
 from outlast.core.rows import RUN, Event
+from outlast.core.webhooks import approval_notices, deliveries
+from outlast.core.webhooks.approval_notices import ASKED, Notice, NoticeId
 from outlast.store.port import Store
 
 GATHERED_MAX: Final = 1_000

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from outlast.core import deliveries
-from outlast.core.approval_notices import Notice, NoticeId
 from outlast.core.clock import Clock
-from outlast.core.deliveries import Attempt
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.approval_notices import Notice, NoticeId
+from outlast.core.webhooks.deliveries import Attempt
 
 
 class ReceiverPause:

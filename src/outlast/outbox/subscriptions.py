@@ -10,10 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
-from outlast.core import deliveries
 from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Expect, Instant, Put, When
-from outlast.core.deliveries import (
+from outlast.core.durations import SECOND
+from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
+from outlast.core.machine import SubscriptionStatus, can
+from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
+from outlast.core.row_kind import version_of
+from outlast.core.rows import META, Meta
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.deliveries import (
     SUBSCRIBED_TENANTS,
     Attempt,
     headers_of,
@@ -21,12 +27,6 @@ from outlast.core.deliveries import (
     subscribed_tenants_row,
     tenants_of,
 )
-from outlast.core.durations import SECOND
-from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
-from outlast.core.machine import SubscriptionStatus, can
-from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
-from outlast.core.row_kind import version_of
-from outlast.core.rows import META, Meta
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
 from outlast.store.acts import done_before
 from outlast.store.port import Store
@@ -119,7 +119,7 @@ async def change(
     verb: str,
     act: KeyedAct | None = None,
 ) -> Subscription:
-    """Apply a change of core/deliveries.py to a subscription, and update OUTLETS. Raises NotFound, Conflict.
+    """Apply a change of core/webhooks/deliveries.py to a subscription, and update OUTLETS. Raises NotFound, Conflict.
 
     The subscription of an act that landed before is returned as it is, also if it is removed.
     """

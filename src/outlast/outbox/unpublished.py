@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from outlast.core import deliveries
 from outlast.core.commit import Commit, Drop, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.limits import SMALL_ROWS_MAX
@@ -17,6 +16,7 @@ from outlast.core.machine import SWEPT
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, UNPUBLISHED, Cursor, Subscription, Unpublished
 from outlast.core.row_kind import Key
 from outlast.core.rows import EVENT, RUN, Run
+from outlast.core.webhooks import deliveries
 from outlast.errors import Stale
 from outlast.outbox import subscriptions
 from outlast.store.port import Store

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from outlast.core import deliveries
 from outlast.core.acts import KeyedAct
 from outlast.core.addresses import AddressPolicy, NotAllowed
-from outlast.core.approval_notices import KINDS, ROLE, accepted_audience, short
 from outlast.core.approvals import Actor
 from outlast.core.approver_rule import Person
 from outlast.core.commit import Instant
 from outlast.core.keys import check_name
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.outbox_rows import Subscription
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
 from outlast.errors import InvalidInput
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses

@@ -6,13 +6,13 @@ from typing import Final, NamedTuple
 
 from outlast.core.approvals import Actor, waits_for
 from outlast.core.commit import Instant, Mapping
-from outlast.core.deliveries import GONE, is_active, shown_url
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
 from outlast.core.machine import EffectStatus, Reason, if_ignored
 from outlast.core.outbox_rows import Subscription
 from outlast.core.rows import Pause, Run
 from outlast.core.run_columns import Attention
+from outlast.core.webhooks.deliveries import GONE, is_active, shown_url
 from outlast.engine.pauses import BREAKER
 from outlast.models import exact_instant, instant, milliseconds
 from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane

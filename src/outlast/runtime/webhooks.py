@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from outlast.core import deliveries
 from outlast.core.acts import KeyedAct, act_of, with_token
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
-from outlast.core.approval_notices import event_of, is_reminder
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.deliveries import (
+from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
+from outlast.core.events import EventType
+from outlast.core.limits import NAME, TEXT_CHARS_MAX
+from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
+from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
+from outlast.core.rows import EVENT, META, Event
+from outlast.core.webhooks import deliveries
+from outlast.core.webhooks.approval_notices import event_of, is_reminder
+from outlast.core.webhooks.deliveries import (
     DISPATCHER_HEARTBEAT,
     GONE,
     SUBSCRIBED_TENANTS,
@@ -28,12 +34,6 @@ from outlast.core.deliveries import (
     sign_of,
     tenants_of,
 )
-from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
-from outlast.core.events import EventType
-from outlast.core.limits import NAME, TEXT_CHARS_MAX
-from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
-from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
-from outlast.core.rows import EVENT, META, Event
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, 
 from itertools import islice, pairwise, product
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.core import deliveries
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.columns import SUFFIX
@@ -46,6 +45,7 @@ from outlast.core.rows import (
 from outlast.core.run_transition import due_of
 from outlast.core.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage
+from outlast.core.webhooks import deliveries
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
 
