@@ -23,7 +23,7 @@ from outlast.core.rows import (
     Token,
     Worker,
 )
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.errors import StoreError
 from outlast.store.port import Store
 

@@ -30,7 +30,7 @@ from pydantic import (
 
 from outlast.agent import AgentState, Message, ToolCall
 from outlast.core.codec import Codec, FrozenDict, FrozenList, canonical, frozen_json
-from outlast.core.growing_list import GrowingList, KeptItems, dump_growing, growing_list, load_growing
+from outlast.core.state.growing_list import GrowingList, KeptItems, dump_growing, growing_list, load_growing
 from outlast.errors import LimitExceeded, NotStorable
 
 pytestmark = pytest.mark.req("CKP-3")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.core import snapshot_codec
 from outlast.core.limits import KIB, STATE_BYTES_MAX
-from outlast.core.snapshot_codec import (
+from outlast.core.state import snapshot_codec
+from outlast.core.state.snapshot_codec import (
     CHUNK_BYTES,
     INLINE_MAX,
     LISTED_MAX,

@@ -6,8 +6,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, field_serializer
 
-from outlast.core import growing_list
-from outlast.core.snapshot_codec import PLAIN, decode, unpack
+from outlast.core.state import growing_list
+from outlast.core.state.snapshot_codec import PLAIN, decode, unpack
 from outlast.engine import snapshots
 from outlast.flow import Context, Workflow
 from outlast.upkeep.fsck import violations

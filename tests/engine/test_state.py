@@ -12,7 +12,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.machine import Choice
 from outlast.core.rows import STATE_CHUNK
-from outlast.core.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in, unpack
+from outlast.core.state.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in, unpack
 from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import LimitExceeded

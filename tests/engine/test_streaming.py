@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.rows import KINDS
+from outlast.core.state.deltas import Delta, DeltaOrigin
 from outlast.engine.deltas import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
 from outlast.flow import Context, lookup, role, this_call
 from outlast.store.memory import MemoryStore

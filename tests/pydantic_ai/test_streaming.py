@@ -13,7 +13,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from outlast.agent import ModelAnswer, ToolCall
-from outlast.core.deltas import Delta
+from outlast.core.state.deltas import Delta
 from outlast.flow import Perhaps
 from outlast.pydantic_ai import OutlastDurability
 from outlast.pydantic_ai.operations import check_whole

@@ -12,7 +12,6 @@ from outlast.core import (
     effect_steps,
     effect_verbs,
     failed_calls,
-    growing_list,
     json_schema,
     mailbox,
     run_transition,
@@ -23,7 +22,8 @@ from outlast.core.effect_rows import APPROVAL, Effect
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.row_kind import AnyKind, version_of
 from outlast.core.rows import RUN, Row, Run
-from outlast.core.snapshot_codec import StateChunk, decode, unpack
+from outlast.core.state import growing_list
+from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
     admission,

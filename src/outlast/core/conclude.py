@@ -41,7 +41,7 @@ from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows import Run, Slot
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
 

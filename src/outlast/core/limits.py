@@ -15,7 +15,7 @@ IDEMPOTENCY_KEY_CHARS_MAX = 255
 
 # --- bytes of stored values ----------------------------------------------------------------
 STATE_BYTES_MAX = 8 * KIB * KIB
-"""State of a run; parts that do not change between checkpoints are stored once (core/snapshot_codec.py)."""
+"""State of a run; parts that do not change between checkpoints are stored once (core/state/snapshot_codec.py)."""
 INPUT_BYTES_MAX = 2 * KIB * KIB
 """Initial state; it lands in the commit that starts the run."""
 ARGUMENTS_BYTES_MAX = 256 * KIB

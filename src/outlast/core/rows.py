@@ -40,7 +40,7 @@ from outlast.core.outbox_rows import (
     Unpublished,
 )
 from outlast.core.row_kind import Kind
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage, TenantBudget
 
 STORE: Final = "*"  # tenant of rows that belong to the store itself

@@ -6,8 +6,8 @@ import logging
 from threading import Lock
 from typing import Final
 
-from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.limits import KIB
+from outlast.core.state.deltas import Delta, DeltaOrigin
 from outlast.store.port import DeltaChannel, Store
 from outlast.telemetry.redact import redact
 

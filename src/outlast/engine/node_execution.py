@@ -13,7 +13,6 @@ from outlast.core import effect_verbs
 from outlast.core.clock import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
-from outlast.core.deltas import Delta, DeltaOrigin
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
@@ -23,6 +22,7 @@ from outlast.core.route import EndCancelled, cancel_of
 from outlast.core.rows import Run
 from outlast.core.run_columns import Attention, Timer
 from outlast.core.run_transition import LogEntry
+from outlast.core.state.deltas import Delta, DeltaOrigin
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.budgets import BudgetCache

@@ -34,7 +34,6 @@ from outlast.core.conclude import (
 )
 from outlast.core.divergence import continued_after
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
-from outlast.core.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
@@ -42,7 +41,8 @@ from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, Wal
 from outlast.core.rows import EVENT
 from outlast.core.run_columns import Attention, Ending
 from outlast.core.run_transition import LogEntry, write_log
-from outlast.core.snapshot_codec import WHOLE_BELOW, StateChunk
+from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
+from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.engine import admission
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import left_open, unwind

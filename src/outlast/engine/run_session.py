@@ -24,7 +24,7 @@ from outlast.core.quarantine import group_of
 from outlast.core.row_kind import key_of
 from outlast.core.rows import CALL_USAGE, MESSAGE, RUN, STATE_CHUNK, Event, Message, Run, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
 from outlast.engine.snapshots import SnapshotStore
 from outlast.errors import Ended, Rejected, Stale, StoreError, Uncertain

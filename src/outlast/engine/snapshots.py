@@ -10,7 +10,7 @@ from outlast.core.commit import Put
 from outlast.core.limits import INPUT_BYTES_MAX
 from outlast.core.row_kind import key_of
 from outlast.core.rows import STATE_CHUNK, Event
-from outlast.core.snapshot_codec import (
+from outlast.core.state.snapshot_codec import (
     MARK,
     WHOLE_BELOW,
     Snapshot,

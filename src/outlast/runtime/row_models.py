@@ -9,7 +9,6 @@ from typing import Any
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.columns import decoded
 from outlast.core.commit import Instant
-from outlast.core.deltas import Delta
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
 from outlast.core.effect_columns import NO_ERROR
@@ -20,6 +19,7 @@ from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, if_ignored
 from outlast.core.mailbox import REOPENED, may_answer
 from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
+from outlast.core.state.deltas import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
 from outlast.models import exact_instant, instant

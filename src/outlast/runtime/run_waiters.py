@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from outlast.core.deltas import Delta
 from outlast.core.rows import RUN, Event, Run, is_over
+from outlast.core.state.deltas import Delta
 from outlast.engine.commands import no_run
 from outlast.engine.deltas import DeltaBuffer
 from outlast.models.runs import RunDelta

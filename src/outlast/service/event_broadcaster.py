@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from outlast.core.deltas import Delta
 from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
+from outlast.core.state.deltas import Delta
 from outlast.errors import Busy, StoreError
 from outlast.runtime.clocks import new_id
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, delta_frame, frame

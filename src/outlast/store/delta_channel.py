@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from outlast.core.deltas import Delta, packets, read_packet
 from outlast.core.limits import KIB
+from outlast.core.state.deltas import Delta, packets, read_packet
 from outlast.store.threads import Subscribers
 
 DeltaCallback = Callable[[Sequence[Delta]], None]

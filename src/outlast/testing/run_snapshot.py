@@ -13,7 +13,7 @@ from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
 from outlast.core.rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
-from outlast.core.snapshot_codec import decode, unpack
+from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT, ScenarioState
 

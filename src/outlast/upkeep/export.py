@@ -20,7 +20,7 @@ from outlast.core.events import iso
 from outlast.core.generation import Generation
 from outlast.core.row_kind import AnyKind
 from outlast.core.rows import CALL_USAGE, EVENT, KINDS, MESSAGE, RUN, STATE_CHUNK, Event, Row
-from outlast.core.snapshot_codec import MARK, StateChunk, decode, unpack
+from outlast.core.state.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged, present_generation
 from outlast.errors import InvalidInput, NotFound
@@ -47,9 +47,9 @@ def redacted_row(row: R) -> R:
 def redacted_states(events: Sequence[Event], values: Sequence[StateChunk]) -> tuple[list[Event], list[StateChunk]]:
     """Return events with redacted states, and the values their states still name. Raises Corrupt.
 
-    A state in parts (core/snapshot_codec.py) is joined before it is redacted, because a secret may cross a boundary. If
-    any state contains a secret, no parts are exported: the last such state is written in full, and earlier ones are
-    left out.
+    A state in parts (core/state/snapshot_codec.py) is joined before it is redacted, because a secret may cross a
+    boundary. If any state contains a secret, no parts are exported: the last such state is written in full, and earlier
+    ones are left out.
     """
     parts = {value.hash: unpack(value.packed, value.body, value.hash) for value in values}
     joined = {e.seq: decode(e.snapshot, parts).state for e in events if e.snapshot and e.snapshot[:1] == MARK}

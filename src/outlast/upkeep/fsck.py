@@ -24,7 +24,7 @@ from outlast.core.rows import (
     Run,
     Slot,
 )
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.store.migrations import SCHEMA

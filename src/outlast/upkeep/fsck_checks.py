@@ -43,7 +43,7 @@ from outlast.core.rows import (
     is_over,
 )
 from outlast.core.run_transition import due_of
-from outlast.core.snapshot_codec import StateChunk
+from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage
 from outlast.core.webhooks import deliveries
 from outlast.errors import Corrupt, NotStorable

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.deltas import Delta
 from outlast.core.rows import Run
+from outlast.core.state.deltas import Delta
 from outlast.errors import OutlastError
 from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, LoopStore
