@@ -15,9 +15,9 @@ from outlast import Workflow
 from outlast.core.durations import Liveness
 from outlast.core.rows import RUN
 from outlast.engine import commands
+from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
-from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from outlast.store.queries import CountBy

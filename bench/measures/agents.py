@@ -23,8 +23,8 @@ from outlast import Workflow
 from outlast.cli.serving import GC_THRESHOLDS
 from outlast.core.durations import SECOND, Liveness
 from outlast.engine import commands
+from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.worker import WorkerProcess
-from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.store.port import Store
 
 STORES = ("sqlite",)

@@ -16,9 +16,9 @@ from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
 from outlast.core.rows import Run, is_over
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher

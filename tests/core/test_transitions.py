@@ -12,8 +12,8 @@ from outlast.core.effect_rows import EFFECT, Approval, Effect
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
 from outlast.core.rows import Run
 from outlast.core.verbs import claim
+from outlast.engine.clocks import VirtualClock
 from outlast.engine.lease import Heartbeat, Lease
-from outlast.runtime.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from tests.core.drive import INTENT, Drive
 from tests.core.test_deliveries import every_move

@@ -9,8 +9,8 @@ from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.machine import RunStatus
 from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Stale, StoreError
-from outlast.runtime.clocks import SystemClock
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.port import Store
 from tests.conformance.subject import (

@@ -14,9 +14,9 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run
 from outlast.engine import commands
+from outlast.engine.clocks import SystemClock
 from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import worker_of
 from outlast.runtime.operations import Operations
 from outlast.store.dynamodb.clock import Bounds, CheckedClock

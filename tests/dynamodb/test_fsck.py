@@ -10,7 +10,7 @@ import pytest
 
 from outlast.core.row_kind import AnyKind, Key, key_of
 from outlast.core.rows import KINDS, Row
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.items import Stamp, encode, place
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb

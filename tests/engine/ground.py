@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.row_kind import AnyKind, Key
 from outlast.core.rows import Row
-from outlast.runtime.clocks import VirtualClock
+from outlast.engine.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres

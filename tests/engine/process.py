@@ -10,11 +10,11 @@ from outlast.core.durations import Liveness
 from outlast.core.rows import Run
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.clocks import VirtualClock
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow import Workflow
-from outlast.runtime.clocks import VirtualClock
 from outlast.store.port import Store
 from outlast.store.queries import LoadMany, NextDue, Owned, Query, Under
 

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.rows import Run
 from outlast.engine.admission import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look, LostClaim
-from outlast.runtime.clocks import VirtualClock
+from outlast.engine.clocks import VirtualClock
 from tests.core.drive import Drive
 from tests.models.world import MAPPING, TENANT, at, born
 

@@ -10,9 +10,9 @@ import pytest
 
 from outlast.core.durations import KEPT_LOOK, Liveness
 from outlast.engine import commands
+from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.flow import Context, Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from outlast.store.sqlite.store import open_without_sync

@@ -8,9 +8,9 @@ import pytest
 
 from outlast.core.commit import Instant
 from outlast.core.durations import Liveness
+from outlast.engine.clocks import SystemClock
 from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.upkeep.fsck import violations
 from outlast.upkeep.maintenance import _clock
 from tests.engine.world import SECOND, Receiver, State, World, write

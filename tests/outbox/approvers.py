@@ -18,10 +18,10 @@ from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.outbox_rows import CURSOR, DELIVERY, Delivery
 from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.core.webhooks.deliveries import Attempt
+from outlast.engine.clocks import SystemClock
 from outlast.flow import Context, Workflow, activity, role
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.channel_client import ChannelClient
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from outlast.testing.app import skip

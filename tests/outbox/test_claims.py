@@ -10,11 +10,11 @@ from outlast.core.commit import Commit, Drop, Put
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
+from outlast.engine.clocks import SystemClock, chance
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.client import DeliveryClient
 from outlast.outbox.dispatcher import Dispatcher
-from outlast.runtime.clocks import SystemClock, chance
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from tests.outbox.helpers import (

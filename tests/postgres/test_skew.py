@@ -12,7 +12,7 @@ from outlast import Context, Workflow
 from outlast.core.durations import Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run, Worker
 from outlast.engine import commands
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.in_process import worker_of
 from outlast.store.port import Store
 from outlast.store.postgres.store import open_postgres

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 import outlast
 from outlast import Client, Context, Workflow, activity
 from outlast.core.durations import Liveness
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.in_process import Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_handle import RunHandle

@@ -12,7 +12,7 @@ import httpx2
 import uvicorn
 
 from outlast.core.approvals import Actor
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -17,8 +17,8 @@ import pytest
 from pydantic import SecretStr
 
 from outlast.core.limits import CONNECTIONS_MAX, connections_within
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Busy
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.stores import open_store
 from outlast.service.connections import STRANGERS_SHARE, Connections
 from outlast.service.event_broadcaster import EventBroadcaster

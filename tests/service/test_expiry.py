@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Unauthenticated, Unverifiable
-from outlast.runtime.clocks import SystemClock
 from outlast.service import event_broadcaster
 from outlast.service import event_stream as streams
 from outlast.service.event_stream import EventListener

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from outlast import Context, Workflow, activity
 from outlast.core import events
 from outlast.core.codec import compact
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.in_process import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import MESSAGE
+from outlast.engine.clocks import SystemClock
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import TenantRows
 from outlast.service import event_broadcaster, idempotency

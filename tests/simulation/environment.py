@@ -6,7 +6,7 @@ from contextvars import copy_context
 from typing import Any, Final
 
 from outlast.core.durations import Liveness
-from outlast.runtime.clocks import FIRST_INSTANT
+from outlast.engine.clocks import FIRST_INSTANT
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryCore
 from tests.simulation.dice import Dice

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from outlast.core import crash_points
 from outlast.core.rows import RUN, Run, is_over
+from outlast.engine.clocks import FIRST_INSTANT
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError
 from outlast.flow import Workflow
-from outlast.runtime.clocks import FIRST_INSTANT
 from tests.simulation.dice import PROCESS
 from tests.simulation.environment import BUDGET, LIVE, QUIET, Environment
 from tests.simulation.loop import PROC, SECOND, Killed, Proc, SimLoop, process_of

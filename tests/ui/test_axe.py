@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from outlast.cli.root import cli
 from outlast.core.addresses import AddressPolicy
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service.identity import AuthSettings, authenticator, new_token
 from outlast.ui.app import pages

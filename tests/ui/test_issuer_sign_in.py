@@ -18,8 +18,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
+from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput
-from outlast.runtime.clocks import SystemClock
 from outlast.service.identity import AuthSettings, authenticator
 from tests.security.issuer import RSA_KEYS, public
 from tests.service.conftest import Running, Service

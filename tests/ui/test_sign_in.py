@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.service.identity import AuthSettings, Credentials, authenticator, new_token
 from outlast.service.identity.lockout import MOST
 from outlast.ui import sessions

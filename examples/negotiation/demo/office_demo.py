@@ -19,9 +19,9 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows import Run, is_over
 from outlast.core.run_transition import rearmed
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Conflict
 from outlast.flow.workflow import Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store, maintenance

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from outlast.core.events import iso
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 
 STYLES: Final = {"✓": "green", "✗": "bold red", "⏸": "bold yellow", "▸": "bold"}
 INDENT: Final = 6  # columns before a line of a command

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import CONFLICT
 from outlast.core.lanes import OWN
+from outlast.engine.clocks import SystemClock
 from outlast.errors import OutlastError
-from outlast.runtime.clocks import SystemClock
 
 ROOT: Final = Path(__file__).parents[__name__.count(".")]
 POLL_S: Final = 0.02

@@ -12,7 +12,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Event, Run
 from outlast.core.run_transition import rearmed
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store.port import maintenance
 

@@ -17,9 +17,9 @@ from outlast.cli.text import json_escaped
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
+from outlast.engine.clocks import SystemClock
 from outlast.models.approvals import ApprovalDetail, ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.labels import ATTENTION, call_of
 
 WITHIN_S = 5.0  # target for continuing after a decision (REQ-G201)

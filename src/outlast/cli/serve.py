@@ -32,10 +32,10 @@ from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
 from outlast.core.durations import SECOND, Liveness
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.in_process import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import local_actor

@@ -13,10 +13,10 @@ from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings, one_place
 from outlast.core.lanes import worker_command
+from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.port import local_actor
 from outlast.runtime.settings import load
 from outlast.telemetry.traces import configure_traces

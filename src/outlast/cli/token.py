@@ -14,8 +14,8 @@ from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import inert
 from outlast.core.durations import SECOND
+from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput, to_install
-from outlast.runtime.clocks import SystemClock
 
 
 @click.group("token", cls=Group)

@@ -24,8 +24,8 @@ from outlast.client.event_frames import BrokenStream, Frame, frames
 from outlast.core.acts import check_idempotency_key
 from outlast.core.argument_checks import client_is_closed
 from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
+from outlast.engine.clocks import SystemClock, new_id
 from outlast.models.runs import CloudEvent, RunDelta
-from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.settings import DEFAULT_PORT
 
 CONNECT_S: Final = 5.0

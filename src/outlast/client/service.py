@@ -23,6 +23,7 @@ from outlast.core.lanes import check_scheduler
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
+from outlast.engine.clocks import SystemClock, new_id
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import checked_instant, exact_instant
@@ -71,7 +72,6 @@ from outlast.models.service import (
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.runtime.client import Client, end_of
-from outlast.runtime.clocks import SystemClock, new_id
 
 T = TypeVar("T")
 POLL_S: Final = (0.1, 1.0)

@@ -20,13 +20,13 @@ from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows import META, Run, is_over
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.guest import Guest
 from outlast.engine.snapshots import state_of_rows
 from outlast.engine.worker import WorkerProcess, budget_of
 from outlast.errors import NotFound, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import RunDetail
-from outlast.runtime.clocks import SystemClock, chance, process_id
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import ClientRuntime
 from outlast.store.port import Store, lost

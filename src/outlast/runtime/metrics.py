@@ -11,8 +11,8 @@ from outlast.core.effect_rows import APPROVAL
 from outlast.core.machine import ApprovalStatus
 from outlast.core.row_checks import listed_attention, listed_rule
 from outlast.core.rows import RUN, SLOT, WORKER
+from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput, StoreError, to_install
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store
 from outlast.store.queries import Census

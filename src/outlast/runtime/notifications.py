@@ -12,11 +12,11 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.outbox_rows import Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
+from outlast.engine.clocks import new_id
 from outlast.errors import InvalidInput
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses
 from outlast.outbox.channel_address import checked_channel
-from outlast.runtime.clocks import new_id
 from outlast.store.port import Store
 
 

@@ -23,6 +23,7 @@ from outlast.core.run_columns import Attention, What
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
+from outlast.engine.clocks import new_id
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
@@ -56,7 +57,6 @@ from outlast.runtime import versions
 from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
 from outlast.runtime.attention import answer_each, answer_page, general_attention, run_attention
 from outlast.runtime.client import Client
-from outlast.runtime.clocks import new_id
 from outlast.runtime.explain import explain
 from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
 from outlast.runtime.run_waiters import RunWaiters, follow, updates

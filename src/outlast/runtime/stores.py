@@ -11,8 +11,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
+from outlast.engine.clocks import SystemClock, new_id, process_id
 from outlast.errors import Stale, StoreUnusable, to_install
-from outlast.runtime.clocks import SystemClock, new_id, process_id
 from outlast.store.port import Store
 from outlast.store.sqlite.database import missing
 from outlast.store.sqlite.store import open_sqlite, read_sqlite

@@ -17,8 +17,8 @@ from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.core.state.deltas import Delta
+from outlast.engine.clocks import new_id
 from outlast.errors import Busy, StoreError
-from outlast.runtime.clocks import new_id
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, delta_frame, frame
 from outlast.service.identity.lockout import address_group
 from outlast.store.port import CommitNotifier, DeltaChannel, Store

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlast.core.limits import KIB
+from outlast.engine.clocks import new_id
 from outlast.errors import BadRequest, OutlastError
-from outlast.runtime.clocks import new_id
 from outlast.service import problems
 from outlast.service.problems import ProblemError
 from outlast.service.strict_json import check_shape, read_json

@@ -18,11 +18,11 @@ from outlast.core.assignments import assignments_row
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import META
+from outlast.engine.clocks import SystemClock
 from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models import PagedList
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations
 from outlast.runtime.summary import status_summary

@@ -7,8 +7,8 @@ from typing import Final
 
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import META, STORE, Meta
+from outlast.engine.clocks import new_credential
 from outlast.errors import Stale
-from outlast.runtime.clocks import new_credential
 from outlast.store.port import Store
 
 ROW: Final = (STORE, "service_secret")

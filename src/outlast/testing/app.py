@@ -24,12 +24,12 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
+from outlast.engine.clocks import SystemClock, VirtualClock
 from outlast.engine.left_code import end_tasks, left_threads, named_tasks
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import RunDetail
-from outlast.runtime.clocks import SystemClock, VirtualClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from outlast.core.keys import idempotency_key
+from outlast.engine.clocks import SystemClock
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.testing.answers import Decide, answer_of, no_answer
 from outlast.testing.crash_points import Action, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import (

@@ -20,11 +20,11 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import RUN, Run, is_over
+from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Conflict, NotFound
 from outlast.flow.calls import Call, current_call, executing_node
 from outlast.flow.workflow import Workflow
-from outlast.runtime.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from outlast.store.sqlite import writer

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from outlast.core.approval_columns import PLANS, VOTES
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
-from outlast.runtime.clocks import SystemClock
+from outlast.engine.clocks import SystemClock
 from outlast.testing.answers import (
     Decide,
     PendingQuestion,

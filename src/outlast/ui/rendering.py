@@ -20,10 +20,10 @@ from starlette.responses import Response
 from outlast.core.approver_rule import identity
 from outlast.core.durations import SECOND, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso
+from outlast.engine.clocks import new_nonce
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
-from outlast.runtime.clocks import new_nonce
 from outlast.runtime.confusables import marked
 from outlast.runtime.labels import call_of, count_of, counted
 from outlast.runtime.operations import Operations

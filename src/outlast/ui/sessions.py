@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.durations import SECOND
+from outlast.engine.clocks import new_credential
 from outlast.errors import Forbidden
-from outlast.runtime.clocks import new_credential
 from outlast.service.identity import Credentials, Principal
 from outlast.service.service_state import ServiceState, root_of
 

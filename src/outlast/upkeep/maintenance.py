@@ -16,10 +16,10 @@ from outlast.core.row_kind import Key
 from outlast.core.rows import META, RUN, Worker, is_over
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
+from outlast.engine.clocks import SystemClock, new_id
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.models.service import VersionStatus
-from outlast.runtime.clocks import SystemClock, new_id
 from outlast.runtime.interpreter import build
 from outlast.runtime.labels import count_of, counted, engine_label
 from outlast.runtime.operations import Operations

@@ -13,7 +13,7 @@ from time import sleep
 from typing import Final
 
 from outlast.core.clock import Clock
-from outlast.runtime.clocks import new_credential
+from outlast.engine.clocks import new_credential
 
 MOST: Final = 20
 WITHIN_MS: Final = 60_000

@@ -10,8 +10,8 @@ from typing import Final
 from outlast.core.approver_rule import refusal_of_name
 from outlast.core.clock import Clock
 from outlast.core.keys import check_name
+from outlast.engine.clocks import new_credential
 from outlast.errors import InvalidInput
-from outlast.runtime.clocks import new_credential
 from outlast.service.identity.permissions import Principal
 from outlast.service.identity.signed_tokens import EXPIRED, PROGRAMS, refused
 

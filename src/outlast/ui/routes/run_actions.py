@@ -10,11 +10,11 @@ from starlette.responses import Response
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import SCHEDULERS, version_in
 from outlast.core.machine import TERMINAL, Choice, Reason
+from outlast.engine.clocks import new_id
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of
 from outlast.models.runs import RunDetail
-from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import PathName, RunId

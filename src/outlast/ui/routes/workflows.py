@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.engine.clocks import new_id
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.service import WorkflowDetail
-from outlast.runtime.clocks import new_id
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import PathName
