@@ -3,15 +3,16 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import outlast
-from outlast.client.sync import LoopThread, SyncClient
+from outlast.client import sync
+from outlast.client.sync import LoopThread, SyncClient, SyncStream
 from outlast.errors import Misplaced
 from tests.client import flows
 from tests.client.test_sync import program
@@ -200,15 +201,19 @@ def test_a_wait_ends_with_the_thread_that_it_waits_for() -> None:
     waiting.wait()
     loop._loop.call_soon_threadsafe(loop._stop.set)  # without `stop`, as a broken loop would end
     thread.join()
+    loop._thread.join()
+    assert not loop.usable
     with pytest.raises(Misplaced):
         loop.run(forever)
     assert [type(error) for error in raised] == [Misplaced]
     loop.stop()
 
 
-def test_a_call_that_the_end_of_the_loop_drops_is_closed() -> None:
+def test_a_call_that_the_end_of_the_loop_drops_is_closed_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "LOOK_S", 0.01)
     loop = LoopThread()
     dropped: list[Coroutine[Any, Any, None]] = []
+    begun: list[Future[None]] = []
     close = loop._loop.close
 
     async def call() -> None: ...
@@ -218,12 +223,63 @@ def test_a_call_that_the_end_of_the_loop_drops_is_closed() -> None:
         return dropped[0]
 
     def close_after_a_call() -> None:
-        loop.begin(work)
+        begun.append(loop.begin(work))
         close()
 
     loop._loop.close = close_after_a_call  # type: ignore[method-assign]
     loop.stop()
     assert [inspect.getcoroutinestate(each) for each in dropped] == [inspect.CORO_CLOSED]
+    assert not loop.usable
+    with pytest.raises(Misplaced, match="closed during a call"):  # although nothing will ever set the future
+        loop.result(begun[0])
+
+
+class Ending:
+    """The module `sys` of an interpreter that ends, in which daemon threads no longer run."""
+
+    @staticmethod
+    def is_finalizing() -> bool:
+        return True
+
+
+def test_nothing_waits_for_the_thread_once_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In some versions of Python such a thread still counts as alive, so this cannot rest on it."""
+    monkeypatch.setattr(sync, "LOOK_S", 0.01)
+    loop = LoopThread()
+    begun = loop.begin(lambda: asyncio.sleep(30))  # so that a wait for it ends without an error
+    with monkeypatch.context() as patch:
+        patch.setattr(sync, "sys", Ending)
+        assert not loop.usable
+        with pytest.raises(Misplaced, match="closed during a call"):
+            loop.result(begun)
+    loop.stop()
+
+
+def test_the_collector_does_not_wait_for_the_loop() -> None:
+    """The thread of the loop may wait for a lock of the thread in which the collector runs."""
+    loop = LoopThread()
+    inside, collected, ended = threading.Event(), threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    async def numbers() -> AsyncGenerator[int]:
+        try:
+            yield 1
+        finally:
+            ended.set()
+
+    def hold() -> None:
+        inside.set()
+        waited.append(collected.wait(60))
+
+    kept = [SyncStream(loop, numbers())]
+    assert next(kept[0]) == 1
+    loop._loop.call_soon_threadsafe(hold)
+    inside.wait()
+    kept.clear()
+    collected.set()
+    ended.wait()
+    loop.stop()
+    assert waited == [True]
 
 
 def test_a_client_stops_whose_loop_has_ended() -> None:
