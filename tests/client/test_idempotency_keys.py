@@ -172,6 +172,20 @@ def test_an_own_cancel_answers_as_the_first_time_under_its_key_only(place: Place
     place.play(test)
 
 
+@pytest.mark.req("RUN-9")
+def test_the_cancel_of_a_handle_takes_a_key(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = client.get(await waiting(client))
+        await run.cancel("no use", idempotency_key=f"stop-{run.id}")
+        assert await client.ended(run.id, within_s=60)
+        await run.cancel("no use", idempotency_key=f"stop-{run.id}")
+        with pytest.raises(Conflict, match="used for another request"):
+            await run.cancel("another reason", idempotency_key=f"stop-{run.id}")
+        assert [each.kind for each in await messages(place, run.id)].count("cancel") == 1
+
+    place.play(test)
+
+
 @pytest.mark.parametrize("key", ["a b", "ä", "x" * 256, "\n"])
 def test_a_key_that_no_header_can_hold_is_refused_before_the_act(place: Place, key: str) -> None:
     async def test(client: Client) -> None:

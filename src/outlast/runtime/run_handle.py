@@ -129,12 +129,13 @@ class RunHandle(Generic[T]):
         """
         return await self.client.signal(self.id, name, plain_payload(payload), signal_id=signal_id)
 
-    async def cancel(self, reason: str) -> None:
+    async def cancel(self, reason: str, *, idempotency_key: str = "") -> None:
         """Request the cancellation of the run. A worker undoes its effects before it ends.
 
-        `reason` is kept in the history. Raises NotFound, Conflict (the run has ended), InvalidInput.
+        `reason` is kept in the history. Calls with the same `idempotency_key` are one request. Raises NotFound,
+        Conflict (the run has ended), InvalidInput.
         """
-        await self.client.cancel(self.id, reason=reason)
+        await self.client.cancel(self.id, reason=reason, idempotency_key=idempotency_key)
 
     def __repr__(self) -> str:
         return f"<run {self.id}{f' of {self.workflow}' if self.workflow else ''}>"
