@@ -115,6 +115,21 @@ def test_a_stream_that_is_refused_takes_no_place(tmp_path: Path) -> None:
             assert answer.status_code == 200
 
 
+def test_the_head_of_a_stream_is_answered_at_once(service: Service) -> None:
+    """It held the stream open, and its place."""
+    run = service.start("wish", text="a")
+    for of in ("runs", "attention", f"run:{run}"):
+        head = service.client.head(f"/ui/live?of={of}", headers={"Accept": "text/event-stream"})
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"].startswith("text/event-stream")
+
+    async def places() -> int:
+        return len(service.state.broadcaster)
+
+    assert service.call(places()) == 0
+    assert service.client.head("/ui/live?of=run:nobody").status_code == 404
+
+
 @pytest.mark.parametrize("error", [Unavailable("gone"), NotFound("purged"), asyncio.CancelledError()])
 def test_a_listener_is_removed_if_its_stream_cannot_begin(service: Service, error: BaseException) -> None:
     """The run may be purged, the store may fail and the caller may leave after the place is taken."""

@@ -82,6 +82,8 @@ HEARTBEAT: Final = b": heartbeat\n\n"
 MEDIA_TYPE: Final = "text/event-stream"
 RETRY: Final = b"retry: 1000\n\n"
 GOODBYE_S: Final = 2.0
+HEAD_ONLY: Final = "outlast.head_only"
+"""Key of the scope of a HEAD, which the routes handle as a GET."""
 log: Final = logging.getLogger("outlast.service")
 
 
@@ -110,7 +112,7 @@ class EventStream(Response):
     """Streaming response that sends the frames of one listener.
 
     It ends when the run ends, the caller disconnects or reads too slowly, or `expired` returns. In the last case its
-    last event is `credential`.
+    last event is `credential`. The answer to a HEAD is the head alone, at once.
     """
 
     media_type = MEDIA_TYPE
@@ -132,6 +134,11 @@ class EventStream(Response):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get(HEAD_ONLY):
+            self._leave(self._listener)
+            await self._send_head(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         work = [
             asyncio.ensure_future(self._send(send)),
             asyncio.ensure_future(_disconnected(receive)),
@@ -155,8 +162,11 @@ class EventStream(Response):
         self._listener.end(reopens=True)
         await asyncio.sleep(GOODBYE_S)
 
-    async def _send(self, send: Send) -> None:
+    async def _send_head(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+    async def _send(self, send: Send) -> None:
+        await self._send_head(send)
         await send({"type": "http.response.body", "body": RETRY, "more_body": True})
         try:
             async for data in self._frames:

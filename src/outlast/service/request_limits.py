@@ -16,6 +16,7 @@ from outlast.core.limits import KIB
 from outlast.engine.clocks import new_id
 from outlast.errors import BadRequest, OutlastError
 from outlast.service import problems
+from outlast.service.event_stream import HEAD_ONLY
 from outlast.service.problems import ProblemError
 from outlast.service.strict_json import check_shape, read_json
 
@@ -235,7 +236,8 @@ def _ambiguous(why: str, fix: str) -> BadRequest:
 
 def _as_get(scope: Scope) -> Scope:
     """Return the scope of the GET that answers a HEAD (RFC 9110), without Accept because a stream never ends."""
-    return {**scope, "method": "GET", "headers": [pair for pair in scope["headers"] if pair[0] != b"accept"]}
+    headers = [pair for pair in scope["headers"] if pair[0] != b"accept"]
+    return {**scope, "method": "GET", "headers": headers, HEAD_ONLY: True}
 
 
 def _request_id(scope: Scope) -> str:
