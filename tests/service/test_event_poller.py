@@ -11,9 +11,10 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import EVENT, RUN, Event, Run
-from outlast.errors import Unavailable
+from outlast.errors import Corrupt, Unavailable
 from outlast.service import event_broadcaster
 from outlast.service.event_broadcaster import LATE_MS, EventBroadcaster, EventPoller
+from outlast.service.event_stream import EventListener
 from outlast.store.queries import LoadMany, Moving, Page, Query
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.sqlite.store import SqliteStore
@@ -276,3 +277,46 @@ def test_kept_events_are_limited_by_size_too(tmp_path: Path, monkeypatch: Patch)
     monkeypatch.setattr(event_broadcaster, "KEPT_BYTES", size - 1)
     own.keep(event_row("r", 1))
     assert own.since(ids[-1]) is None, "the last one alone was too large"
+
+
+def test_an_unreadable_event_ends_the_streams_of_its_run_only(tmp_path: Path, monkeypatch: Patch) -> None:
+    """It ended every stream of the process, and again each time that a listener came back."""
+    reads: list[str] = []
+    rows = SqliteStore.rows
+
+    async def read(self: SqliteStore, kind: Any, prefix: Any, **more: Any) -> Any:
+        if kind is EVENT:
+            reads.append(prefix[1])
+            if prefix[1].startswith("bad"):
+                raise Corrupt(f"event {prefix[0]}/{prefix[1]}/2: its at is no number")
+        return await rows(self, kind, prefix, **more)
+
+    async def numbers(listener: EventListener) -> list[int]:
+        async with asyncio.timeout(PATIENCE_S):
+            return [number for number, _ in await listener.received()]
+
+    async def go() -> None:
+        two = Two(tmp_path / "two.db")
+        for run in ("bad", "good"):
+            await two.wait(run)
+        broadcaster = EventBroadcaster(two.mine, poll_s=0.01, heartbeat_s=QUIET_S)
+        bad, good = [await broadcaster.listen(TENANT, run) for run in ("bad", "good")]
+        of_all, _ = await broadcaster.listen_to_all(TENANT, "")
+        monkeypatch.setattr(SqliteStore, "rows", read)
+        two.clock.time += 1
+        for run in ("bad", "good"):
+            await two.move(run, end=False)
+        assert await numbers(bad) == [] and bad.reopens, "its next stream names the event"
+        assert await numbers(good) == [2]
+        assert len(await numbers(of_all)) == 1
+        await two.wait("bad-2")
+        await two.wait("good-2")
+        assert len(await numbers(of_all)) == 1, "of the run that can be read"
+        await two.wait("good-3")
+        assert len(await numbers(of_all)) == 1
+        assert (reads.count("bad"), reads.count("bad-2")) == (1, 1), "it is not read again and again"
+        broadcaster.close()
+        await two.theirs.close()
+        await two.mine.close()
+
+    asyncio.run(go())

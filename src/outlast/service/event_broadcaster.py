@@ -18,7 +18,7 @@ from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import EVENT, RUN, Event, Run, is_over
 from outlast.core.state.deltas import Delta
 from outlast.engine.clocks import new_id
-from outlast.errors import Busy, StoreError
+from outlast.errors import Busy, Corrupt, StoreError
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, delta_frame, frame
 from outlast.service.identity.lockout import address_group
 from outlast.store.port import CommitNotifier, DeltaChannel, Store
@@ -111,6 +111,10 @@ class EventPoller:
     def sent(self, run: str) -> int:
         """Return the number of the last event of a run that needs no sending."""
         return self._known.get(run, 0)
+
+    def pass_over(self, run: str, upto: int) -> None:
+        """Send no event of a run up to this number, because one cannot be read."""
+        self._known[run] = max(upto, self.sent(run))
 
     def is_news(self, event: Event, *, first: bool) -> bool:
         """Return True if the event must be sent, and remember it. `first` if its run was unknown before this poll."""
@@ -433,6 +437,22 @@ class EventBroadcaster:
         return min(self._runs.get(key, seq), poller.sent(key[1]) if poller is not None else seq)
 
     async def _forward_run(self, key: RunKey, upto: int) -> None:
+        """Send the events of a run up to a number. If one cannot be read, only the streams of that run end."""
+        try:
+            await self._send_events(key, upto)
+        except Corrupt as error:
+            log.warning("the streams of run %s end at an event that cannot be read: %s", key[1], error.what)
+            self._pass_over(key, upto)
+
+    def _pass_over(self, key: RunKey, upto: int) -> None:
+        if key in self._runs:
+            self._runs[key] = max(upto, self._runs[key])
+        if (poller := self._tenants.get(key[0])) is not None:
+            poller.pass_over(key[1], upto)
+        for listener in self._listeners.get(key, ()):  # the next stream names the event, or begins after it
+            listener.end(reopens=True)
+
+    async def _send_events(self, key: RunKey, upto: int) -> None:
         after = self._forwarded(key, upto)
         poller = self._tenants.get(key[0])
         first = poller is not None and not poller.knows(key[1])
