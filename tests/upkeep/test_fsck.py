@@ -336,6 +336,30 @@ def test_each_unreadable_column_is_reported(table: str, column: str, found: Any)
     assert {kind for check, kind, _ in told if check == "row_columns"} == {table}
 
 
+def _subscription(id_: str) -> str:
+    """Return the columns of a subscription whose status is unknown."""
+    return (
+        f"('default', '{id_}', 1, 'no_such_member', 'https://x.example', '', '', '', '', '', 0, 0, '', '', 0, '', 0, '',"
+        " '')"
+    )
+
+
+@pytest.mark.req("TEST-4")
+@pytest.mark.parametrize(
+    ("kind", "statement"),
+    [
+        ("worker", "UPDATE worker SET lease_until = 'x'"),
+        ("slot", "UPDATE slot SET holder = x'ff'"),
+        ("subscription", f"INSERT INTO subscription VALUES {_subscription('wh_1')}, {_subscription('wh_2')}"),
+    ],
+)
+def test_an_unreadable_row_of_no_run_is_reported_and_ends_nothing(kind: str, statement: str, found: Any) -> None:
+    """It ended the check with the advice to run the check."""
+    told = found(statement)
+    assert told and {(check, of) for check, of, _ in told} == {("row", kind)}, told
+    assert len({key for _, _, key in told}) == {"worker": 1, "slot": 10, "subscription": 2}[kind], "each of them"
+
+
 @pytest.mark.req("TEST-4", "EFF-7")
 def test_undo_goes_back(played: Path) -> None:
     """Undone in the order of the effects, so the second undo is reported."""

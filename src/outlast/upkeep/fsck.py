@@ -29,7 +29,7 @@ from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store, maintenance, rows_of_each
-from outlast.store.queries import ByOrdinal
+from outlast.store.queries import ROWS_MAX, ByOrdinal
 from outlast.upkeep import fsck_checks, fsck_history
 from outlast.upkeep.fsck_checks import Check, CheckedRun, Finding, Violations
 
@@ -142,7 +142,7 @@ class Fsck:
         self._runs = self._events = self._effects = 0
         self._generation = 1
         self._tenants: set[str] = set()
-        self._slots: dict[tuple[str, int], Slot] = {}
+        self._slots: dict[Key, Slot | None] = {}
         self._workers: frozenset[str] = frozenset()
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._ledgers = NO_LEDGERS
@@ -175,22 +175,39 @@ class Fsck:
         return rows, rows[-1][:2] if len(rows) == PAGE else ()
 
     async def _page_with_a_gap(self, after: Key) -> tuple[Sequence[Run], Key]:
-        runs: list[Run] = []
-        for _ in range(PAGE):
+        runs, _, after = await self._one_by_one(RUN, (), after, PAGE)
+        return runs, after
+
+    async def _one_by_one(self, kind: Kind[R], prefix: Key, after: Key, most: int) -> tuple[list[R], list[Key], Key]:
+        """Read at most `most` rows, and report those that cannot be read.
+
+        Returns the readable rows, the keys of the others, and the key to continue after, which is () at the end.
+        """
+        found: list[R] = []
+        unreadable: list[Key] = []
+        for _ in range(most):
             try:
-                rows = await self._store.rows(RUN, (), after=after, limit=1)
+                rows = await self._store.rows(kind, prefix, after=after, limit=1)
             except Corrupt as error:
                 if error.row is None:
                     raise
                 self._unreadable(error)
                 after = error.row[1]
+                unreadable.append(after)
                 continue
             if not rows:
-                return runs, ()
-            (row,) = rows
-            runs.append(row)
-            after = row[:2]
-        return runs, after
+                return found, unreadable, ()
+            found.append(rows[0])
+            after = key_of(kind, rows[0])
+        return found, unreadable, after
+
+    async def _readable(self, kind: Kind[R], prefix: Key, most: int = EVENTS) -> tuple[Sequence[R], list[Key]]:
+        """Return at most `most` rows of no single run, and the keys of those that cannot be read, which it reports."""
+        try:
+            return await self._store.rows(kind, prefix, limit=most), []
+        except Corrupt:
+            found, unreadable, _ = await self._one_by_one(kind, prefix, (), most)
+            return found, unreadable
 
     def _unreadable(self, error: Corrupt, run: Run | None = None) -> None:
         if error.row is None and run is not None:
@@ -310,12 +327,12 @@ class Fsck:
     async def _wide(self) -> None:
         """Read the few rows that every run is compared with."""
         self._subscriptions = {}
-        for each in await self._store.rows(SUBSCRIPTION, ()):
+        for each in (await self._readable(SUBSCRIPTION, (), ROWS_MAX))[0]:
             self._subscriptions.setdefault(each.tenant, []).append(each)
-        rows = await self._store.rows(SLOT, (), limit=SLOTS_MAX)
-        self._slots = {row[:2]: row for row in rows}
-        workers = await self._store.rows(WORKER, (STORE,))
-        self._workers = frozenset(worker.id for worker in workers)
+        slots, unreadable = await self._readable(SLOT, (), SLOTS_MAX)
+        self._slots = {**{slot[:2]: slot for slot in slots}, **dict.fromkeys(unreadable)}
+        workers, unreadable = await self._readable(WORKER, (STORE,), ROWS_MAX)
+        self._workers = frozenset((*(worker.id for worker in workers), *(str(key[-1]) for key in unreadable)))
         self._ledgers = ledgers_of(await self._store.load(META, LEDGERS))
         row = await self._store.load(META, GENERATION)
         try:
@@ -338,7 +355,7 @@ class Fsck:
         return (row, True) if row is not None else (None, False)
 
     async def _slots_held(self) -> None:
-        for slot in self._slots.values():
+        for slot in filter(None, self._slots.values()):
             for _ in range(AGAIN):
                 fresh = await self._store.load(SLOT, slot[:2])
                 if fresh is None:

@@ -380,14 +380,16 @@ def slot_held(slot: Slot, holder: Run | None) -> Violations:
         yield violation(SLOT, slot, f"held by {slot.holder}, which has ended {holder.status}")
 
 
-def slot_named(run: Run, slots: dict[tuple[str, int], Slot]) -> Violations:
-    """Check that a run holds exactly the slots that its row names (I32)."""
+def slot_named(run: Run, slots: dict[Key, Slot | None]) -> Violations:
+    """Check that a run holds exactly the slots that its row names (I32). `slots`: None for an unreadable row."""
     try:
         names = run.slots
     except Corrupt:
         return  # reported by row_columns
     for name in names:
         slot = slots.get(name)
+        if name in slots and slot is None:
+            continue  # it is reported as unreadable
         if slot is None or (slot.holder_tenant, slot.holder) != (run.tenant, run.run):
             holder = slot.holder if slot else ""
             yield violation(RUN, run, f"it names the slot {name[0]}/{name[1]}, held by {holder or 'no run'}")
