@@ -1,16 +1,19 @@
 """The board and the effects without scripts: each reason is answered in place, and an uncertain effect is settled."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from outlast.core.machine import Reason
 from outlast.models.approvals import ApprovalSummary
-from outlast.models.attention import RunAttention
+from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.effects import LateEvidence
 from outlast.ui.rendering import environment
+from outlast.ui.routes import board as board_routes
 from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
@@ -191,6 +194,66 @@ def test_one_answer_for_all_of_a_reason_has_an_outcome_for_each(service: Service
     empty = listed.put({"text": "x"})
     none = HtmlForm("", empty.action, "post", [f for f in empty.fields if f[0] != "item"], [("choice", "fail")])
     assert press(service, none, ("choice", "fail"))[0] == 422
+
+
+def test_the_runs_after_the_first_page_of_a_reason_can_be_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page ended at the first ones, without a link to the next."""
+    monkeypatch.setattr(board_routes, "AT_MOST", 2)
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}") as service:
+        runs = [stopped(service, "broken") for _ in range(5)]
+        address, seen = "/ui/attention/exception", list[list[str]]()
+        while address:
+            page = HtmlPage(service.get(address).text)
+            form = page.form("many")
+            seen.append([value.split(" ")[0] for name, value in form.fields if name == "item"])
+            last, address = form, next((each["href"] for each in page.links if each.get("rel") == "next"), "")
+        assert [len(each) for each in seen] == [2, 2, 1] and sorted(run for each in seen for run in each) == sorted(
+            runs
+        )
+        status, answered = press(service, last.set(text="no line"), ("choice", "fail"))
+        assert status == 200 and "1 of 1 answered" in answered.text, "the answer is for the page that was shown"
+        service.ended(seen[-1][0])
+
+
+class Pages:
+    """Pages of runs with these numbers of items, by a cursor that counts runs."""
+
+    def __init__(self, *items: int) -> None:
+        self.items = items
+
+    async def attention(self, *, reason: Reason, limit: int, cursor: str) -> AttentionList:
+        begin = int(cursor or 0)
+        end = min(begin + limit, len(self.items))
+        found = [
+            RunAttention.model_construct(run=f"r{run}", key=str(n))
+            for run in range(begin, end) for n in range(self.items[run])
+        ]  # fmt: skip
+        return AttentionList.model_construct(attention=found, next_cursor=str(end) if end < len(self.items) else "")
+
+
+@pytest.mark.parametrize("items", [(1, 1, 1, 1), (3, 1), (2, 2, 2), (1, 3, 3), (4,), (1, 4, 1), (4, 4)])
+def test_a_page_of_a_reason_has_whole_runs_and_the_next_one_leaves_none_out(
+    monkeypatch: pytest.MonkeyPatch, items: tuple[int, ...]
+) -> None:
+    """A run has an item for each effect."""
+    monkeypatch.setattr(board_routes, "AT_MOST", 3)
+
+    async def go() -> list[list[str]]:
+        pages, after = list[list[str]](), ""
+        while True:
+            found, shown = await board_routes._first_items(cast(Any, Pages(*items)), Reason.EXCEPTION, after)
+            pages.append([f"{each.run} {each.key}" for each in shown])
+            if not (after := found.next_cursor):
+                return pages
+
+    pages = asyncio.run(go())
+    assert [each for page in pages for each in page] == [
+        f"r{run} {n}" for run, of in enumerate(items) for n in range(of)
+    ]
+    for page in pages:
+        assert len(page) <= 3 or len({each.split(" ")[0] for each in page}) == 1
 
 
 def test_approvals_due_are_on_the_board(service: Service) -> None:

@@ -22,7 +22,7 @@ from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import RunId
-from outlast.service.service_state import Ops, State
+from outlast.service.service_state import Ops, PageRequest, Pages, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run import overview
@@ -138,7 +138,7 @@ async def _items(ops: Operations, reason: str, assigned: Assignments, most: int)
 
 def items_shown(found: AttentionList, most: int) -> tuple[list[RunAttention], bool]:
     """Return the items of runs, at most `most`, and whether there are more. A run has an item for each effect."""
-    items = [each for each in found.attention if isinstance(each, RunAttention)]
+    items = _of_any_run(found)
     return items[:most], bool(found.next_cursor) or len(items) > most
 
 
@@ -203,14 +203,14 @@ async def resume(ops: Ops, request: Request) -> Response:
 
 
 @router.get("/attention/{reason}", operation_id="ui:list_attention")
-async def show_reason(ops: Ops, request: Request, reason: Reason) -> Response:
+async def show_reason(ops: Ops, pages: Pages, request: Request, reason: Reason) -> Response:
     """List the runs of one reason, to choose those that one answer is for."""
-    return await _reason(ops, request, reason)
+    return await _reason(ops, request, reason, pages=pages)
 
 
 @router.post("/attention/{reason}", operation_id="ui:resolve_attention")
-async def answer_many(ops: Ops, request: Request, reason: Reason) -> Response:
-    """Answer the chosen runs alike, and show the outcome of each."""
+async def answer_many(ops: Ops, pages: Pages, request: Request, reason: Reason) -> Response:
+    """Answer the chosen runs alike, and show the outcome of each, with the page that the form was on."""
     form = form_of(request)
     try:
         choice = member(Choice, "choice", form.text("choice"))
@@ -223,8 +223,8 @@ async def answer_many(ops: Ops, request: Request, reason: Reason) -> Response:
         outcome = await ops.answer_many(chosen, reason, choice, text=form.text("text"), by=by)
     except (Conflict, InvalidInput) as error:
         kept = {"text": form.text("text"), "items": set(form.all("item"))}
-        return await _reason(ops, request, reason, error=error, kept=kept)
-    return await _reason(ops, request, reason, outcome=outcome)
+        return await _reason(ops, request, reason, pages=pages, error=error, kept=kept)
+    return await _reason(ops, request, reason, pages=pages, outcome=outcome)
 
 
 def _chosen(text: str) -> AnswerFor:
@@ -234,16 +234,38 @@ def _chosen(text: str) -> AnswerFor:
     return AnswerFor(run=run, key=key, version=whole_number("item", version))
 
 
+async def _first_items(ops: Operations, reason: Reason, after: str) -> tuple[AttentionList, list[RunAttention]]:
+    """Return a page of one reason and its items. The next page begins with the run after them.
+
+    A run has an item for each effect. A page has whole runs and at most AT_MOST items, unless one run has more.
+    """
+    found = await ops.attention(reason=reason, limit=AT_MOST, cursor=after)
+    items = _of_any_run(found)
+    if len(items) > AT_MOST:
+        whole = {each.run for each in items[:AT_MOST]} - {items[AT_MOST].run}
+        found = await ops.attention(reason=reason, limit=max(1, len(whole)), cursor=after)
+        items = _of_any_run(found)
+    return found, items
+
+
+def _of_any_run(found: AttentionList) -> list[RunAttention]:
+    return [each for each in found.attention if isinstance(each, RunAttention)]
+
+
 async def _reason(
-    ops: Operations, request: Request, reason: Reason, *, error: Conflict | InvalidInput | LimitExceeded | None = None,
-    outcome: AnswerList | None = None, kept: Mapping[str, Any] | None = None,
-    refused: Mapping[str, Any] | None = None,
+    ops: Operations, request: Request, reason: Reason, *, pages: PageRequest | None = None,
+    error: Conflict | InvalidInput | LimitExceeded | None = None, outcome: AnswerList | None = None,
+    kept: Mapping[str, Any] | None = None, refused: Mapping[str, Any] | None = None,
 ) -> Response:  # fmt: skip
-    items, more = items_shown(await ops.attention(reason=reason, limit=AT_MOST), AT_MOST)
-    items = _mine_first(ops, items)
+    after = pages.after if pages is not None else ""
+    found, items = await _first_items(ops, reason, after)
+    more = bool(found.next_cursor) or len(items) > AT_MOST
+    items = _mine_first(ops, items[:AT_MOST])
+    next_cursor = (await pages.sealed(found)).next_cursor if pages is not None else ""
     return await render(
         request, "attention.html", title=reason.value.replace("_", " ").capitalize(), live="", reason=reason.value,
-        items=items, more=more, commands=choice_commands_for_all(reason), error=error,
-        outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST, few=len(items) <= FEW,
-        more_time=MORE_TIME, status_code=200 if error is None else status_of(error),
+        items=items, more=more, paged=bool(after), next_cursor=next_cursor,
+        cursor=request.query_params.get("cursor", "") if after else "", commands=choice_commands_for_all(reason),
+        error=error, outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST,
+        few=len(items) <= FEW, more_time=MORE_TIME, status_code=200 if error is None else status_of(error),
     )  # fmt: skip
