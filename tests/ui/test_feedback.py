@@ -1,7 +1,9 @@
 """Feedback of pages: the line about a form, the changes of an edit, and texts of strangers as they are."""
 
 import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -10,9 +12,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
+from outlast.core.rows import RUN
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations
 from outlast.runtime.confusables import marked
+from outlast.store.queries import Load
 from outlast.store.sqlite.store import SqliteStore
 from outlast.ui.app import ROUTERS
 from outlast.ui.rendering import command_line, environment
@@ -249,15 +253,21 @@ def test_templates_give_commands_as_lists_of_words() -> None:
 # --- one page, one read ----------------------------------------------------------------------------
 @pytest.fixture
 def reads(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Reads of the rows of a run, by name."""
+    """Ids of the runs whose row was read, once for each read."""
     found: list[str] = []
-    run_rows = SqliteStore.run_rows
+    run_rows, query = SqliteStore.run_rows, SqliteStore.query
 
     async def counted(self: SqliteStore, keys: Any) -> Any:
-        found.append("run_rows")
+        found.extend(run for _, run in keys)
         return await run_rows(self, keys)
 
+    async def asked(self: SqliteStore, query_: Any) -> Any:
+        if isinstance(query_, Load) and query_.kind is RUN:
+            found.append(str(query_.key[1]))
+        return await query(self, query_)
+
     monkeypatch.setattr(SqliteStore, "run_rows", counted)
+    monkeypatch.setattr(SqliteStore, "query", asked)
     return found
 
 
@@ -265,7 +275,38 @@ def test_the_page_of_a_run_is_of_one_state_of_it(service: Service, reads: list[s
     run = flagged(service)
     reads.clear()
     assert service.get(f"/ui/runs/{run}").status_code == 200
-    assert reads == ["run_rows"]
+    assert reads.count(run) == 1
+
+
+@pytest.mark.parametrize("page", ["/ui/approvals/{approval}", "/ui/runs/{run}", "/ui/runs/{run}/people"])
+def test_a_page_about_a_run_that_asks_is_of_one_state_of_it(service: Service, reads: list[str], page: str) -> None:
+    """A decision is offered on the page of the approval and on that of its run."""
+    approval, _ = service.asked()
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    service.until(f"/v1/runs/{run}", lambda body: body["status"] == "waiting")
+    reads.clear()
+    shown = service.get(page.format(approval=approval, run=run))
+    assert shown.status_code == 200 and run in shown.text
+    assert reads.count(run) == 1
+
+
+def test_the_acts_of_a_run_have_every_approval(tmp_path: Path) -> None:
+    """The first 500 were shown as all."""
+    path = tmp_path / "outlast.db"
+    with Running(f"sqlite:{path}") as service:
+        approval, tag = service.asked()
+        run = service.get(f"/v1/approvals/{approval}").json()["run"]
+        service.decide(approval, tag, "reject").raise_for_status()
+        service.ended(run)
+        with closing(sqlite3.connect(path, timeout=60)) as db, db:
+            columns = [name for _, name, *_ in db.execute("PRAGMA table_info(approval)")]
+            copied = ", ".join("id || '-' || n" if name == "id" else name for name in columns)
+            db.execute(
+                f"WITH RECURSIVE count(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 600)"
+                f" INSERT INTO approval ({', '.join(columns)}) SELECT {copied} FROM approval, count"
+            )
+        text = HtmlPage(service.get(f"/ui/runs/{run}/people").text).text
+        assert "1 to 50 of 602" in text, "the start, and 601 decisions"
 
 
 def test_a_page_never_shows_a_run_as_running_and_ended(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

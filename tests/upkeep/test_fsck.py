@@ -339,8 +339,8 @@ def test_each_unreadable_column_is_reported(table: str, column: str, found: Any)
 def _subscription(id_: str) -> str:
     """Return the columns of a subscription whose status is unknown."""
     return (
-        f"('default', '{id_}', 1, 'no_such_member', 'https://x.example', '', '', '', '', '', 0, 0, '', '', 0, '', 0, '',"
-        " '')"
+        f"('default', '{id_}', 1, 'no_such_member', 'https://x.example', '', '', '', '', '', 0, 0,"
+        " '', '', 0, '', 0, '', '')"
     )
 
 

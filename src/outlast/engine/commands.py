@@ -57,6 +57,7 @@ from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFoun
 from outlast.flow.workflow import Workflow
 from outlast.store.acts import done_before
 from outlast.store.port import Store
+from outlast.store.queries import ROWS_MAX
 from outlast.telemetry.traces import Traces
 
 RUNS_PER_PAGE = 500
@@ -346,7 +347,12 @@ async def withdraw_late(store: Store, tenant: str, run: str) -> None:
 
 async def approvals_of(store: Store, tenant: str, run: str) -> tuple[Approval, ...]:
     """Return all approvals of a run."""
-    return await store.rows(APPROVAL, (tenant, run))
+    found: tuple[Approval, ...] = ()
+    while True:
+        page = await store.rows(APPROVAL, (tenant, run), after=found[-1][: APPROVAL.key] if found else ())
+        found += page
+        if len(page) < ROWS_MAX:
+            return found
 
 
 async def find_approval(store: Store, tenant: str, approval: str) -> Approval:

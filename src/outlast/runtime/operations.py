@@ -16,6 +16,7 @@ from outlast.core.assignments import Assignments, assignment_of, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
+from outlast.core.effect_rows import Approval
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
@@ -59,8 +60,11 @@ from outlast.runtime.attention import answer_each, answer_page, general_attentio
 from outlast.runtime.client import Client
 from outlast.runtime.explain import explain
 from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
+from outlast.runtime.run_facts import messages_of
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.runs import (
+    ActsOfRun,
+    ApprovalOfRun,
     RunOverview,
     detail_from,
     detail_of,
@@ -297,7 +301,21 @@ class Operations(Client):
     @of_one
     async def approval(self, approval: str) -> ApprovalDetail:
         row = await self.rows.approval(approval)
+        return await self._detail(row, await self.rows.run(row.run))
+
+    @of_one
+    async def approval_and_run(self, approval: str) -> ApprovalOfRun:
+        """Return the content of the page of an approval, all of one state of its run."""
+        row = await self.rows.approval(approval)
         run = await self.rows.run(row.run)
+        return ApprovalOfRun(await self._detail(row, run), (await summaries_of(self.rows, [run]))[0])
+
+    @of_one
+    async def approval_in(self, approval: str, run: Run) -> ApprovalDetail:
+        """Return an approval of a run whose row was read before."""
+        return await self._detail(await self.rows.approval(approval), run)
+
+    async def _detail(self, row: Approval, run: Run) -> ApprovalDetail:
         return await approval_detail(self.rows, row, run, self.actor, self._code_of(run))
 
     @override
@@ -671,7 +689,15 @@ class Operations(Client):
         """Return the content of the first page of a run, all of one state of the run."""
         facts = await self.rows.run_facts(run)
         items = await run_attention(self.rows, [facts.run]) if facts.run.attention else []
-        return RunOverview(await detail_from(self.rows, facts), explain(facts), items)
+        return RunOverview(facts.run, await detail_from(self.rows, facts), explain(facts), items)
+
+    @of_one
+    async def acts(self, run: str) -> ActsOfRun:
+        """Return what people and programs did in a run, all of one state of the run."""
+        row = await self.rows.run(run)
+        approvals = [approval_summary(each, self.actor) for each in await self.rows.approvals_of(run)]
+        messages = await messages_of(self.store, row)
+        return ActsOfRun((await summaries_of(self.rows, [row]))[0], messages, approvals)
 
     @override
     async def not_undone(self, run: str) -> Sequence[str]:

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from outlast.core.durations import Duration
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EVENT, Run, is_over, lanes_served
+from outlast.core.rows import EVENT, Message, Run, is_over, lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
+from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
@@ -28,9 +29,25 @@ from outlast.runtime.tenant_rows import TenantRows, effect_name
 class RunOverview(NamedTuple):
     """A run, its wait in words, and the reasons for which it needs a person."""
 
+    row: Run
     detail: RunDetail
     explained: RunExplanation
     attention: Sequence[RunAttention]
+
+
+class ApprovalOfRun(NamedTuple):
+    """An approval and its run."""
+
+    approval: ApprovalDetail
+    run: RunSummary
+
+
+class ActsOfRun(NamedTuple):
+    """A run with all messages and all approvals that it has had."""
+
+    run: RunSummary
+    messages: Sequence[Message]
+    approvals: Sequence[ApprovalSummary]
 
 
 async def summaries_of(

@@ -16,6 +16,7 @@ from outlast.errors import InvalidInput, OutlastError
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.runtime.labels import call_of
 from outlast.runtime.operations import Operations
+from outlast.runtime.runs import ApprovalOfRun
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import ApprovalId
 from outlast.service.routes.approvals import decide, with_current
@@ -60,8 +61,8 @@ async def get_approval(
     ops: Ops, request: Request, approval: ApprovalId, seen: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
     """Show the consequence, the exact arguments, and the decision. `seen`: version that the page has."""
-    found = await ops.approval(approval)
-    return await _page(ops, request, found, Draft.new(found), seen=seen)
+    found = await ops.approval_and_run(approval)
+    return await _page(ops, request, found, Draft.new(found.approval), seen=seen)
 
 
 @dataclass(frozen=True)
@@ -109,18 +110,19 @@ class Draft:
 async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
     """Decide the version that was shown. A late or wrong decision shows the page again, with the typed text."""
     form = form_of(request)
-    found = await ops.approval(approval)
+    shown = await ops.approval_and_run(approval)
+    found = shown.approval
     draft = Draft.sent(found, form)
     decision, version = form.text("decision"), form.version()
     if draft.changes is not None and draft.changes.rows_changed:
-        return await _page(ops, request, found, draft)
+        return await _page(ops, request, shown, draft)
     if decision not in DECISIONS:
         error = InvalidInput("no decision was sent", "", "press one of the buttons")
-        return await _page(ops, request, found, draft, error=error)
+        return await _page(ops, request, shown, draft, error=error)
     if decision != "approve":
         draft = replace(draft, changed={}, problems=() if draft.reason else (("reason", "Reason", "is required"),))
     if draft.problems or (draft.changed and draft.difference != draft.digest):
-        return await _page(ops, request, found, draft, status_code=422 if draft.problems else 200)
+        return await _page(ops, request, shown, draft, status_code=422 if draft.problems else 200)
     try:
         await decide(
             ops, approval, decision, reason=draft.reason, alternative=draft.alternative,
@@ -179,18 +181,18 @@ async def _refused(
     refused = error.error if isinstance(error, ProblemError) else error
     if status_of(refused) >= 500:
         raise refused
-    found = await ops.approval(approval)
+    found = await ops.approval_and_run(approval)
     if draft is not None and isinstance(refused, InvalidInput) and draft.changes is not None and refused.problems:
         changes = draft.changes.with_problems(refused.problems)
         draft = replace(draft, changes=changes, problems=changes.problems)
-    return await _page(ops, request, found, draft or Draft.new(found), error=refused)
+    return await _page(ops, request, found, draft or Draft.new(found.approval), error=refused)
 
 
 async def _page(
-    ops: Operations, request: Request, found: ApprovalDetail, draft: Draft, *, seen: int = 0,
+    ops: Operations, request: Request, shown: ApprovalOfRun, draft: Draft, *, seen: int = 0,
     error: OutlastError | None = None, status_code: int = 200,
 ) -> Response:  # fmt: skip
-    run = await ops.run_summary(found.run)
+    found, run = shown
     waits = [wait for wait in run.waiting_for if wait.kind == "approval"]
     before, after = await _neighbours(ops, found.approval)
     version = stamp(found.version, found.you_may_not, run.version, run.shown, len(found.changed_since_asked), seen)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
+from outlast.core.rows import Run
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
@@ -70,12 +71,12 @@ async def overview(
     ops: Operations, state: ServiceState, request: Request, run: str, *, status_code: int = 200, **form: Any
 ) -> Response:
     """Return the first tab. `form`: the form that was refused, with its input and its errors."""
-    found, explained, items = await ops.overview(run)
+    row, found, explained, items = await ops.overview(run)
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
     waits = waits_shown(found)
-    decidable = await _decidable(ops, request, waits)
+    decidable = await _decidable(ops, request, row, waits)
     shown = stamp(
         found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked,
         [each.version for each in decidable.values()],
@@ -88,12 +89,14 @@ async def overview(
     )  # fmt: skip
 
 
-async def _decidable(ops: Operations, request: Request, waits: Sequence[ShownWait]) -> dict[str, ApprovalDetail]:
+async def _decidable(
+    ops: Operations, request: Request, run: Run, waits: Sequence[ShownWait]
+) -> dict[str, ApprovalDetail]:
     """Return the approvals that the caller may decide on the page of the run: those of one call that fits it, by id."""
     ids = [each.approval for each in waits if each.approval][:DECIDABLE_MAX]
     if not is_permitted(request.state.principal, "decide_approval"):
         return {}
-    found = [await ops.approval(each) for each in ids]
+    found = [await ops.approval_in(each, run) for each in ids]
     return {
         each.approval: each
         for each in found
@@ -225,11 +228,10 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
 @router.get("/people", operation_id="ui:list_events")
 async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the acts of people: starts, decisions, answers, and requests that no worker has acted on."""
-    summary = await ops.run_summary(run)
-    messages = (await ops.rows.run_facts(run)).messages
-    found = people_of(summary, messages, (await ops.approvals(run=run, limit=500)).approvals)
+    acts = await ops.acts(run)
+    found = people_of(*acts)
     return await tab(
-        request, run, "people", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
+        request, run, "people", summary=acts.run, versions=[len(found)], rows=found[after : after + ROWS],
         count=len(found), after=after, size=ROWS,
     )  # fmt: skip
 
