@@ -192,7 +192,7 @@ def said(text: str, names: dict[str, str]) -> str:
     """A text without what is another for each way."""
     for name, role in sorted(names.items(), key=lambda pair: -len(pair[0])):
         text = text.replace(name, role)
-    text = re.sub(r"\b\d+(\.\d+)?(ms|s)\b", "SOON", text)
+    text = re.sub(r"\b(\d+[dhm])*\d+(\.\d+)?(ms|s|m)\b", "SOON", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "INSTANT", text)
 
 
