@@ -109,6 +109,24 @@ def test_each_form_leads_to_a_page_that_says_what_was_done(
     assert first_line(send(service, form, button)) == done.format(**ids)
 
 
+def test_a_form_for_several_runs_says_for_how_many_it_was_done(service: Service) -> None:
+    """Such a form leads to the page with the outcome of each."""
+    runs = [flagged(service) for _ in range(2)]
+    form = HtmlPage(service.get("/ui/attention/exception").text).form("many")
+    chosen = [(name, value) for name, value in form.fields if name != "item" or value.split(" ")[0] in runs]
+    some = HtmlForm(form.id, form.action, form.method, chosen, [("choice", "fail")]).put({"text": "no line"})
+    answer = service.client.post(some.action, content=some.body(("choice", "fail")), headers=FORM)
+    assert first_line(answer.text) == "2 of 2 answered: fail."
+    runs = [service.start("wish", text="a"), service.start("wish", text="b")]
+    marked_runs = [("run", run) for run in runs]
+    token = [pair for pair in some.fields if pair[0] not in ("item", "text")]
+    first = HtmlForm("", "/ui/many/cancel", "post", [*token, *marked_runs], [])
+    listed = service.client.post(first.action, content=first.body(), headers=FORM)
+    confirm = next(each for each in HtmlPage(listed.text).forms if each.action.endswith("/many/cancel"))
+    done = service.client.post(confirm.action, content=confirm.put({"reason": "no use"}).body(), headers=FORM)
+    assert first_line(done.text) == "2 of 2 are asked to cancel."
+
+
 def test_every_page_that_a_form_leads_to_has_a_first_line_for_it() -> None:
     """A redirect without a text is an error of types: this test finds a form whose route makes its own redirect."""
     forms = [

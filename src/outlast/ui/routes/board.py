@@ -224,7 +224,9 @@ async def answer_many(ops: Ops, pages: Pages, request: Request, reason: Reason) 
     except (Conflict, InvalidInput) as error:
         kept = {"text": form.text("text"), "items": set(form.all("item"))}
         return await _reason(ops, request, reason, pages=pages, error=error, kept=kept)
-    return await _reason(ops, request, reason, pages=pages, outcome=outcome)
+    n = sum(each.answered for each in outcome.answers)
+    done = f"{n} of {len(outcome.answers)} answered: {choice.value.replace('_', ' ')}."
+    return await _reason(ops, request, reason, pages=pages, outcome=outcome, done=done)
 
 
 def _chosen(text: str) -> AnswerFor:
@@ -255,7 +257,7 @@ def _of_any_run(found: AttentionList) -> list[RunAttention]:
 async def _reason(
     ops: Operations, request: Request, reason: Reason, *, pages: PageRequest | None = None,
     error: Conflict | InvalidInput | LimitExceeded | None = None, outcome: AnswerList | None = None,
-    kept: Mapping[str, Any] | None = None, refused: Mapping[str, Any] | None = None,
+    kept: Mapping[str, Any] | None = None, refused: Mapping[str, Any] | None = None, done: str = "",
 ) -> Response:  # fmt: skip
     after = pages.after if pages is not None else ""
     found, items = await _first_items(ops, reason, after)
@@ -267,5 +269,6 @@ async def _reason(
         items=items, more=more, paged=bool(after), next_cursor=next_cursor,
         cursor=request.query_params.get("cursor", "") if after else "", commands=choice_commands_for_all(reason),
         error=error, outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST,
-        few=len(items) <= FEW, more_time=MORE_TIME, status_code=200 if error is None else status_of(error),
+        feedback=done, few=len(items) <= FEW, more_time=MORE_TIME,
+        status_code=200 if error is None else status_of(error),
     )  # fmt: skip

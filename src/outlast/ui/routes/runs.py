@@ -203,10 +203,12 @@ async def _many_page(
     error: OutlastError | None = None, **more: Any,
 ) -> Response:  # fmt: skip
     title = f"{do.value.capitalize()} several runs"
+    recorded = sum(not each.refused for each in outcomes)
+    done = f"{recorded} of {len(outcomes)} are asked to {do.value}." if outcomes else ""
     return await render(
-        request, "runs_many.html", title=title, do=do.value, chosen=chosen, outcomes=outcomes, given=form, error=error,
-        more_time=MORE_TIME, version_of=version_of, status_code=status_of(error) if error is not None else 200,
-        **more,
+        request, "runs_many.html", title=title, feedback=done, do=do.value, chosen=chosen, outcomes=outcomes,
+        given=form, error=error, more_time=MORE_TIME, version_of=version_of,
+        status_code=status_of(error) if error is not None else 200, **more,
     )  # fmt: skip
 
 
