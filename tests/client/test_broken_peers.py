@@ -10,12 +10,13 @@ import pytest
 import outlast
 from outlast import Client
 from outlast.client import service as service_client
-from outlast.client.connection import PROBLEM, REQUEST_ID, ServiceConnection
+from outlast.client.connection import PROBLEM, REQUEST_ID, STREAM_S, ServiceConnection
 from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, frames
 from outlast.client.service import ServiceClient
 from outlast.core.events import EventType
+from outlast.core.machine import RunStatus
 from outlast.errors import Busy, Misplaced, Unavailable, Uncertain, WaitTimeout
-from outlast.models.runs import RunDelta, RunSummary
+from outlast.models.runs import EndedRun, RunDelta, RunSummary
 from outlast.models.service import PauseEnded
 from tests.client.peers import Asked, Script, event, http, peer, stream, summary
 from tests.mutants import remove
@@ -404,6 +405,93 @@ def test_a_result_without_time_is_read_once() -> None:
 
     assert RunSummary.model_validate_json(summary("r1")).shown == "RUNNING"
     against(lambda asked: (http(summary("r1")),), test)
+
+
+def test_a_wait_without_time_sees_a_run_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For its two reads, a wait has LOOK_S although its timeout has passed."""
+    monkeypatch.setattr(service_client, "LOOK_S", 60.0)
+
+    async def test(client: Client) -> None:
+        assert await client.ended("r1", within_s=0)
+        end = EndedRun(RunStatus.COMPLETED, 7, "", ())
+        monkeypatch.setattr(service_client, "end_of", lambda found: end)
+
+        async def read(self: ServiceClient, run: str) -> object:
+            await asyncio.sleep(0.01)
+            return None
+
+        monkeypatch.setattr(ServiceClient, "run", read)
+        assert await client.run_end("r1", within_s=0) == end
+
+    against(lambda asked: (http(summary("r1", "completed")),), test)
+
+
+def test_a_wait_that_ends_while_the_service_is_away_is_a_timeout() -> None:
+    """The last read is for the text of the error only."""
+    asks: list[str] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        if asked.path != "/v1/runs/r1":
+            return (stream(b": heartbeat\n\n"),)
+        asks.append(asked.path)
+        return (http(summary("r1")),) if len(asks) == 1 else (http(b"<html>", 500, "text/html"),)
+
+    async def test(client: Client) -> None:
+        with pytest.raises(WaitTimeout, match="has not ended"):
+            await client.get("r1").result(0.3)
+
+    against(script, test)
+
+
+@pytest.mark.parametrize("name", ["run_summary", "run"])
+def test_a_timeout_of_a_part_is_not_that_of_the_wait(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    async def ended(self: ServiceClient, run: str, *, within_s: float | None = None) -> bool:
+        return True
+
+    async def times_out(self: ServiceClient, run: str) -> object:
+        raise TimeoutError("a part of it")
+
+    monkeypatch.setattr(ServiceClient, name, times_out)
+    if name == "run":
+        monkeypatch.setattr(ServiceClient, "ended", ended)
+
+    async def test(client: Client) -> None:
+        with pytest.raises(TimeoutError, match="a part of it"):
+            await client.run_end("r1", within_s=36_000)
+
+    against(lambda asked: (), test)
+
+
+def test_the_opening_of_a_stream_is_bounded_by_the_timeout_of_the_client() -> None:
+    def script(asked: Asked) -> Sequence[bytes]:
+        return () if "event-stream" in asked.headers["accept"] else (http(summary("r1")),)
+
+    async def test(client: Client) -> None:
+        async with asyncio.timeout(STREAM_S / 2):
+            with pytest.raises(Unavailable):
+                await anext(client.get("r1").events())
+
+    against(script, test, timeout=0.3)
+
+
+def test_an_open_stream_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout of the client is that of its opening."""
+    timeout, made = asyncio.timeout, list[asyncio.Timeout]()
+
+    def noted(seconds: float | None) -> asyncio.Timeout:
+        made.append(timeout(seconds))
+        return made[-1]
+
+    async def go() -> None:
+        async with peer(lambda asked: (stream(b": heartbeat\n\n"),)) as url:
+            connection = ServiceConnection(url, "", timeout_s=3_600)
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio, "timeout", noted)
+                async with connection.stream("/runs/r1/events", 0):
+                    assert made and made[0].when() is None
+            await connection.close()
+
+    asyncio.run(go())
 
 
 # --- closed clients ------------------------------------------------------------------------------------
