@@ -352,6 +352,42 @@ def test_a_stream_that_begins_while_the_service_is_away_waits_for_it() -> None:
     asyncio.run(go())
 
 
+def test_what_cannot_be_sent_is_repeated_for_its_own_time() -> None:
+    """A command waits long for an answer, and says soon that the service is not there."""
+
+    async def go() -> None:
+        async with peer(lambda asked: ()) as gone:
+            pass  # nothing listens there any more
+        connection = ServiceConnection(gone, "", timeout_s=3_600, unsent_s=0.3)
+        async with asyncio.timeout(60):
+            with pytest.raises(Unavailable):
+                await connection.post(PauseEnded, "/pauses/resume")
+            with pytest.raises(Unavailable):
+                await anext(ServiceClient(connection).updates("r1"))
+        await connection.close()
+
+    asyncio.run(go())
+
+
+def test_a_tunnel_that_a_proxy_refuses_has_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def script(each: Asked) -> Sequence[bytes]:
+        asked.append(each.method)
+        return (http(b"", 502), b"")
+
+    async def go() -> None:
+        async with peer(script) as proxy:
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            async with outlast.connect("https://outlast.example", timeout=0.3) as client:
+                with pytest.raises(Unavailable):
+                    await client.cancel("r1", reason="x")
+
+    asyncio.run(go())
+    assert set(asked) == {"CONNECT"}
+
+
 async def _all_of(client: Client) -> int:
     return len([each async for each in client.get("r1").events()])
 

@@ -120,7 +120,7 @@ def test_wrong_values_stand_at_their_field(service: Service) -> None:
     status, page = press(service, page.form("decide").put({"changes/cents": "4200"}), ("decision", "reject"))
     assert status == 422 and "Reason is required" in page.text
     status, page = press(service, page.form("decide").set(reason="x"), ("decision", "again"))
-    assert status == 303
+    assert status == 303 and "Rejected by you. Nothing is called. The run goes round once more." in page.text
     assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.AGAIN
 
 
@@ -193,6 +193,7 @@ def test_several_people_choose_among_alternatives(service: Service) -> None:
     form = page.form("decide").put({"alternative": "1", "reason": "cheaper"})
     status, page = press(service, form, ("decision", "approve"))
     assert status == 303 and "Votes 1 of 2" in page.text and "may not decide" in page.text
+    assert "Your vote is recorded: 1 of 2 approve. Nothing is called yet." in page.text
     assert not [each for each in page.forms if each.id == "decide"]
     status, page = press(service, form, ("decision", "approve"))
     assert status in (409, 412) and "cheaper" in page.text

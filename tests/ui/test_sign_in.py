@@ -4,12 +4,15 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 from pydantic import SecretStr
+from starlette.requests import Request
+from starlette.responses import Response
 
 from outlast.engine.clocks import SystemClock
 from outlast.service.identity import AuthSettings, Credentials, authenticator, new_token
@@ -17,6 +20,7 @@ from outlast.service.identity.lockout import MOST
 from outlast.ui import sessions
 from tests.security import issuer as issuers
 from tests.service.conftest import Running, Service
+from tests.ui.html_page import HtmlPage
 
 ANA, ANA_LINE = new_token("ana", tenant="default", roles=["approver", "finance", "operator"], person=True)
 VIC, VIC_LINE = new_token("vic", tenant="default", roles=["viewer"], person=True)
@@ -73,6 +77,30 @@ class Visitor:
         text = self.get(f"/ui/login?next={then}").text
         fields = {"form_token": hidden(text, "form_token"), "next": hidden(text, "next"), "credential": token}
         return self.post("/ui/login", fields)
+
+
+def test_the_line_about_a_form_is_for_a_whole_page_of_its_session(guarded: Service) -> None:
+    """A region would take it away before a person sees it, and a page of an error says what is wrong."""
+    ana, vic = Visitor(guarded), Visitor(guarded)
+    ana.sign_in()
+    vic.sign_in(VIC)
+    form = next(each for each in HtmlPage(ana.get("/ui/workflows/wish").text).forms if each.action.endswith("/wish"))
+    assert ana.post(form.action, dict(form.fields) | {"input/text": "a"}).status_code == 303
+    vic.cookies[sessions.DONE_COOKIE] = ana.cookies[sessions.DONE_COOKIE]
+    assert 'id="done"' not in vic.get("/ui/runs").text
+    for path in ("/ui/runs?region=runs", "/ui/runs/nobody"):
+        assert 'id="done"' not in ana.get(path).text and sessions.DONE_COOKIE in ana.cookies
+    assert 'id="done"' in ana.get("/ui/runs").text and sessions.DONE_COOKIE not in ana.cookies
+
+
+def test_the_line_about_a_form_fits_into_a_cookie(guarded: Service) -> None:
+    """A browser drops one of more than 4 KB."""
+    app = SimpleNamespace(state=SimpleNamespace(service=guarded.state))
+    head = {"type": "http", "method": "POST", "scheme": "http", "server": ("x", 80), "path": "/ui/", "headers": []}
+    request, answer = Request({**head, "query_string": b"", "root_path": "", "app": app}), Response()
+    guarded.call(guarded.state.secret.ready())
+    sessions.keep_done(request, answer, "\U0001f600" * 5_000)
+    assert len(answer.headers["set-cookie"]) < 4_096
 
 
 def hidden(text: str, name: str) -> str:
