@@ -21,7 +21,7 @@ def run_named(name: str, **columns: Any) -> Run:
 def held(name: str, **columns: Any) -> Any:
     """Return a session of a run, as far as a capacity reads it."""
     run = run_named(name, owner="", **columns)
-    return SimpleNamespace(run=run, group=run.group_max)
+    return SimpleNamespace(held=SimpleNamespace(run=run, group=run.group_max))
 
 
 def begin(capacity: Capacity, **owners: int | None) -> Any:
@@ -80,9 +80,9 @@ def test_a_group_limits_what_else_is_held_until_its_run_advances() -> None:
     session = held("r1", group_max=1)
     capacity.hold(session)
     assert (capacity.group().free, capacity.next_look(0)) == (0, Look.SOON)
-    session.run = session.run._replace(group_max=0)
+    session.held.run = session.held.run._replace(group_max=0)
     assert capacity.group().free == 0, "its advance has not landed"
-    session.group = 0
+    session.held.group = 0
     assert capacity.group().free == 9
 
 
@@ -118,6 +118,6 @@ def test_a_run_that_its_executor_left_owned_counts_as_a_lost_claim() -> None:
     capacity = Capacity(2, VirtualClock())
     session = held("r1")
     capacity.hold(session)
-    session.run = session.run._replace(owner="wk")
+    session.held.run = session.held.run._replace(owner="wk")
     capacity.release(session, "wk")
     assert capacity.lost_claims == {(TENANT, "r1"): LostClaim(0)}

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.core.machine import Choice, Reason
 from outlast.core.version_move import request_move
-from outlast.engine.run_session import RunSession
+from outlast.engine.held_run import HeldRun
 from outlast.errors import Conflict, DefinitionError, InvalidInput
 from outlast.flow import (
     Allow,
@@ -896,13 +896,13 @@ async def test_a_first_execution_does_not_look_through_the_rows_of_other_visits(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order, looked = write(Receiver()), list[int]()
-    missing_calls = RunSession.missing_calls
+    missing_calls = HeldRun.missing_calls
 
-    def noted(session: RunSession, paid: Any) -> Any:
-        looked.append(session.run.visit)
-        return missing_calls(session, paid)
+    def noted(held: HeldRun, paid: Any) -> Any:
+        looked.append(held.run.visit)
+        return missing_calls(held, paid)
 
-    monkeypatch.setattr(RunSession, "missing_calls", noted)
+    monkeypatch.setattr(HeldRun, "missing_calls", noted)
     flow = Workflow("often", state=State)
 
     @flow.node(start=True, max_visits=20)

@@ -126,9 +126,9 @@ async def test_later_commits_of_a_broken_chain_say_that_it_was_rejected(world: W
     wire.rejected.append("too large")
     for label in ("too large", "small"):
         with pytest.raises(Rejected, match="1048576"):
-            await session.land(Commit((append_to_inbox("t", "r1", "signal", "go", "me"),), label=label))
-    await session.go_on()
-    await session.land(Commit((append_to_inbox("t", "r1", "signal", "go", "me"),), label="small"))
+            await session.chain.land(Commit((append_to_inbox("t", "r1", "signal", "go", "me"),), label=label))
+    await session.chain.go_on()
+    await session.chain.land(Commit((append_to_inbox("t", "r1", "signal", "go", "me"),), label="small"))
 
 
 # --- texts of authors, receivers and policies -----------------------------------------------------------------

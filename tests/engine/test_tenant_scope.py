@@ -107,7 +107,7 @@ async def test_another_run_waits_for_a_shared_effect_and_continues_when_it_settl
 async def test_a_run_that_missed_the_message_checks_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def deaf(*_: object) -> None: ...
 
-    monkeypatch.setattr("outlast.engine.run_session.notify_waiting", deaf)
+    monkeypatch.setattr("outlast.engine.late_records.notify_waiting", deaf)
     slow = Slow()
     flow = ordering(shared(Receiver(slow)), "a")
     world.worker(flow)

@@ -28,18 +28,20 @@ from outlast.engine import (
     activity_calls,
     admission,
     call_outcome,
+    commit_chain,
     context,
     effect_executor,
     lease,
     node_execution,
     permission,
-    run_session,
     snapshots,
     stated_answers,
 )
 from outlast.engine.alerts import Alerts
+from outlast.engine.commit_chain import CommitChain
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.expected_calls import ExpectedCalls, expected_by
+from outlast.engine.holder_clock import HolderClock
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
@@ -109,10 +111,10 @@ def no_last_check(patch: Patch) -> None:
 
 
 def clock_set_back(patch: Patch) -> None:
-    def hear(self: Any, now: Any) -> None:
+    def hear(self: HolderClock, now: Any) -> None:
         self._ahead_ms = now.real - self._clock.boot()
 
-    replace(patch, RunSession._hear, hear)
+    replace(patch, HolderClock.hear, hear)
 
 
 # --- rows and their versions -----------------------------------------------------------------
@@ -241,17 +243,17 @@ def given_up_waits(patch: Patch) -> None:
 
 # --- effects ------------------------------------------------------------------------------------
 def call_first(patch: Patch) -> None:
-    land, submit = RunSession.land, RunSession.submit
+    land, submit = CommitChain.land, CommitChain.submit
     late: dict[int, Commit] = {}
 
-    async def landed(self: RunSession, commit: Commit) -> Done:
+    async def landed(self: CommitChain, commit: Commit) -> Done:
         if " intend " not in commit.label:
             return await land(self, commit)
         late[id(self)] = commit
-        self._apply(commit)
-        return Done(self.inbox_known, self.now)
+        self._held.apply(commit)
+        return Done(self._held.inbox_known, self._clock.now)
 
-    def submitted(self: RunSession, commit: Commit) -> None:
+    def submitted(self: CommitChain, commit: Commit) -> None:
         if id(self) in late:
             submit(self, late.pop(id(self)))
         submit(self, commit)
@@ -261,13 +263,13 @@ def call_first(patch: Patch) -> None:
 
 
 def intent_never_stored(patch: Patch) -> None:
-    kept = RunSession.land
+    kept = CommitChain.land
 
-    async def landed(self: RunSession, commit: Commit) -> Done:
+    async def landed(self: CommitChain, commit: Commit) -> Done:
         if " intend " not in commit.label:
             return await kept(self, commit)
-        self._apply(commit)
-        return Done(self.inbox_known, self.now)
+        self._held.apply(commit)
+        return Done(self._held.inbox_known, self._clock.now)
 
     replace(patch, kept, landed)
 
@@ -276,8 +278,8 @@ def no_ledger_hit(patch: Patch) -> None:
     kept = activity_calls.perform
 
     async def perform(execution: Any, activity: Any, call: Any) -> Any:
-        visit = execution.session.run.visit if activity.once_per == "visit" else 0
-        effect = execution.session.effects.get((visit, call.key))
+        visit = execution.session.held.run.visit if activity.once_per == "visit" else 0
+        effect = execution.session.held.effects.get((visit, call.key))
         if isinstance(effect, Effect) and effect.status is EffectStatus.DONE:
             attempt = effect_executor.attempt_of(execution, activity, call, effect, [])
             answered: Any = await execution.deduplicate(
@@ -339,7 +341,7 @@ def no_budget_check(patch: Patch) -> None:
 
 def usage_of_this_claim_only(patch: Patch) -> None:
     async def since(self: RunSession) -> Any:
-        return self._used_since
+        return self.held.usage_since
 
     replace(patch, RunSession.used, since)
 
@@ -352,7 +354,7 @@ def usage_apart(patch: Patch) -> None:
     kept = RunSession.usage_puts
 
     def apart(self: RunSession, *args: Any) -> tuple[Any, ...]:
-        asyncio.get_running_loop().call_soon(self.submit, budget.record_usage(self.run, kept(self, *args)))
+        asyncio.get_running_loop().call_soon(self.chain.submit, budget.record_usage(self.held.run, kept(self, *args)))
         return ()
 
     replace(patch, kept, apart)
@@ -366,8 +368,8 @@ def parks_by_the_old_budget(patch: Patch) -> None:
 # --- approvals and policy ---------------------------------------------------------------------------
 def no_digest(patch: Patch) -> None:
     def any_of_them(execution: Any, plan: Any) -> list[Any]:
-        now = execution.session.now.business
-        found = [a for a in execution.session.approvals.values() if a.status is ApprovalStatus.APPROVED]
+        now = execution.session.clock.now.business
+        found = [a for a in execution.session.held.approvals.values() if a.status is ApprovalStatus.APPROVED]
         return [a for a in found if not a.consumed_by and now < a.valid_until]
 
     replace(patch, permission.usable_approvals, any_of_them)
@@ -375,8 +377,8 @@ def no_digest(patch: Patch) -> None:
 
 def used_twice(patch: Patch) -> None:
     def used_or_not(execution: Any, plan: Any) -> list[Any]:
-        digest = plan.approval_digest(execution.session.run.tenant, execution.session.run.run)
-        return [a for a in execution.session.approvals.values() if a.chosen == digest]
+        digest = plan.approval_digest(execution.session.held.run.tenant, execution.session.held.run.run)
+        return [a for a in execution.session.held.approvals.values() if a.chosen == digest]
 
     replace(patch, permission.usable_approvals, used_or_not)
     kept = effect_verbs.intend
@@ -440,7 +442,7 @@ def log_before_engine(patch: Patch) -> None:
 
 
 def log_counts_as_advance(patch: Patch) -> None:
-    replace(patch, run_session._logs, lambda commit: False)
+    replace(patch, commit_chain._logs, lambda commit: False)
 
 
 # --- answers of people -----------------------------------------------------------------------

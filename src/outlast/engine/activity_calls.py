@@ -111,7 +111,7 @@ async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
     if row is None:
         return None
     assert row.by_run != session.run.run or row.status is EffectStatus.UNDONE, "a run knows its own from the claim on"
-    session.others[key] = row
+    session.held.add_shared(row)
     return row
 
 

@@ -237,7 +237,7 @@ class Capacity:
 
     def group(self) -> RunGroup:
         """Return the number of runs that this worker holds, and the smallest limit among their groups."""
-        groups = [session.group for session in self._grouped.values()]
+        groups = [session.held.group for session in self._grouped.values()]
         lost = {key: claim.group for key, claim in self.lost_claims.items()}
         return RunGroup(len(self.held), self.count, groups, lost)
 
@@ -300,18 +300,18 @@ class Capacity:
 
     def hold(self, session: RunSession) -> None:
         """Record that a claimed run is executed here."""
-        key = (session.run.tenant, session.run.run)
+        key = (session.held.run.tenant, session.held.run.run)
         self.held[key] = session
-        if session.group:
+        if session.held.group:
             self._grouped[key] = session
         self._recent[key[0]] = self._clock.mono()
 
     def release(self, session: RunSession, worker: str) -> None:
         """Record that the executor of a run has ended."""
-        key = (session.run.tenant, session.run.run)
+        key = (session.held.run.tenant, session.held.run.run)
         self.held.pop(key, None)
-        if session.run.owner == worker:  # its executor does not know the current owner
-            self.lost_claims[key] = LostClaim(session.group)
+        if session.held.run.owner == worker:  # its executor does not know the current owner
+            self.lost_claims[key] = LostClaim(session.held.group)
         was_grouped = self._grouped.pop(key, None) is not None
         waited_for = was_grouped or self._reserving or self._passed or key in self._skipped
         if self.count - len(self.held) == 1 or waited_for:

@@ -109,9 +109,9 @@ def changes_of(approval: Approval) -> dict[str, Any]:
 
 def known_name(execution: NodeExecution, plan: Plan[Any], name: str, formerly: str) -> str:
     """Return the name under which the visit has asked for a plan: the former one, if only that one has."""
-    session, run = execution.session, execution.session.run
+    session, run = execution.session, execution.session.held.run
     asked = _in_stored_form(execution, (plan,))[0].approval_digest(run.tenant, run.run)
-    mine = [each for each in session.approvals.values() if each.visit == session.run.visit]
+    mine = [each for each in session.held.approvals.values() if each.visit == session.held.run.visit]
     if any(each.wait == name for each in mine):
         return name
     return formerly if any(each.wait == formerly and each.plans[0].digest == asked for each in mine) else name
@@ -155,7 +155,9 @@ def is_new(execution: NodeExecution, question: Question) -> bool:
 def _asked(execution: NodeExecution, question: Question) -> tuple[list[Approval], Approval | None]:
     """Return the requests of this name in the visit, and the latest of them."""
     session = execution.session
-    asked = [a for a in session.approvals.values() if a.visit == session.run.visit and a.wait == question.name]
+    asked = [
+        a for a in session.held.approvals.values() if a.visit == session.held.run.visit and a.wait == question.name
+    ]
     latest = max(asked, key=lambda a: (a.asked_at, a.status is not ApprovalStatus.WITHDRAWN, a.id), default=None)
     return asked, latest
 
@@ -165,14 +167,14 @@ def _replaces(
 ) -> Attention | None:
     """Return the reason to ask an operator about a plan that differs in each execution; None without one."""
     session, plan = execution.session, question.plans[0]
-    run, name = session.run, f"?approval?{question.name}"
+    run, name = session.held.run, f"?approval?{question.name}"
     digests = [each.approval_digest(run.tenant, run.run) for each in question.plans]
     if not divergence.is_other_plan(latest, digests) or not divergence.is_replaced_again(asked, latest):
         return None
-    if divergence.accepts(run, session.messages, name, digests[0]):
+    if divergence.accepts(run, session.held.messages, name, digests[0]):
         return None
     detail = divergence.plans_differ(run.node, latest, plan.key, plan.arguments.decode())
-    entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+    entry = Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
     return entry._replace(missing=(name,), digest=digests[0])
 
 
@@ -180,7 +182,7 @@ def _asked_again(execution: NodeExecution, approval: Approval) -> bool:
     """Return True if an operator answered, after it expired, to request it again."""
     if approval.status is not ApprovalStatus.EXPIRED:
         return False
-    since = [n for n in execution.session.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
+    since = [n for n in execution.session.held.messages if n.kind == "answer" and n.name == Reason.APPROVAL_TIMEOUT]
     return any(n.at >= approval.within_until and n.answer.choice is Choice.ASK_AGAIN for n in since)
 
 
@@ -188,10 +190,10 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
     session = execution.session
     if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
         return approval
-    if approval.status is ApprovalStatus.PENDING and session.now.business >= approval.within_until:
-        commit = approvals.expire(approval, session.now, fence=_fence(execution))
-        await session.land(commit)
-        approval = session.approvals[approval.id]
+    if approval.status is ApprovalStatus.PENDING and session.clock.now.business >= approval.within_until:
+        commit = approvals.expire(approval, session.clock.now, fence=_fence(execution))
+        await session.chain.land(commit)
+        approval = session.held.approvals[approval.id]
     if approval.status is ApprovalStatus.EXPIRED:
         detail = f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}"
         execution.call_person(
@@ -200,7 +202,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
                 approval.within_until,
                 detail,
                 trigger=Reason.APPROVAL_TIMEOUT.value,
-                seen=session.inbox_read,
+                seen=session.held.inbox_read,
             )
         )
         return None
@@ -217,7 +219,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
 
 
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
-    session, run = execution.session, execution.session.run
+    session, run = execution.session, execution.session.held.run
     now = await session.store.now()
     for what, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
         check_near(f"{what} of approval {question.name}", f"{ms // DAY}d", ms)
@@ -256,7 +258,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
     )
     if execution.observed:
         execution.record_observed()
-    await session.land(approvals.ask(row, fence=_fence(execution)))
+    await session.chain.land(approvals.ask(row, fence=_fence(execution)))
     return row
 
 
@@ -278,9 +280,9 @@ def offered_call(plan: Plan[Any], run: Run) -> OfferedCall:
 
 
 async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
-    put = approvals.withdraw(approval, execution.session.now)
+    put = approvals.withdraw(approval, execution.session.clock.now)
     if put is not None:
-        await execution.session.land(
+        await execution.session.chain.land(
             Commit((put,), _fence(execution), label=f"{approval.run} withdraw {approval.wait}")
         )
 
@@ -288,11 +290,11 @@ async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
 def _in_stored_form(execution: NodeExecution, plans: tuple[Plan[Any], ...]) -> tuple[Plan[Any], ...]:
     """Return plans in the form in which an approval of the run has stored the same calls."""
     session = execution.session
-    if not session.approvals:
+    if not session.held.approvals:
         return plans
     found = {plan.activity: activity_of(execution.workflow, plan.activity) for plan in plans}
     return tuple(
-        as_offered(activity, plan, session.run, session.approvals.values())
+        as_offered(activity, plan, session.held.run, session.held.approvals.values())
         if (activity := found[plan.activity]) is not None
         else plan
         for plan in plans
@@ -300,7 +302,7 @@ def _in_stored_form(execution: NodeExecution, plans: tuple[Plan[Any], ...]) -> t
 
 
 def _same(approval: Approval, question: Question, execution: NodeExecution) -> bool:
-    run = execution.session.run
+    run = execution.session.held.run
     if not approval.consumed_by and altered_plan(approval):
         return False
     digests = [plan.approval_digest(run.tenant, run.run) for plan in question.plans]
@@ -317,7 +319,7 @@ def chosen_plan(execution: NodeExecution, question: Question, approval: Approval
 
     Raises Conflict if the plan differs from the approved one in more than was editable.
     """
-    run = execution.session.run
+    run = execution.session.held.run
     plans = _in_stored_form(execution, question.plans)
     for plan in plans:
         if plan.approval_digest(run.tenant, run.run) == approval.chosen:
@@ -348,18 +350,18 @@ def _not_as_approved(approval: Approval, why: str) -> Conflict:
 
 def _lapsed(execution: NodeExecution, approval: Approval) -> bool:
     """Return True if the approval's time is over and its call has not been made or was reopened."""
-    if approval.status is not ApprovalStatus.APPROVED or execution.session.now.business < approval.valid_until:
+    if approval.status is not ApprovalStatus.APPROVED or execution.session.clock.now.business < approval.valid_until:
         return False
     if not approval.consumed_by:
         return True
     visit, _, key = approval.consumed_by.partition(":")
-    effect = execution.session.effects.get((int(visit), key))
+    effect = execution.session.held.effects.get((int(visit), key))
     return effect is not None and effect.settled_at > 0 and effect.code == REOPENED
 
 
 def _fence(execution: NodeExecution) -> Fence:
-    run = execution.session.run
-    return Fence(run.tenant, run.run, run.epoch, run.visit, execution.session.inbox_read)
+    run = execution.session.held.run
+    return Fence(run.tenant, run.run, run.epoch, run.visit, execution.session.held.inbox_read)
 
 
 # --- changed plans ----------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Claims:
             session = RunSession(self._store, each, self._services.clock, watch)
             if watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
-                watch.held(was, session, self._dead.last_heard(was.owner))
+                watch.held(was, session.held, session.clock.now, self._dead.last_heard(was.owner))
             sessions.append(session)
         return sessions
 

@@ -50,7 +50,7 @@ from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.approvals import remake_with
 from outlast.engine.budgets import blind_budget
-from outlast.engine.run_session import notify_waiting
+from outlast.engine.late_records import notify_waiting
 from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, OutlastError, Stale

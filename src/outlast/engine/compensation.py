@@ -15,11 +15,11 @@ from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.effect_columns import ANSWER_NOT_STORED, NO_ERROR
 from outlast.core.effect_rows import STATED, USED, Effect
+from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, is_reopened, uncertain, undo_failed
-from outlast.engine.run_session import EffectKey
 from outlast.engine.stated_answers import ask_again, load_answer
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
@@ -29,7 +29,7 @@ async def unwind(execution: NodeExecution) -> None:
     """Settle open effects and undo the others; return when nothing is left."""
     await _settle_all(execution)
     session = execution.session
-    for effect in core.owed(session.run, session.effects.values()):
+    for effect in core.owed(session.held.run, session.held.effects.values()):
         if execution.services.lease.draining:
             execution.hand_back("the worker drains")
             await execution.never()
@@ -42,8 +42,8 @@ async def _settle_all(execution: NodeExecution) -> None:
     settling = [
         asyncio.ensure_future(_settled(execution, ident, make)) for ident, make in left_open(execution, ending=True)
     ]
-    for effect in execution.session.open_effects():
-        if effect.status is EffectStatus.UNCERTAIN and core.is_own(execution.session.run, effect):
+    for effect in execution.session.held.open_effects():
+        if effect.status is EffectStatus.UNCERTAIN and core.is_own(execution.session.held.run, effect):
             execution.call_person(uncertain(execution.session, effect))
     await asyncio.gather(*settling)
     if execution.closing:
@@ -61,8 +61,10 @@ def left_open(execution: NodeExecution, *, ending: bool, sent_only: bool = False
     `ending`: the run ends, so they are not made any more. `sent_only`: without those that are known not to have
     happened, because the code may not ask for them any more.
     """
-    run = execution.session.run
-    mine = [e for e in execution.session.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)]
+    run = execution.session.held.run
+    mine = [
+        e for e in execution.session.held.open_effects() if e.status is EffectStatus.INTENDED and core.is_own(run, e)
+    ]
     if sent_only:
         mine = [e for e in mine if e.settle_after]
     return [((e.visit, e.key), partial(_find_outcome, execution, e, ending)) for e in mine]
@@ -74,17 +76,19 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
         activity = execution.workflow.activity(effect.activity)
         args, kwargs = activity.load_args(effect.args)
     except (NotFound, DefinitionError) as error:
-        session.submit(effect_verbs.mark_uncertain(session.run, effect, "activity_gone", error.what, now=session.now))
+        session.chain.submit(
+            effect_verbs.mark_uncertain(session.held.run, effect, "activity_gone", error.what, now=session.clock.now)
+        )
     except (NotStorable, LimitExceeded) as error:
-        session.submit(
+        session.chain.submit(
             effect_verbs.mark_uncertain(
-                session.run, effect, "unknown_outcome", f"{error.what}: {error.why}", now=session.now
+                session.held.run, effect, "unknown_outcome", f"{error.what}: {error.why}", now=session.clock.now
             )
         )
     else:
         call = BoundCall(args, kwargs, effect.key, effect.args, effect.digest)
         return await EffectExecutor(execution, activity, call, ident, ending=ending).drive()
-    execution.call_person(uncertain(execution.session, session.effects[ident]))
+    execution.call_person(uncertain(execution.session, session.held.effects[ident]))
     raise Unresolved
 
 
@@ -92,7 +96,7 @@ async def _find_outcome(execution: NodeExecution, effect: Effect, ending: bool) 
 async def _undo(execution: NodeExecution, original: Effect) -> None:
     """Undo one effect. Never returns if it fails."""
     ident = core.undo_ident(original)
-    row = execution.session.effects.get(ident)
+    row = execution.session.held.effects.get(ident)
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
     if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
         undoing = _prepared(execution, original, row)
@@ -107,7 +111,7 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
                 pass  # the row shows it to the operator who is called now
         else:
             await _withhold(execution, original, row, *undoing)
-    execution.call_person(undo_failed(execution.session, execution.session.effects[ident]))
+    execution.call_person(undo_failed(execution.session, execution.session.held.effects[ident]))
     await execution.never()
 
 
@@ -153,8 +157,8 @@ async def _withhold(execution: NodeExecution, original: Effect, row: Effect | No
     """Record that an undo is not called. If an earlier holder may have called it, it is uncertain."""
     session = execution.session
     if row is not None and row.status is EffectStatus.INTENDED:
-        session.submit(effect_verbs.mark_uncertain(session.run, row, code, detail, now=session.now))
+        session.chain.submit(effect_verbs.mark_uncertain(session.held.run, row, code, detail, now=session.clock.now))
         return
-    ordinal = row.ordinal if row is not None else session.next_ordinal()
-    commit = core.withhold(session.run, original, row, code, detail, ordinal=ordinal, now=session.now)
-    session.submit(commit)
+    ordinal = row.ordinal if row is not None else session.held.next_ordinal()
+    commit = core.withhold(session.held.run, original, row, code, detail, ordinal=ordinal, now=session.clock.now)
+    session.chain.submit(commit)

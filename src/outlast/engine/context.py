@@ -85,11 +85,11 @@ class NamedWait:
     async def answer(self) -> tuple[Message, ...] | None:
         """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
         execution, session = self.execution, self.execution.session
-        wait = session.waits.get((session.run.visit, self.name)) or await self._declare()
+        wait = session.held.waits.get((session.held.run.visit, self.name)) or await self._declare()
         if wait.kind != self.kind:
             detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
             execution.call_person(
-                Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+                Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
             )
             raise Unresolved
         if wait.status is WaitStatus.OPEN:
@@ -98,16 +98,16 @@ class NamedWait:
 
     def bound(self) -> Wait | None:
         """Return the row if an execution of this visit has bound it, else None."""
-        wait = self.execution.session.waits.get((self.execution.session.run.visit, self.name))
+        wait = self.execution.session.held.waits.get((self.execution.session.held.run.visit, self.name))
         return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
         """Return the messages bound to the wait, or None at its deadline."""
         bound = wait.binding
-        return None if bound is None else tuple(n for n in self.execution.session.messages if n.n in bound)
+        return None if bound is None else tuple(n for n in self.execution.session.held.messages if n.n in bound)
 
     async def _declare(self) -> Wait:
-        session, run = self.execution.session, self.execution.session.run
+        session, run = self.execution.session, self.execution.session.held.run
         now = await session.store.now()
         ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now.business) - now.business
         check_near(f"duration of wait {self.name}", self._given, ahead)
@@ -132,7 +132,7 @@ class NamedWait:
         )
         if self.execution.observed:
             self.execution.record_observed()
-        session.submit(effect_verbs.open_wait(run, wait))
+        session.chain.submit(effect_verbs.open_wait(run, wait))
         return wait
 
     async def _bind(self, wait: Wait) -> Wait:
@@ -153,10 +153,10 @@ class NamedWait:
         session = self.execution.session
         if self.codec is None:
             return ()
-        spent = session.bound_messages() | self.execution.reserved
+        spent = session.held.bound_messages() | self.execution.reserved
         return tuple(
             n
-            for n in session.messages
+            for n in session.held.messages
             if n.kind == "signal"
             and n.name == self.name
             and n.n not in spent
@@ -180,16 +180,16 @@ class NamedWait:
         if session.store.skew and not complete:
             closes, mapping = self._closes_at(wait), session.store.mapping().version
         commit = effect_verbs.bind(
-            session.run,
+            session.held.run,
             wait,
             numbers,
-            inbox_seq=session.inbox_read,
+            inbox_seq=session.held.inbox_read,
             complete=complete,
             closes=closes,
             mapping=mapping,
         )
-        await session.land(commit)
-        return session.waits[wait.visit, wait.key]
+        await session.chain.land(commit)
+        return session.held.waits[wait.visit, wait.key]
 
     def _closes_at(self, wait: Wait) -> int:
         store = self.execution.session.store
@@ -265,7 +265,7 @@ class NodeContext(Context[Any]):
     def __init__(
         self, execution: NodeExecution, state: BaseModel, write_log: Callable[[Iterable[LogEntry]], None]
     ) -> None:
-        run = execution.session.run
+        run = execution.session.held.run
         self._write_log = write_log
         self._log_scheduled = False
         self._execution = execution
@@ -448,7 +448,7 @@ class NodeContext(Context[Any]):
             editable=tuple(editable),
         )
         check_question(question)
-        flight = (execution.session.run.visit, f"approval?{question.name}")
+        flight = (execution.session.held.run.visit, f"approval?{question.name}")
         if flight[1] in execution.asked:
             raise Conflict(
                 f"approval {question.name} was asked for twice in one visit",

@@ -25,9 +25,9 @@ from outlast.core.route import cancel_of
 from outlast.core.usage import Used
 from outlast.engine.attempts import CallAttempt, Sending
 from outlast.engine.call_outcome import is_transient, judge
+from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.lease import Permit
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.run_session import ConditionFailed, RunLost, StoreAway
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import BoundCall
@@ -58,7 +58,7 @@ def attempt_of(
     connection: Any = None,
 ) -> CallAttempt:
     """Return one attempt of an effect."""
-    run = execution.session.run
+    run = execution.session.held.run
     return CallAttempt(
         callee=callee,
         args=call.args,
@@ -161,7 +161,7 @@ async def attempt_in_transaction(
         async with session.store.transaction(timeout, serializable=serializable) as transaction:
             return await _made(execution, callee, call, effect, used, commits, transaction)
     except StoreError as error:
-        raise session.why(error) from error
+        raise session.chain.why(error) from error
 
 
 async def _made(
@@ -203,11 +203,13 @@ def _rolled_back(error: Exception, wall_ms: int, transaction: Transaction) -> Ou
 async def _land(execution: NodeExecution, commits: tuple[Commit, Commit], transaction: Transaction) -> None:
     """Commit the transaction with the effect, unless a cancel was accepted before (S-1)."""
     session = execution.session
-    inbox_seq = None if session.run.ending else session.inbox_read  # a run that is ending ignores a further cancel
+    held, inbox_seq = session.held, None
+    if not held.run.ending:  # a run that is ending ignores a further cancel
+        inbox_seq = held.inbox_read
     while True:
         named = [c._replace(fence=c.fence._replace(inbox_seq=inbox_seq)) for c in commits if c.fence is not None]
         try:
-            return await session.land_within(transaction, named)
+            return await session.chain.land_within(transaction, named)
         except ConditionFailed as moved:
             if moved.reason != INBOX_SEQ or inbox_seq is None:
                 raise

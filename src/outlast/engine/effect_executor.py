@@ -3,7 +3,6 @@
 A step is decided from the row, again after each outcome, each wait, and once more right before a further intent lands.
 """
 
-from contextlib import suppress
 from typing import Any
 
 from outlast.core import compensation, effect_verbs
@@ -61,7 +60,7 @@ from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
 from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, shown_text, text_of
-from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable, StoreError
+from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.functions import NeverAwaited, never_awaited, unrun_part
 from outlast.flow.options import Callee, Resend
@@ -312,15 +311,14 @@ class EffectExecutor:
     async def _send(self, intent: Commit, effect: Effect, sending: Sending, *, lost: bool) -> Outcome | Moment:
         """Land the intent, then call, unless a cancel has arrived with it or a restore may have lost a call."""
         session, services = self.session, self.execution.services
-        session.unsent[self.ident] = None if self.known.maybe_done else effect
+        session.late.intend(self.ident, None if self.known.maybe_done else effect)
         submitted = read(services.clock)
         done = await session.land(intent)
         sending.landed()
         if session.has_new_messages and self.terms.purpose is Purpose.DO:
             await self._check_cancel(effect)
-        if self.ident not in session.unsent:  # its holder gave it up, and may have recorded that it was not sent
+        if not session.late.begin_call(self.ident):  # its holder gave it up, and may have recorded that it was not sent
             return Unsent(effect_verbs.TOO_LATE, "its run is no longer held here")
-        del session.unsent[self.ident]
         if lost:
             return Moment.START
         right = permit(submitted, effect.not_after, done.now.real, services.lease)
@@ -368,7 +366,7 @@ class EffectExecutor:
     async def _record_late_answer(self, effect: Effect, outcome: Outcome | Moment) -> None:
         """Record the answer of an abandoned call as evidence (S-10)."""
         if self.used:
-            await self.session.record_late_usage(self.session.usage_puts(self.ident, self.callee.name, self.used))
+            await self.session.late.record_usage(self.session.usage_puts(self.ident, self.callee.name, self.used))
         if not isinstance(outcome, Answered):
             return
         codec = self.callee.response_codec
@@ -376,13 +374,12 @@ class EffectExecutor:
             answer = EvidenceAnswer(EffectStatus.DONE.value, response_text=codec.dump(outcome.value).decode())
         except BaseException as error:  # as in `_record`
             answer = EvidenceAnswer(EffectStatus.DONE.value, _unstored(outcome.value, codec, error))
-        with suppress(StoreError):
-            await self.session.store.commit(effect_verbs.record_late_answer(effect, answer, self.session.now))
+        await self.session.late.record_answer(effect, answer)
 
     async def _as_known(self, effect: Effect) -> Effect:
         """Return an open effect, marked as not sent if its holder proved so."""
         session = self.session
-        if session.unsent.pop(self.ident, None) == effect:
+        if session.late.take_unsent(effect):
             why = "the store's answer to its intent came too late or was lost"
         elif effect.epoch != session.run.epoch and effect_verbs.is_unsent(
             effect, await evidence_of(self.execution, effect)

@@ -35,8 +35,8 @@ class ExpectedCalls:
         """The body has returned, and a task that it left behind may still ask for what is missing."""
         self._execution = execution
         self._asked: set[str] = set()
-        run = execution.session.run
-        self._claim_ms = (run.due_at or 0) - execution.session.now.real
+        run = execution.session.held.run
+        self._claim_ms = (run.due_at or 0) - execution.session.clock.now.real
 
     def ask_for(self, names: Iterable[str]) -> None:
         """Note that the body asks for these names. New calls that waited for the last of them may begin."""
@@ -100,13 +100,13 @@ class ExpectedCalls:
     def diverged(self) -> Attention:
         """Return the reason to ask a person, because this execution asks for other keys than the one before."""
         session, missing = self._execution.session, self.missing
-        node, path = session.run.node, divergence.reopened_in(session.run, session.messages)
+        node, path = session.held.run.node, divergence.reopened_in(session.held.run, session.held.messages)
         if self.held:
             calls = [call for call, _ in self.held]
             missing = self._held_by(calls)
             detail = divergence.held_too_long(node, calls, missing, path)
         else:
-            detail = divergence.not_asked_for(node, missing, session.effects, path)
+            detail = divergence.not_asked_for(node, missing, session.held.effects, path)
         return self._to_person(detail, missing)
 
     def _held_by(self, calls: Iterable[HeldCall]) -> Missing:
@@ -127,20 +127,20 @@ class ExpectedCalls:
         if not left:
             return None
         session = execution.session
-        run, waits, messages = session.run, session.waits.values(), session.messages
+        run, waits, messages = session.held.run, session.held.waits.values(), session.held.messages
         if not divergence.waits_in_a_loop(run, waits, messages, left, execution.asked):
             return None
         return self._to_person(divergence.never_returns(run.node, left, execution.waiting_at()), {"": set(left)})
 
     def _to_person(self, detail: str, missing: Missing) -> Attention:
         session = self._execution.session
-        entry = Attention(Reason.NODE_DIVERGED, session.now.business, detail, seen=session.inbox_read)
+        entry = Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
         return entry._replace(missing=divergence.in_order(missing))
 
     def patience(self) -> float:
         """Return the seconds until half of the claim's time is left, 0 if less is left already."""
         session = self._execution.session
-        left = (session.run.due_at or 0) - session.now.real
+        left = (session.held.run.due_at or 0) - session.clock.now.real
         return max(0.0, (left - self._claim_ms / 2) / SECOND)
 
     async def linger(self, body: asyncio.Task[Any]) -> None:
@@ -165,11 +165,13 @@ class ExpectedCalls:
     def refuse_dropped(self) -> None:
         """Refuse effects that were not sent and that the code, as a person or a migration said, asks for no more."""
         session = self._execution.session
-        for effect in session.open_effects():
+        for effect in session.held.open_effects():
             name = f"{effect.activity}?{effect.key}"
             if effect.status is EffectStatus.INTENDED and not effect.undoes and name not in self._asked:
                 why = "it was not sent, and its node does not make it any more"
-                session.submit(effect_verbs.refuse(session.run, effect, "dropped", why, now=session.now))
+                session.chain.submit(
+                    effect_verbs.refuse(session.held.run, effect, "dropped", why, now=session.clock.now)
+                )
 
 
 def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
@@ -178,7 +180,7 @@ def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
     The rows of the session were read in the present visit.
     """
     session, workflow = execution.session, execution.workflow
-    seen = session.effects or session.memos or session.waits or session.approvals
+    seen = session.held.effects or session.held.memos or session.held.waits or session.held.approvals
     if not seen:
         return None
 
@@ -188,4 +190,4 @@ def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
         except (NotFound, DefinitionError):
             return False
 
-    return ExpectedCalls(execution, session.missing_calls(is_paid), session.requested_approvals())
+    return ExpectedCalls(execution, session.held.missing_calls(is_paid), session.held.requested_approvals())

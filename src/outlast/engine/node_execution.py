@@ -16,6 +16,7 @@ from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, 
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
+from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled, cancel_of
@@ -27,12 +28,13 @@ from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.budgets import BudgetCache
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.deltas import DeltaSender
 from outlast.engine.expected_calls import ExpectedCalls
 from outlast.engine.lease import Lease
 from outlast.engine.pauses import TENANT, Breakers, PauseCache
 from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
-from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
+from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import executing_node
@@ -164,7 +166,7 @@ class NodeExecution:
         self._expects: tuple[Expect, ...] = ()
         self._cancel: EndCancelled | None = None
         self._again = ""
-        self._commits = session.commits
+        self._commits = session.chain.commits
         self._given_up = False  # the author's code stopped waiting for one of its calls
         self._wait_given_up = False  # or for one of its waits
         self._held_given_up: Attention | None = None  # or for one of its held calls
@@ -187,13 +189,13 @@ class NodeExecution:
         session = self.session
         observed, self.observed = self.observed, {}
         for ident, memo in observed.items():
-            if ident not in session.memos:
-                session.submit(effect_verbs.remember(session.run, memo))
+            if ident not in session.held.memos:
+                session.chain.submit(effect_verbs.remember(session.held.run, memo))
 
     def visit_deadline(self) -> int:
         """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
-        node = self.workflow.nodes[self.session.run.node]
-        return self.session.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
+        node = self.workflow.nodes[self.session.held.run.node]
+        return self.session.held.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
 
     # --- reports of calls and waits ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:
@@ -295,7 +297,7 @@ class NodeExecution:
     def stream(self, text: str, key: str = "", attempt: int = 0) -> None:
         """Send a text to those who listen to the run, for an attempt of a call or the node. From any thread."""
         if text and not self.closing:
-            run = self.session.run
+            run = self.session.held.run
             self._streamed = True
             origin = DeltaOrigin(run.tenant, run.run, run.node, run.visit, run.epoch, key, attempt)
             self.services.deltas.send(Delta(origin, text), self._loop)
@@ -334,7 +336,7 @@ class NodeExecution:
         name, throttle = limit_name(callee), self.services.throttle
         slot = await throttle.enter(name, limit)
         if slot is None:
-            now, mapping = self.session.now, self.session.store.mapping()
+            now, mapping = self.session.clock.now, self.session.store.mapping()
             waiting, at_real = throttle.wait(name, limit, now.real)
             waiting = waiting._replace(since=now.business, until=mapping.business(at_real))
             self.park(Parked("park", waiting, Timer(waiting.what, at_real, real=True)))
@@ -564,7 +566,7 @@ class NodeExecution:
 
     async def _ends_while_held(self) -> bool:
         """Return True if a cancel, a drain or a pause ends the execution, whose body waits for more than the engine."""
-        services, run = self.services, self.session.run
+        services, run = self.services, self.session.held.run
         try:
             if (cancel := cancel_of(await self.session.new_messages())) is not None:
                 self.cancelled(cancel)
@@ -627,7 +629,7 @@ class NodeExecution:
             return Again(self._again)
         if self._hand_back:
             return HandBack(self._hand_back)
-        if self._given_up and self.session.commits > self._commits:
+        if self._given_up and self.session.chain.commits > self._commits:
             return Again(GIVEN_UP)
         if error is not None and self._ended and self._parked and all(is_wait(each) for each in self._parked):
             return Raised(error)  # because no later execution asks for more than this one
@@ -654,15 +656,15 @@ def _has_raised(task: asyncio.Task[Any]) -> bool:
 
 def _recorded(session: RunSession) -> Iterator[str]:
     """Yield the calls and waits of which the current visit has rows, as `count` names them."""
-    visit = session.run.visit
-    yield from (f"{e.activity}?{e.key}" for (at, _), e in session.effects.items() if at == visit)
+    visit = session.held.run.visit
+    yield from (f"{e.activity}?{e.key}" for (at, _), e in session.held.effects.items() if at == visit)
     yield from (
         f"{memo.activity}?{memo.key}"
-        for (at, _), memo in session.memos.items()
+        for (at, _), memo in session.held.memos.items()
         if at == visit and memo.digest and not memo.key.startswith(effect_verbs.UNANSWERED)
     )
-    yield from (f"?wait?{name}" for at, name in session.waits if at == visit)
-    yield from (f"?approval?{a.wait}" for a in session.approvals.values() if a.visit == visit)
+    yield from (f"?wait?{name}" for at, name in session.held.waits if at == visit)
+    yield from (f"?approval?{a.wait}" for a in session.held.approvals.values() if a.visit == visit)
 
 
 class Unresolved(Exception):

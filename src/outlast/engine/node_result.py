@@ -13,6 +13,7 @@ from outlast.core.effect_columns import NO_ERROR, EffectError
 from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_steps import EXHAUSTED, Known, MarkUncertain, Moment, Terms, next_step
 from outlast.core.effect_verbs import is_unsent
+from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
@@ -21,7 +22,7 @@ from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for
-from outlast.engine.run_session import EffectKey, RunSession
+from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import text_of
 from outlast.errors import AnswerNotStored, Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
@@ -80,7 +81,7 @@ def uncertain(session: RunSession, effect: Effect) -> Attention:
 
 def undo_failed(session: RunSession, undo: Effect) -> Attention:
     """Return the reason to call an operator: the undo, its outcome, and the effects that remain."""
-    run, effects = session.run, session.effects.values()
+    run, effects = session.held.run, session.held.effects.values()
     error = refusal_of(undo)
     became = "it is not known whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
     of = undo.undoes.partition(":")[2]
@@ -99,7 +100,7 @@ def _shown(effects: list[Effect]) -> str:
 def attention(session: RunSession, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
     """Return an entry of the attention set. Only messages that this execution has not read can answer it."""
     key, visit = (effect.key, effect.visit) if effect else ("", 0)
-    return Attention(reason, session.now.business, detail, key, visit, seen=session.inbox_read)
+    return Attention(reason, session.clock.now.business, detail, key, visit, seen=session.held.inbox_read)
 
 
 def paused_by(pause: Pause, now_real: int) -> Parked:
@@ -146,7 +147,7 @@ def uses_recorded(session: RunSession, ident: EffectKey, digest: str | None) -> 
     """Return True if a person chose the recorded answer of this key for exactly this call; None stands for any."""
     return any(
         (visit, key) == ident and digest in (None, of)
-        for message in session.messages
+        for message in session.held.messages
         if message.kind == "answer" and message.name == Reason.CONTRADICTION
         for visit, key, of in message.answer.recorded
     )
@@ -160,15 +161,15 @@ def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
 
 def exception_attention(session: RunSession, error: BaseException) -> Attention:
     """Log an exception of the author's code and return the reason to call an operator. Secrets are redacted."""
-    plans = (approval.plans_text for approval in session.approvals.values())
-    known = secrets_in(session.last.snapshot, *(effect.args for effect in session.effects.values()), *plans)
+    plans = (approval.plans_text for approval in session.held.approvals.values())
+    known = secrets_in(session.held.last.snapshot, *(effect.args for effect in session.held.effects.values()), *plans)
     shown = redact_shown(str(error) if isinstance(error, OutlastError) else text_of(error), known)[:TEXT_CHARS_MAX]
     if is_fault_of_receiver(error):
         shown = "\n".join([shown, *(redact_shown(note, known) for note in getattr(error, "__notes__", ()))])
-        log.warning("run %s: %s", session.run.run, shown)
+        log.warning("run %s: %s", session.held.run.run, shown)
         return attention(session, Reason.EXCEPTION, shown)
     text = redact_shown("".join(traceback.format_exception(error)), known)[-TRACEBACK_CHARS:]
-    log.warning("run %s: %s", session.run.run, text)
+    log.warning("run %s: %s", session.held.run.run, text)
     return attention(session, Reason.EXCEPTION, f"{shown}\n{text}")
 
 
@@ -176,13 +177,13 @@ def without_attempt(
     session: RunSession, workflow: Workflow[Any], terms_of: Callable[[Callee], Terms]
 ) -> tuple[tuple[Effect, str, str], ...]:
     """Return open effects that the next execution would mark uncertain, each with a code and a detail."""
-    found, restored = [], Known(restored=session.run.restored > 0)
-    for effect in session.open_effects():
-        activity = activity_of(workflow, effect.activity) if is_own(session.run, effect) else None
-        unsent = session.unsent.get((effect.visit, effect.key)) == effect or is_unsent(effect, session.evidence)
+    found, restored = [], Known(restored=session.held.run.restored > 0)
+    for effect in session.held.open_effects():
+        activity = activity_of(workflow, effect.activity) if is_own(session.held.run, effect) else None
+        unsent = session.late.is_unsent(effect) or is_unsent(effect, session.held.evidence)
         if activity is None or unsent:
             continue
-        step = next_step(effect, terms_of(activity), Moment.START, session.now, restored)
+        step = next_step(effect, terms_of(activity), Moment.START, session.clock.now, restored)
         if isinstance(step, MarkUncertain):
             found.append((effect, *step))
     return tuple(found)
@@ -220,7 +221,7 @@ def raised(session: RunSession, error: BaseException) -> Flagged | Stopping:
     """Return what follows an exception of the node: the end that it asks for, or a request to a person."""
     if isinstance(error, Fail | Cancel):
         outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
-        return Stopping(Ending(outcome, error.reason, ""), session.inbox_read)
+        return Stopping(Ending(outcome, error.reason, ""), session.held.inbox_read)
     return Flagged(exhausted_in(session, error) or (exception_attention(session, error),))
 
 

@@ -76,7 +76,7 @@ async def permitted(
         by, until = effect.allowed_by, effect.covered_until
         return covered(execution, by, until) if until else Permission(by)
     assert isinstance(callee, Activity)
-    previous = goes_on(effect, execution.session.run)
+    previous = goes_on(effect, execution.session.held.run)
     if previous is None:
         _check_plane(execution, callee, call)
     allowed = await permission(execution, callee, call, previous)
@@ -87,7 +87,7 @@ async def permitted(
 
 def _check_plane(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> None:
     """Refuse a new write in a node of the decision plane, which loading its workflow did not find. Raises Misplaced."""
-    node = execution.workflow.nodes[execution.session.run.node]
+    node = execution.workflow.nodes[execution.session.held.run.node]
     if node.plane != "decision":
         return
     why = f"{node.title} is in the decision plane, which makes no writes"
@@ -154,24 +154,24 @@ async def permission(
 
 def was_requested(execution: NodeExecution, activity: str) -> bool:
     """Return True if approval of a plan of this activity was requested in this run."""
-    approvals = execution.session.approvals
+    approvals = execution.session.held.approvals
     return bool(approvals) and any(plan.activity == activity for a in approvals.values() for plan in a.plans)
 
 
 def usable_approvals(execution: NodeExecution, plan: Plan[Any]) -> list[Approval]:
     """Return unused approvals of exactly this plan that are still valid."""
-    if not execution.session.approvals:
+    if not execution.session.held.approvals:
         return []
-    run, now = execution.session.run, execution.session.now.business
+    run, now = execution.session.held.run, execution.session.clock.now.business
     digest = plan.approval_digest(run.tenant, run.run)
-    return [a for a in execution.session.approvals.values() if covers(a, digest, now)]
+    return [a for a in execution.session.held.approvals.values() if covers(a, digest, now)]
 
 
 def _covering(execution: NodeExecution, previous: Effect | None) -> Approval | None:
     """Return the approval that an earlier attempt of this effect consumed, while it is valid."""
-    if previous is None or not previous.approval or execution.session.now.business >= previous.covered_until:
+    if previous is None or not previous.approval or execution.session.clock.now.business >= previous.covered_until:
         return None
-    return execution.session.approvals[previous.approval]
+    return execution.session.held.approvals[previous.approval]
 
 
 def _enough(approval: Approval, verdict: Verdict) -> bool:
@@ -204,7 +204,7 @@ def _question(verdict: NeedsApproval, plan: Plan[Any]) -> Question:
 
 def _first_requested(execution: NodeExecution, activity: str) -> Approval:
     """Return the first approval requested for a plan of an activity: each re-run finds the same one."""
-    found = [a for a in execution.session.approvals.values() if any(plan.activity == activity for plan in a.plans)]
+    found = [a for a in execution.session.held.approvals.values() if any(plan.activity == activity for plan in a.plans)]
     return min(found, key=lambda a: (a.asked_at, a.id))
 
 
@@ -242,7 +242,9 @@ def _refused(verdict: Deny) -> Refused:
 
 def _deny(execution: NodeExecution, detail: str) -> None:
     session = execution.session
-    execution.call_person(Attention(Reason.POLICY_DENIED, session.now.business, detail, seen=session.inbox_read))
+    execution.call_person(
+        Attention(Reason.POLICY_DENIED, session.clock.now.business, detail, seen=session.held.inbox_read)
+    )
 
 
 # --- budgets ------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ async def check_budget(execution: NodeExecution, activity: str) -> None:
     if execution.closing and not execution.may_begin():
         raise Unresolved
     session, budget = execution.session, execution.workflow.budget
-    run, now = session.run, session.now
+    run, now = session.held.run, session.clock.now
     row = await execution.services.budgets.of(run.tenant)
     used = await session.used() if budget is not None else NOTHING_USED
     limits, day_used = NO_LIMITS, NOTHING_USED
@@ -263,7 +265,7 @@ async def check_budget(execution: NodeExecution, activity: str) -> None:
         found = await session.store.query(TenantDayUsage(run.tenant, day_of(now.business), activity))
         limits, day_used = (row.limits if found.reports else NO_LIMITS), found.amounts
     spending = Spending(budget.limits if budget is not None else NO_LIMITS, used, limits, day_used)
-    reason = exhausted(spending, run, session.messages, seen=session.inbox_read, now=now)
+    reason = exhausted(spending, run, session.held.messages, seen=session.held.inbox_read, now=now)
     if reason is not None:
         read = () if row is None else (Expect(TENANT_BUDGET, (row.tenant, row.key), row.version),)
         execution.out_of_budget(reason, read)

@@ -49,7 +49,7 @@ def occasion_of(execution: NodeExecution) -> Occasion:
     They may have if the visit has waited or another worker has taken it over.
     """
     session = execution.session
-    return "resume" if session.claimed_visit == session.run.visit and session.run.epoch > 1 else "commit"
+    return "resume" if session.held.claimed_visit == session.held.run.visit and session.held.run.epoch > 1 else "commit"
 
 
 def ask(
@@ -65,7 +65,13 @@ def ask(
         return Allow()
     session = execution.session
     return judge(
-        execution.workflow, session.run, plan, occasion, session.now, approval=approval, proposed_by=proposed_by
+        execution.workflow,
+        session.held.run,
+        plan,
+        occasion,
+        session.clock.now,
+        approval=approval,
+        proposed_by=proposed_by,
     )
 
 
@@ -157,15 +163,15 @@ async def offered(execution: NodeExecution, activities: Sequence[Activity[Any, A
     """Return the activities that may be offered in this visit; each execution gets the same ones."""
     if execution.workflow.policy is None:
         return list(activities)
-    visit, memos = execution.session.run.visit, execution.session.memos
+    visit, memos = execution.session.held.run.visit, execution.session.held.memos
     fresh: dict[str, Memo] = {}
     for activity in activities:
         key = f"{MEMOS}offer/{activity.name}"
         if (visit, key) not in memos and key not in fresh:
             plan: Plan[Any] = Plan(activity.name, "", b"{}", digest(activity.name))
             fresh[key] = _memo(execution, key, plan, ask(execution, plan, "offer"), "offer", "")
-    for commit in effect_verbs.remember_all(execution.session.run, fresh.values()):
-        await execution.session.land(commit)
+    for commit in effect_verbs.remember_all(execution.session.held.run, fresh.values()):
+        await execution.session.chain.land(commit)
     return [a for a in activities if not isinstance(_recall(execution, f"{MEMOS}offer/{a.name}"), Deny)]
 
 
@@ -177,9 +183,9 @@ async def proposed(execution: NodeExecution, plan: Plan[Any], by: str) -> Verdic
     if execution.workflow.policy is None:
         return Allow()
     key = f"{MEMOS}proposal/{plan.digest[:32]}"
-    if (execution.session.run.visit, key) not in execution.session.memos:
+    if (execution.session.held.run.visit, key) not in execution.session.held.memos:
         memo = _memo(execution, key, plan, ask(execution, plan, "proposal", proposed_by=by), "proposal", by)
-        await execution.session.land(effect_verbs.remember(execution.session.run, memo))
+        await execution.session.chain.land(effect_verbs.remember(execution.session.held.run, memo))
     verdict = _recall(execution, key)
     if isinstance(verdict, Deny):
         log_denial(execution, plan, verdict, "proposal", key, by)
@@ -190,11 +196,11 @@ def record_denial(execution: NodeExecution, plan: Plan[Any], verdict: Deny, occa
     """Record a denied effect: its memo now, its event with the next move of the run."""
     key = (
         # asked again after a message, so a separate denial
-        f"{MEMOS}{occasion}/{plan.digest[:32]}/{execution.session.inbox_read}"
+        f"{MEMOS}{occasion}/{plan.digest[:32]}/{execution.session.held.inbox_read}"
     )
-    if (execution.session.run.visit, key) not in execution.session.memos:
-        execution.session.submit(
-            effect_verbs.remember(execution.session.run, _memo(execution, key, plan, verdict, occasion, ""))
+    if (execution.session.held.run.visit, key) not in execution.session.held.memos:
+        execution.session.chain.submit(
+            effect_verbs.remember(execution.session.held.run, _memo(execution, key, plan, verdict, occasion, ""))
         )
     log_denial(execution, plan, verdict, occasion, key, "")
 
@@ -203,7 +209,7 @@ async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Den
     """Record a denial that the node gets as Refused, before it gets it: each re-run of the visit gets the same one."""
     key = _refusal_key(plan)
     memo = _memo(execution, key, plan, verdict, occasion, "")
-    await execution.session.land(effect_verbs.remember(execution.session.run, memo))
+    await execution.session.chain.land(effect_verbs.remember(execution.session.held.run, memo))
     log_denial(execution, plan, verdict, occasion, key, "")
     return verdict
 
@@ -211,7 +217,7 @@ async def record_refusal(execution: NodeExecution, plan: Plan[Any], verdict: Den
 def recorded_refusal(execution: NodeExecution, plan: Plan[Any]) -> Deny | None:
     """Return the denial that an earlier execution of this visit gave to the node, and log it again."""
     key = _refusal_key(plan)
-    if (memo := execution.session.memos.get((execution.session.run.visit, key))) is None:
+    if (memo := execution.session.held.memos.get((execution.session.held.run.visit, key))) is None:
         return None
     decision = decision_of(memo)
     assert isinstance(decision.verdict, Deny)
@@ -261,13 +267,15 @@ _PLAIN: Final = RecordedDecision._fields[:-1]
 
 
 def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict, occasion: Occasion, by: str) -> Memo:
-    run = execution.session.run
+    run = execution.session.held.run
     arguments, policy = json.loads(plan.arguments), policy_version(execution.workflow.policy)
     decision = RecordedDecision(occasion, plan.activity, plan.key, arguments, run.node, by, policy, verdict)
     plain = decision._asdict()
     del plain["verdict"]
     response = json.dumps({**plain, **dump(verdict)}, ensure_ascii=False).encode()
-    return Memo(run.tenant, run.run, run.visit, key, plan.activity, "", response, "", execution.session.now.business)
+    return Memo(
+        run.tenant, run.run, run.visit, key, plan.activity, "", response, "", execution.session.clock.now.business
+    )
 
 
 def decision_of(memo: Memo) -> RecordedDecision:
@@ -312,7 +320,7 @@ def _verdict_of(body: dict[str, Any]) -> Verdict:
 
 
 def _recall(execution: NodeExecution, key: str) -> Verdict:
-    return decision_of(execution.session.memos[execution.session.run.visit, key]).verdict
+    return decision_of(execution.session.held.memos[execution.session.held.run.visit, key]).verdict
 
 
 def _utc(at_ms: int) -> datetime:

@@ -71,14 +71,14 @@ class ResultBuffer:
         async with self._turn:
             for chunk in self._chunks():
                 if rows := await self._rows_of(chunk):
-                    await self._ledger.land(emit(self._ledger.run, rows))
+                    await self._ledger.chain.land(emit(self._ledger.held.run, rows))
 
     async def hand_in(self) -> None:
         """Submit the remaining results, so that the next move lands after them or not at all. Raises StoreError."""
         async with self._turn:
             for chunk in self._chunks():
                 if rows := await self._rows_of(chunk):
-                    self._ledger.submit(emit(self._ledger.run, rows))
+                    self._ledger.chain.submit(emit(self._ledger.held.run, rows))
 
     def counted(self) -> dict[str, int]:
         """Return the run's number of results and how many of them this visit emitted, for the event."""
@@ -100,8 +100,8 @@ class ResultBuffer:
 
     async def _rows_of(self, chunk: Sequence[Produced]) -> list[Result]:
         """Return the rows that differ from the stored ones: new ordinals, or the next version."""
-        run, store = self._ledger.run, self._ledger.store
-        await self._ledger.entered()  # so that results of earlier visits in this chain can be read
+        run, store = self._ledger.held.run, self._ledger.store
+        await self._ledger.chain.entered()  # so that results of earlier visits in this chain can be read
         if unknown := [each.key for each in chunk if each.key not in self._stored]:
             found = await store.load_many(RESULT, [(run.tenant, run.run, key) for key in unknown])
             rows_there = [row for row in found if row is not None]
@@ -121,7 +121,7 @@ class ResultBuffer:
                 else StoredVersion(1, self._rows, stamp)
             )
             self._stored[each.key] = now
-            at = self._ledger.now.business
+            at = self._ledger.clock.now.business
             rows.append(Result(run.tenant, run.run, each.key, now.version, now.ordinal, each.kind, each.data, at))
         return rows
 
@@ -155,5 +155,5 @@ def _written(result: BaseModel) -> bytes:
 
 async def count_results(session: RunSession) -> int:
     """Return the number of results that the run has emitted, which is the last ordinal. Raises StoreError."""
-    (count,) = await session.store.query(LastOrdinals(RESULT, ((session.run.tenant, session.run.run),)))
+    (count,) = await session.store.query(LastOrdinals(RESULT, ((session.held.run.tenant, session.held.run.run),)))
     return count

@@ -44,6 +44,7 @@ from outlast.core.run_transition import LogEntry, write_log
 from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.engine import admission
+from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.compensation import left_open, unwind
 from outlast.engine.context import NodeContext
@@ -61,7 +62,7 @@ from outlast.engine.node_result import (
 )
 from outlast.engine.pauses import TENANT
 from outlast.engine.results import count_results
-from outlast.engine.run_session import ConditionFailed, RunLost, RunSession, StoreAway
+from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import as_exception
 from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
@@ -114,7 +115,7 @@ class RunExecutor:
         self.session = session
         self.execution: NodeExecution | None = None  # the latest one
         self._workflows = workflows
-        self._workflow = reader_of(workflows, session.run)
+        self._workflow = reader_of(workflows, session.held.run)
         self._services = services
         self._budget_ms = budget_ms
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
@@ -125,18 +126,18 @@ class RunExecutor:
         self._fits = False  # the run was compared with the code, once for each claim
         self._wrong = limit.wrong if limit is not None else ""  # why the engine that asked must not execute the run
         # the rows of this claim must be checked before a node is executed (CKP-6)
-        self._unchecked = session.run.status is RunStatus.RECOVERING or bool(self._wrong)
+        self._unchecked = session.held.run.status is RunStatus.RECOVERING or bool(self._wrong)
         if limit is not None and limit.note is not None:
             self._pending.append(limit.note)
 
     async def execute(self) -> None:
         """Execute the run until it is released, ended or lost. Never raises an error of the author's code."""
-        held_by.set((self._services.lease, self.session.run.run))  # in the context of this task
+        held_by.set((self._services.lease, self.session.held.run.run))  # in the context of this task
         try:
             while await self._turn() is not Then.RELEASE:
                 pass
         except RunLost:
-            log.info("run %s is no longer held here", self.session.run.run)
+            log.info("run %s is no longer held here", self.session.held.run.run)
             await self.session.abandon()
         except BaseException as error:  # an error of the engine or of an author's codec: an operator must decide
             await self._fault(as_exception(error))
@@ -177,26 +178,26 @@ class RunExecutor:
         raise rejected
 
     async def _fault(self, error: Exception) -> None:
-        log.exception("run %s: the engine failed", self.session.run.run)
+        log.exception("run %s: the engine failed", self.session.held.run.run)
         try:
             await self._reload()
             await self._land(self._in_few_words(error) if isinstance(error, Rejected) else self._exception(error))
         except (RunLost, ConditionFailed, StoreAway, Rejected):
-            log.warning("run %s could not be flagged; it is released at the next heartbeat", self.session.run.run)
+            log.warning("run %s could not be flagged; it is released at the next heartbeat", self.session.held.run.run)
 
     async def _reload(self) -> Rejected | None:
         """Read the rows again as soon as the store answers. Returns the refusal of a submitted commit."""
         rejected: Rejected | None = None
         while True:
             try:
-                await self.session.settled()
+                await self.session.chain.settled()
                 await self.session.reload()
                 self._pending, self._called = [], []  # they concern rows that have changed
                 return rejected
             except Rejected as error:
                 rejected = error
             except StoreError as error:
-                log.warning("run %s: the store does not answer: %s", self.session.run.run, error.reason)
+                log.warning("run %s: the store does not answer: %s", self.session.held.run.run, error.reason)
                 await self._services.clock.sleep(INLINE_WAIT_MAX)
 
     # --- committing -----------------------------------------------------------------------------------
@@ -207,8 +208,8 @@ class RunExecutor:
         while True:
             if isinstance(move, HandBack):
                 session.store.hasten()  # no later commit of this run carries those that linger
-                await session.settled()
-            end = conclude(self._rows(reads), move, session.now)
+                await session.chain.settled()
+            end = conclude(self._rows(reads), move, session.clock.now)
             reads = None
             if end.then is Then.READ:
                 reads = await self._read(move)
@@ -220,7 +221,7 @@ class RunExecutor:
             try:
                 if end.then is Then.AGAIN:
                     assert end.commit is not None
-                    await session.land(end.commit)
+                    await session.chain.land(end.commit)
                     continue
                 await self._commit(end)
             except ConditionFailed as moved:
@@ -228,7 +229,7 @@ class RunExecutor:
                 if isinstance(move, Resting) and moved.reason == INBOX_SEQ and await session.pass_over(asked):
                     continue
                 raise
-            if end.then is Then.RELOAD or (end.then is Then.KEEP and session.has_new_messages):
+            if end.then is Then.RELOAD or (end.then is Then.KEEP and session.held.has_new_messages):
                 await self._reload()
             if end.then is not Then.KEEP or not isinstance(move, Entering):
                 return end.then
@@ -246,25 +247,34 @@ class RunExecutor:
         if end.chunks:
             commit = await session.with_chunks(commit, end.chunks)
         if end.durable or self._called or self._services.lease.draining:
-            await session.land(commit)
+            await session.chain.land(commit)
             if called := (*self._called, *end.called):
-                self._services.notify(session.run, called)  # after the row has them: a failure hides nothing (GATE-5)
+                # After the row has them: a failure hides nothing (GATE-5).
+                self._services.notify(session.held.run, called)
         else:
-            session.enter(commit)
+            session.chain.enter(commit)
         self._pending, self._called = [], []
 
     def _rows(self, reads: StoreReads | None) -> HeldRows:
-        session = self.session
-        entries = session.unwritten(self._pending) if self._pending else ()
+        held = self.session.held
         return HeldRows(
-            session.run, session.inbox_read, session.store.mapping(), entries, session.effects, session.memos,
-            session.approvals, session.last.snapshot or b"{}", self._workflow.slot_while_waiting, reads,
-            session.others, session.noted,
-        )  # fmt: skip
+            held.run,
+            held.inbox_read,
+            self.session.store.mapping(),
+            held.unwritten(self._pending) if self._pending else (),
+            held.effects,
+            held.memos,
+            held.approvals,
+            held.last.snapshot or b"{}",
+            self._workflow.slot_while_waiting,
+            reads,
+            held.others,
+            held.noted,
+        )
 
     async def _read(self, move: Move) -> StoreReads:
         session = self.session
-        reads = await admission.read_slots(session.store, session.run)
+        reads = await admission.read_slots(session.store, session.held.run)
         results = await count_results(session) if isinstance(move, Completing) else 0
         return reads._replace(
             exhausted=without_attempt(session, self._workflow, self._services.terms.__getitem__), results=results
@@ -273,19 +283,20 @@ class RunExecutor:
     # --- the route ----------------------------------------------------------------------------------------
     async def _move(self) -> "Move | Prepared":
         """Decide what the run needs, and do it unless that is to execute the node."""
-        session = self.session
-        now, lane = session.now, session.run.lane
-        if (passed := ceiling_passed(session.run, session.inbox_read, now)) is not None:
-            session.run, said = tripped(session.run, passed)  # once; the run continues (GATE-4)
+        held, now = self.session.held, self.session.clock.now
+        lane = held.run.lane
+        if (passed := ceiling_passed(held.run, held.inbox_read, now)) is not None:
+            run, said = tripped(held.run, passed)  # once; the run continues (GATE-4)
+            held.amend(run)
             self._called.append(passed)
             self._pending.append(said)
         served = lane in self._workflows
         if served:
             self._workflow = self._workflows[lane]
-        way = route(session.run, session.messages, session.effects, now.business, served=served)
+        way = route(held.run, held.messages, held.effects, now.business, served=served)
         if way is WALK_ON:
             return await self._prepare(way, served=served)
-        corrected = session.unwritten(corrections(session.run, session.messages))
+        corrected = held.unwritten(corrections(held.run, held.messages))
         if isinstance(way, EndCancelled | EndFailed):
             self._pending += corrected
             return ended_by(way)
@@ -302,25 +313,26 @@ class RunExecutor:
 
     def _act_on(self, way: WalkOn | Rest | Undo) -> None:
         """Apply the answers of people to the run row, which the next move writes."""
-        session, now = self.session, self.session.now
+        session, now = self.session, self.session.clock.now
         if self._services.watch is not None:
-            self._services.watch.answered(session.run, way.answers, now)
-        session.run, said = answered(session.run, way.left, way.answers, now=now)
+            self._services.watch.answered(session.held.run, way.answers, now)
+        run, said = answered(session.held.run, way.left, way.answers, now=now)
+        session.held.amend(run)
         self._pending.append(said)
 
     async def _obstacle(self) -> Flagged | Resting | None:
         """Return what replaces the execution: quarantine, contradicting rows or a pause (S-5, S-23)."""
-        session, run = self.session, self.session.run
+        session, run = self.session, self.session.held.run
         if is_poisoned(run):
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
             return self._flagged(Reason.POISONED, detail)
         if self._unchecked:
             newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
-            if wrong := self._wrong or contradiction(run, session.last, newest):
+            if wrong := self._wrong or contradiction(run, session.held.last, newest):
                 return self._flagged(Reason.CONTRADICTION, wrong)
             self._unchecked = False
         pause = await self._services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT))
-        return Resting((paused_by(pause, session.now.real),)) if pause is not None else None
+        return Resting((paused_by(pause, session.clock.now.real),)) if pause is not None else None
 
     # --- executing ----------------------------------------------------------------------------------------
     async def _prepare(self, way: WalkOn, *, served: bool) -> "Move | Prepared":
@@ -331,15 +343,17 @@ class RunExecutor:
                 state = await session.state()
             except Corrupt as error:  # a run that is to end does not read its state
                 return self._flagged(Reason.CONTRADICTION, error.what)
-        if not served or session.messages or way.answers:
-            to = next_place(self._workflows, session.run, state, wanted(session.run, session.messages, way))
+        if not served or session.held.messages or way.answers:
+            to = next_place(
+                self._workflows, session.held.run, state, wanted(session.held.run, session.held.messages, way)
+            )
             if isinstance(to, Stranded):
                 return self._flagged(Reason.STRANDED_VERSION, to.why)
             if to is not None:
                 self._items, self._whole = None, False
                 snapshot, chunks = await session.snapshot_of(to.state)
                 return Relocating(to._replace(state=snapshot), chunks)
-        run, workflow = session.run, self._workflow
+        run, workflow = session.held.run, self._workflow
         keeps = workflow.slot_while_waiting
         waits = run.queue or not (run.slots or keeps)
         if waits and (place := await admission.admit(session.store, run, keeps=keeps)) is not None:
@@ -361,7 +375,7 @@ class RunExecutor:
         except NotStorable as error:
             return self._flagged(Reason.CONTRADICTION, f"{error.what}: {error.why}")
         if not self._fits:
-            if misfits := misfits_of(workflow, run, state, session.effects.values(), session.messages):
+            if misfits := misfits_of(workflow, run, state, session.held.effects.values(), session.held.messages):
                 return self._flagged(Reason.CONTRADICTION, misfits)
             self._fits = True
         return Prepared(node, value, way)
@@ -390,9 +404,9 @@ class RunExecutor:
         """Execute the node, and return what its result means."""
         session, node = self.session, prepared.node
         execution = self.execution = NodeExecution(session, self._workflow, self._services)
-        if session.loaded_visit == session.run.visit:  # in a later visit nothing is recorded yet
+        if session.held.loaded_visit == session.held.run.visit:  # in a later visit nothing is recorded yet
             execution.expected = expected_by(execution)
-            execution.continued_after = continued_after(session.messages)
+            execution.continued_after = continued_after(session.held.messages)
         context = NodeContext(execution, prepared.state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
         result = await execution.run(
@@ -403,9 +417,8 @@ class RunExecutor:
         )
         self._pending += execution.log_entries.values()
         self._pending += context.log_entries.values()
-        if session.notes:
-            self._pending += session.notes
-            session.notes = []
+        if session.held.notes:
+            self._pending += session.held.take_notes()
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()
@@ -434,7 +447,8 @@ class RunExecutor:
             return self._exception(as_exception(error))
         results = context.results.counted() if context.results is not None else None
         if not ends:
-            await session.entered()  # at most one advance is in flight, so a crash loses the work of one node (CKP-2)
+            # At most one advance is in flight, so a crash loses the work of one node (CKP-2).
+            await session.chain.entered()
         chunks: tuple[StateChunk, ...] = ()
         if len(state) >= WHOLE_BELOW:
             state, chunks = await session.snapshot_of(state)
@@ -453,12 +467,12 @@ class RunExecutor:
 
     async def _settle(self, way: Rest) -> Move:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""
-        session, run = self.session, self.session.run
+        session, run = self.session, self.session.held.run
         if (
             any(a.reason not in SETTLED_MEANWHILE and a.reason not in OVERLAY_ONLY for a in way.left)
             or self._workflow.lane != run.lane
-            or not any(e.status is EffectStatus.INTENDED for e in session.open_effects())
-            or any(effect_misfits(self._workflow, run, session.effects.values()))
+            or not any(e.status is EffectStatus.INTENDED for e in session.held.open_effects())
+            or any(effect_misfits(self._workflow, run, session.held.effects.values()))
         ):
             return StillFlagged(way.left)
         if (obstacle := await self._obstacle()) is not None:
@@ -474,7 +488,7 @@ class RunExecutor:
     async def _unwind(self, ending: Ending) -> Move:
         """Settle open effects and undo what must be undone before the run ends."""
         execution = self.execution = NodeExecution(self.session, self._workflow, self._services)
-        result = await execution.run(lambda: unwind(execution), f"the end of {self.session.run.run}")
+        result = await execution.run(lambda: unwind(execution), f"the end of {self.session.held.run.run}")
         if isinstance(result, Returned):
             return Unwound(ending)
         return self._exception(result.error) if isinstance(result, Raised) else result
@@ -484,8 +498,8 @@ class RunExecutor:
 
         An entry of the engine explains a change of the run row that its next move writes. Then all entries wait for it.
         """
-        if not self._pending and (new := self.session.unwritten(log_entries)):
-            self.session.submit(write_log(self.session.run, new, now=self.session.now))
+        if not self._pending and (new := self.session.held.unwritten(log_entries)):
+            self.session.chain.submit(write_log(self.session.held.run, new, now=self.session.clock.now))
 
     # --- requests to people -----------------------------------------------------------------------------
     def _flagged(self, reason: Reason, detail: str) -> Flagged:

@@ -31,7 +31,7 @@ async def given_answer(execution: NodeExecution, activity: Activity[Any, Any], e
             raise Unresolved from None
     if not execution.may_begin():
         raise Unresolved
-    await execution.session.land(effect_verbs.give(execution.session.run, effect))
+    await execution.session.chain.land(effect_verbs.give(execution.session.held.run, effect))
     if effect.status is EffectStatus.REFUSED:
         raise EffectRefused(refusal_of(effect), (effect.visit, effect.key))
     return value
@@ -40,8 +40,8 @@ async def given_answer(execution: NodeExecution, activity: Activity[Any, Any], e
 def ask_again(execution: NodeExecution, effect: Effect, error: NotStorable) -> None:
     """Make an effect uncertain again whose stated answer cannot be loaded, and call a person."""
     session = execution.session
-    session.submit(effect_verbs.reject_answer(session.run, effect, _does_not_fit(effect, error)))
-    execution.call_person(uncertain(session, session.effects[effect.visit, effect.key]))
+    session.chain.submit(effect_verbs.reject_answer(session.held.run, effect, _does_not_fit(effect, error)))
+    execution.call_person(uncertain(session, session.held.effects[effect.visit, effect.key]))
 
 
 def _does_not_fit(effect: Effect, error: NotStorable) -> str:

@@ -23,6 +23,7 @@ from outlast.core.durations import (
     Liveness,
     execution_budget,
 )
+from outlast.core.failed_calls import EffectKey
 from outlast.core.generation import GENERATION
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, Reason
@@ -36,6 +37,7 @@ from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWin
 from outlast.engine.budgets import BudgetCache, blind_budget
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.claims import Claims
+from outlast.engine.commit_chain import RunLost
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.deltas import DeltaSender
@@ -49,7 +51,7 @@ from outlast.engine.node_result import attention, uncertain
 from outlast.engine.pauses import Breakers, PauseCache
 from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor, SliceLimit
-from outlast.engine.run_session import EffectKey, RunLost, RunSession
+from outlast.engine.run_session import RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention
 from outlast.errors import Corrupt, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
@@ -104,7 +106,7 @@ class OverrunWatch:
         for task, executor in list(executors.items()):
             if executor.execution is not None:
                 _end_calls(executor.execution)
-                self._end_execution(executor.execution, (executor.session.run.due_at or now) - now, seen_before)
+                self._end_execution(executor.execution, (executor.session.held.run.due_at or now) - now, seen_before)
             self._give_up(task, executor, now)
 
     def _end_execution(self, execution: NodeExecution, left_ms: int, seen_before: dict[NodeExecution, int]) -> None:
@@ -117,7 +119,7 @@ class OverrunWatch:
             return
         self._seen_before[execution] = execution.progress
         if left_ms <= self._margin and seen_before.get(execution) == execution.progress:
-            run = execution.session.run
+            run = execution.session.held.run
             what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
             why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
@@ -125,7 +127,7 @@ class OverrunWatch:
 
     def _give_up(self, task: "asyncio.Task[None]", executor: RunExecutor, now: int) -> None:
         """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
-        run = executor.session.run
+        run = executor.session.held.run
         if not run.due_at or run.due_at > now:
             self._since.pop(task, None)
             return
@@ -148,12 +150,14 @@ def _end_calls(execution: NodeExecution) -> None:
 
 def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
     session = execution.session
-    effect = session.effects.get(ident)
+    effect = session.held.effects.get(ident)
     if effect is None or effect.status is not EffectStatus.INTENDED:
         execution.abandon_call(ident, TimeoutError(ENDLESS))
         return
-    session.submit(effect_verbs.mark_uncertain(session.run, effect, "timeout", ENDLESS, now=session.now))
-    execution.call_person(uncertain(execution.session, session.effects[ident]))
+    session.chain.submit(
+        effect_verbs.mark_uncertain(session.held.run, effect, "timeout", ENDLESS, now=session.clock.now)
+    )
+    execution.call_person(uncertain(execution.session, session.held.effects[ident]))
     execution.abandon_call(ident, TimeoutError(ENDLESS))
 
 
@@ -187,7 +191,7 @@ class Executors:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         session = self._tasks.pop(task).session
-        run = session.run
+        run = session.held.run
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             log.error("run %s: its executor failed, and it is released at the next heartbeat", run.run, exc_info=error)
         self._capacity.release(session, self.services.lease.worker)

@@ -39,11 +39,6 @@ class ObservedRows(Protocol):
     effects: dict[tuple[int, str], Effect]
     approvals: dict[str, Approval]
 
-    @property
-    def now(self) -> Instant:
-        """The time of the store."""
-        ...
-
 
 class Observer:
     """Counts, and optional spans and log lines, of one process."""
@@ -56,7 +51,7 @@ class Observer:
         self.run_log = run_log
 
     # --- claims --------------------------------------------------------------------------------
-    def held(self, before: Run, rows: ObservedRows, alive_at: int = 0) -> None:
+    def held(self, before: Run, rows: ObservedRows, now: Instant, alive_at: int = 0) -> None:
         """Record a claim. `before` is the claimed row, `alive_at` the last heartbeat of a dead owner."""
         run = rows.run
         if self.run_log is not None and before.epoch == 0:
@@ -64,7 +59,7 @@ class Observer:
         if self.traces is not None:
             self.traces.held(run)
         if alive_at:
-            self.counters.observe(RECOVERY, (rows.now.real - alive_at) / SECOND)
+            self.counters.observe(RECOVERY, (now.real - alive_at) / SECOND)
         for waited in before.waiting_for:
             if waited.kind != "approval":
                 continue
@@ -93,10 +88,10 @@ class Observer:
             self.waited(run, "attention", a.attention.reason.value, a.attention.since, now.business, about)
 
     # --- commits -------------------------------------------------------------------------------
-    def seen(self, rows: ObservedRows, commit: Commit) -> Callable[[], None] | None:
+    def seen(self, rows: ObservedRows, commit: Commit, now: Instant) -> Callable[[], None] | None:
         """Return a function to call once this commit has landed. `rows` are as before the commit."""
         found: list[Callable[[], None]] = []
-        run, now = rows.run, rows.now.business
+        run, at = rows.run, now.business
         for write in commit.writes:
             row = write.row if isinstance(write, Put) else None
             if isinstance(row, Run) and self.traces is not None and row.visit != run.visit:
@@ -106,7 +101,7 @@ class Observer:
             elif isinstance(row, CallUsage):
                 found.append(_call(self._used, row))
             elif isinstance(row, Wait) and row.status is WaitStatus.BOUND:
-                found.append(_call(self.waited, run, row.kind, row.name, row.since, now))
+                found.append(_call(self.waited, run, row.kind, row.name, row.since, at))
             elif isinstance(row, Event) and row.type == EventType.CHECKPOINT:
                 found.append(_call(self._checkpoint, run, row))
             elif isinstance(row, Event) and row.type in ENDS:
