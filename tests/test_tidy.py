@@ -85,6 +85,12 @@ def test_a_status_inside_a_sql_text_is_found(snippet: str) -> None:
     assert list(rule(Source("outlast/store/planted.py", HEAD + inserted))) == []
 
 
+def test_only_a_part_of_a_session_changes_its_fields() -> None:
+    rule = tidy_rules.foreign_fields(tidy_rules.slots_of(PACKAGE, tidy_rules.SESSION_PARTS))
+    engine = [source for source in PACKAGE if source.path.startswith(tidy_rules.SESSION_PACKAGE)]
+    report(finding for source in engine for finding in rule(source))
+
+
 def test_every_exception_is_still_needed() -> None:
     written = {(source.path, node.value) for source in PACKAGE for node in source.strings}
     assert set(tidy_rules.ORDINARY_WORDS) <= written
@@ -123,6 +129,7 @@ def test_no_file_names_its_writers_machine() -> None:
 
 # Each rule on a violation and on its correct form, because a rule that finds nothing proves nothing.
 HEAD = '"""What this file is for."""\n'
+OF_A_SESSION = tidy_rules.foreign_fields({"run", "effects", "commits"})
 BROKEN = [
     (tidy_rules.clocks_and_dice, "from datetime import datetime\nx = datetime.now()\n"),
     (tidy_rules.clocks_and_dice, "import datetime as d\nx = d.datetime.utcnow()\n"),
@@ -177,6 +184,14 @@ BROKEN = [
     (tidy_rules.waits_for_anything, 'while not body["owner"] and body["waiting_for"]:\n    pass\n'),
     (tidy_rules.sleeps_without_a_reason, "import time\ntime.sleep(1)  # noqa: ASYNC251\n"),
     (tidy_rules.sleeps_without_a_reason, "from time import sleep\ndef f():\n    sleep(0.5)\n"),
+    (OF_A_SESSION, "def f(session, row):\n    session.held.run = row\n"),
+    (OF_A_SESSION, "def f(session, row):\n    session.held.run, said = row\n"),
+    (OF_A_SESSION, "class A:\n    def f(self):\n        self._held.commits += 1\n"),
+    (OF_A_SESSION, "def f(held, row):\n    held.effects[row.key] = row\n"),
+    (OF_A_SESSION, "def f(held, row):\n    del held.effects[row.key]\n"),
+    (OF_A_SESSION, "def f(session, key):\n    return session.held.effects.pop(key)\n"),
+    (OF_A_SESSION, "def f(held, row):\n    setattr(held, 'run', row)\n"),
+    (OF_A_SESSION, "def f(held, rows):\n    for held.run in rows:\n        pass\n"),
     (tidy_rules.size, "def f():\n" + "    x = 1\n" * 70),
     (
         tidy_rules.size,
@@ -209,6 +224,8 @@ KEPT = [
     (tidy_rules.statuses_read_once, 'assert service.ended(run)["status"] == "waiting"\n'),
     (tidy_rules.statuses_read_once, 'assert service.get(path).json()["status"] == "completed"\n'),
     (tidy_rules.waits_for_anything, 'f(lambda body: any(w["kind"] == "signal" for w in body["waiting_for"]))\n'),
+    (OF_A_SESSION, "class A:\n    def f(self, row):\n        self.run = row\n        self.effects[row.key] = row\n"),
+    (OF_A_SESSION, "def f(held, key):\n    run = held.run\n    return held.effects.get(key)\n"),
     (tidy_rules.sleeps_without_a_reason, "import time\nwhile not f():\n    time.sleep(0.1)\n"),
     (tidy_rules.sleeps_without_a_reason, "import time\ntime.sleep(1)  # the length of the outage\n"),
     (tidy_rules.status_literals({"running"}), '"""running"""\nx = "is running"\n'),

@@ -99,6 +99,13 @@ SQL_AT_THE_START = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 
+# The parts of a run's session: each changes its own fields alone.
+SESSION_PARTS = {"CommitChain", "HeldRun", "HolderClock", "LateRecords", "RunSession"}
+SESSION_PACKAGE = "outlast/engine/"
+CHANGES = {
+    "add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update",
+}  # fmt: skip
+
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -466,6 +473,51 @@ def sleeps_without_a_reason(source: Source) -> Iterator[Finding]:
         said = re.sub(r"noqa:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*", "", source.comments.get(node.lineno, ""))
         if len(said.split()) < 3:
             yield source.found(node, "sleeps without a comment on this line that says why no condition is awaited")
+
+
+def slots_of(sources: Collection[Source], names: Collection[str]) -> set[str]:
+    """Return the fields of the classes of these names, as their `__slots__` list them."""
+    found: dict[str, set[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            for statement in node.body if isinstance(node, ast.ClassDef) and node.name in names else ():
+                if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__slots__":
+                    found[getattr(node, "name", "")] = {str(name) for name in ast.literal_eval(statement.value)}
+    assert found.keys() == set(names), f"no slots of {set(names) - found.keys()}"
+    return set().union(*found.values())
+
+
+def foreign_fields(fields: Collection[str]) -> Rule:
+    """Return the rule: only an object itself changes these fields, because other modules decide from them.
+
+    It finds assignments and deletions, also of items, and calls of methods that change a collection. A local name for
+    such a collection escapes it.
+    """
+
+    def foreign_field(source: Source) -> Iterator[Finding]:
+        for node in source.nodes:
+            if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+                field = _foreign(node, fields)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+                field = _foreign(node.func.value, fields)
+            elif isinstance(node, ast.Call) and source.dotted(node.func) == "setattr":
+                name = node.args[1].value if isinstance(node.args[1], ast.Constant) else ""
+                field = str(name) if name in fields and ast.unparse(node.args[0]) != "self" else ""
+            else:
+                continue
+            if field:
+                yield source.found(node, f"changes `{field}` of another object: call a method of its class")
+
+    return foreign_field
+
+
+def _foreign(node: ast.expr, fields: Collection[str]) -> str:
+    """Return the field that `node` is, or is an item of, if it belongs to another object than `self`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Attribute) or node.attr not in fields:
+        return ""
+    return "" if isinstance(node.value, ast.Name) and node.value.id == "self" else node.attr
 
 
 def loosened(measured: dict[str, int]) -> Iterator[str]:

@@ -135,10 +135,10 @@ def described(answer: object) -> str:
     return repr(answer) if not isinstance(answer, tuple) or isinstance(answer, Done) else repr(list(answer))
 
 
-async def play(seed: int, core: MemoryCore, clock: HandClock) -> list[Move]:
+async def play(seed: int, core: MemoryCore, clock: HandClock, make_dice: type[Dice] = Dice) -> list[Move]:
     """Draw and land operations on memory, one after the other."""
     memory = MemoryStore(core, "memory")
-    dice = Dice(seed, memory)
+    dice = make_dice(seed, memory)
     chains = [Chain() for _ in range(3)]
     moves: list[Move] = []
     for _ in range(STEPS):
