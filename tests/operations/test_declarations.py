@@ -12,6 +12,8 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import pytest
 from fastapi.routing import APIRoute
 
+from outlast.client.service import ServiceClient
+from outlast.client.webhooks import ServiceWebhooks
 from outlast.operations import BY_REQUEST, OPERATIONS, approvals, attention, effects, runs, service, webhooks
 from outlast.operations.declaration import Operation, OperationRequest, sent, sent_fields
 from outlast.runtime.client import Client
@@ -244,3 +246,6 @@ def test_the_parameters_of_a_method_are_the_fields_of_its_request(name: str) -> 
         request.pop(each.parameter)
     assert method == request
     assert [*method] == [*request], "the order is that of positional arguments"
+    kind, _, of = name.partition(".")
+    client = {"Client": ServiceClient, "WebhookClient": ServiceWebhooks}[kind]
+    assert f"{METHODS[name].__name__}(" in inspect.getsource(getattr(client, of)), "the HTTP client sends this request"

@@ -23,9 +23,11 @@ from outlast import errors
 from outlast.client.event_frames import BrokenStream, Frame, frames
 from outlast.core.acts import check_idempotency_key
 from outlast.core.argument_checks import client_is_closed
-from outlast.core.durations import SECOND, Duration, asked_wait, timedelta_of
+from outlast.core.durations import SECOND, asked_wait
 from outlast.engine.clocks import SystemClock, new_id
 from outlast.models.runs import CloudEvent, RunDelta
+from outlast.operations import operation_of
+from outlast.operations.declaration import OperationRequest, sent
 from outlast.runtime.settings import DEFAULT_PORT
 
 CONNECT_S: Final = 5.0
@@ -137,16 +139,6 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
-def iso(span: Duration | None) -> str | None:
-    """Return a duration in ISO 8601."""
-    return f"PT{timedelta_of('the duration', span).total_seconds():.3f}S" if span is not None else None
-
-
-def tag(version: int) -> str:
-    """Return the ETag of a version; '' for 0 (not checked)."""
-    return f'"v{version}"' if version else ""
-
-
 class OtherAnswer(httpx2.RemoteProtocolError):
     """The answer to another request. Its connection is closed, because the answers on it are displaced."""
 
@@ -217,10 +209,24 @@ class ServiceConnection:
         """Close the HTTP client with its connections."""
         await self._client.aclose()
 
+    async def call(self, request: OperationRequest[M]) -> M:
+        """Send the request of an operation and return its answer. Raises as `get` and `post`."""
+        operation = operation_of(request)
+        parts = sent(operation, request)
+        if not operation.changes:
+            return await self.get(operation.response, parts.path, **parts.query)
+        return await self.post(
+            operation.response,
+            parts.path,
+            parts.body,
+            version=parts.version,
+            method=operation.method,
+            key=parts.key,
+        )
+
     async def get(self, kind: type[M], path: str, /, **params: Any) -> M:
-        """Return the answer of a path; empty parameters are left out. Raises the error that the service answers."""
-        said = {name: value for name, value in params.items() if value not in ("", None, False)}
-        return await self._ask(kind, "GET", path, params=said)
+        """Return the answer of a path. Raises the error that the service answers."""
+        return await self._ask(kind, "GET", path, params=params)
 
     async def post(
         self,
@@ -228,7 +234,7 @@ class ServiceConnection:
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        etag: str = "",
+        version: int = 0,
         method: str = "POST",
         key: str = "",
     ) -> M:
@@ -239,8 +245,8 @@ class ServiceConnection:
         if key:
             check_idempotency_key(key)
         headers = {"Idempotency-Key": key or new_id("key_")}
-        if etag:
-            headers["If-Match"] = etag
+        if version:
+            headers["If-Match"] = f'"v{version}"'
         return await self._ask(kind, method, path, json=dict(body or {}), headers=headers)
 
     async def _ask(self, kind: type[M], method: str, path: str, **more: Any) -> M:

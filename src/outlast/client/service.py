@@ -5,29 +5,30 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import httpx2
+from pydantic import BaseModel
 from typing_extensions import override
 
-from outlast.client.connection import LOST, REPEATS_S, UNSENT, ServiceConnection, iso, part, tag
+from outlast.client.connection import LOST, REPEATS_S, UNSENT, ServiceConnection
 from outlast.client.parts import answer_parts, move_each
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
-from outlast.core.durations import SECOND, Duration, Liveness, timedelta_of
+from outlast.core.durations import SECOND, Duration, Liveness
 from outlast.core.events import ENDINGS
-from outlast.core.events import iso as iso_instant
 from outlast.core.lanes import check_scheduler
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
-from outlast.core.usage import NO_LIMITS, Budget, Money, micros, money_text
+from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.engine.clocks import SystemClock, new_id
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
-from outlast.models import checked_instant, exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
+from outlast.models import exact_instant
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import (
     AnsweredRuns,
     AnswerFor,
@@ -43,37 +44,67 @@ from outlast.models.runs import (
     CloudEvent,
     EndedRun,
     EventList,
-    RequestRecorded,
     ResultList,
     RunDelta,
     RunDetail,
     RunExplanation,
-    RunInput,
     RunList,
     RunStarted,
     RunSummary,
-    SignalRecorded,
 )
 from outlast.models.service import (
     ActivePause,
-    BudgetList,
     CallerInfo,
     DailyBudget,
     PauseCreated,
     PauseEnded,
-    PauseList,
     StatusSummary,
-    VersionList,
     VersionStatus,
-    WorkerList,
     WorkerStatus,
     WorkflowDetail,
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.operations.approvals import ClaimApproval, DecideApproval, GetApproval, ListApprovals, ReassignApproval
+from outlast.operations.attention import AssignAttention, ListAttention, ResolveAttention, ResolveAttentionOfMany
+from outlast.operations.declaration import OperationRequest
+from outlast.operations.effects import ListEffects, ListLedger, ResolveEffect
+from outlast.operations.runs import (
+    CancelRun,
+    ContinueRun,
+    ExplainRun,
+    ExtendRun,
+    GetInput,
+    GetRun,
+    GetRunSummary,
+    GetTimeline,
+    GetWorkflow,
+    ListEvents,
+    ListResults,
+    ListRuns,
+    ListSteps,
+    MoveRun,
+    MoveRunToScheduler,
+    RaiseBudget,
+    SignalRun,
+    StartRun,
+)
+from outlast.operations.service import (
+    DrainWorker,
+    GetMe,
+    GetSummary,
+    ListBudgets,
+    ListPauses,
+    ListVersions,
+    ListWorkers,
+    PauseCalls,
+    ResumeCalls,
+    SetBudget,
+)
 from outlast.runtime.client import Client, end_of
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 POLL_S: Final = (0.1, 1.0)
 """First and longest interval of polls. A service announces the end of a run, but no other change."""
 PAGE: Final = 1_000
@@ -154,6 +185,9 @@ class ServiceClient(Client):
     def webhooks(self) -> ServiceWebhooks:
         return self._webhooks
 
+    async def _call(self, request: OperationRequest[M]) -> M:
+        return await self.connection.call(request)
+
     @override
     async def _release(self) -> None:
         await self.connection.close()
@@ -207,15 +241,16 @@ class ServiceClient(Client):
             data = json.loads(given)
         except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct it") from error
-        body = {
-            "input": data,
-            "id": run_id or new_id(f"{name[:4]}_"),  # chosen here, so that a repeated request is the same run
-            "key": key,
-            "correlation_id": correlation_id,
-            "trace_id": trace_id,
-            "scheduler": scheduler or self.scheduler or None,
-        }
-        return await self.connection.post(RunStarted, f"/workflows/{part(name)}/runs", body)
+        start = StartRun(
+            name,
+            data,
+            run_id=run_id or new_id(f"{name[:4]}_"),  # chosen here, so that a repeated request is the same run
+            key=key,
+            correlation_id=correlation_id,
+            trace_id=trace_id,
+            scheduler=scheduler or self.scheduler or None,
+        )
+        return await self._call(start)
 
     @override
     async def runs(
@@ -230,42 +265,46 @@ class ServiceClient(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
-        return await self.connection.get(
-            RunList, "/runs", status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q,
-            since=iso(since), cursor=cursor, limit=limit,
-        )  # fmt: skip
+        return await self._call(
+            ListRuns(
+                status=status,
+                workflow=workflow,
+                attention=attention,
+                waiting_for=waiting_for,
+                q=q,
+                since=since,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
     @override
     async def run(self, run: str) -> RunDetail:
-        return await self.connection.get(RunDetail, f"/runs/{part(run)}")
+        return await self._call(GetRun(run))
 
     @override
     async def run_summary(self, run: str) -> RunSummary:
-        return await self.connection.get(RunSummary, f"/runs/{part(run)}")
+        return await self._call(GetRunSummary(run))
 
     @override
     async def run_input(self, run: str) -> Any:
-        return (await self.connection.get(RunInput, f"/runs/{part(run)}/input")).input
+        return (await self._call(GetInput(run))).input
 
     @override
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
-        return await self.connection.get(ResultList, f"/runs/{part(run)}/results", after=after, limit=limit)
+        return await self._call(ListResults(run, after=after, limit=limit))
 
     @override
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
-        path = f"/runs/{part(run)}/steps"
-        return await self.connection.get(StepList, path, kind=kind, step=step, cursor=cursor, limit=limit)
+        return await self._call(ListSteps(run, kind=kind, step=step, cursor=cursor, limit=limit))
 
     @override
     async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
-        given = (("from", begin), ("to", end))
-        span = {name: iso_instant(checked_instant(name, at)) for name, at in given if at is not None}
-        return await self.connection.get(Timeline, f"/runs/{part(run)}/timeline", **span)
+        return await self._call(GetTimeline(run, begin=begin, end=end))
 
     @override
     async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
-        asked = {"after": after, "limit": limit, "type": of_type or None}
-        return await self.connection.get(EventList, f"/runs/{part(run)}/events", **asked)
+        return await self._call(ListEvents(run, after=after, limit=limit, of_type=of_type))
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
@@ -361,35 +400,33 @@ class ServiceClient(Client):
 
     @override
     async def explain(self, run: str) -> RunExplanation:
-        return await self.connection.get(RunExplanation, f"/runs/{part(run)}/explain")
+        return await self._call(ExplainRun(run))
 
     @override
     async def signal(
         self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
-        body = {"payload": dict(payload), **({"signal_id": signal_id} if signal_id else {})}
-        path = f"/runs/{part(run)}/signals/{part(name)}"
-        return (await self.connection.post(SignalRecorded, path, body, etag=tag(version))).new
+        return (await self._call(SignalRun(run, name, payload, signal_id=signal_id, version=version))).new
 
     @override
     async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        await self._act(run, "cancel", {"reason": reason}, version, idempotency_key)
+        await self._call(CancelRun(run, reason=reason, version=version, idempotency_key=idempotency_key))
 
     @override
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        await self._act(run, Choice.CONTINUE, {"reason": reason}, version)
+        await self._call(ContinueRun(run, reason=reason, version=version))
 
     @override
     async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        body = {"reason": reason, "by": timedelta_of("by", by).total_seconds()}
-        await self._act(run, Choice.EXTEND, body, version, idempotency_key)
+        await self._call(ExtendRun(run, by=by, reason=reason, version=version, idempotency_key=idempotency_key))
 
     @override
     async def move_to(
         self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
     ) -> None:
-        body = {"scheduler": check_scheduler(scheduler), "reason": reason, "force": force}
-        await self._act(run, "scheduler", body, version)
+        await self._call(
+            MoveRunToScheduler(run, check_scheduler(scheduler), reason=reason, force=force, version=version)
+        )
 
     @override
     async def raise_budget(
@@ -404,11 +441,18 @@ class ServiceClient(Client):
         version: int = 0,
         idempotency_key: str = "",
     ) -> None:
-        more = {"tokens": tokens, "money": money_text(micros(money)), "calls": calls, "minutes": minutes}
-        await self._act(run, Choice.RAISE, {"reason": reason, **more}, version, idempotency_key)
-
-    async def _act(self, run: str, verb: str, body: Mapping[str, Any], version: int = 0, key: str = "") -> None:
-        await self.connection.post(RequestRecorded, f"/runs/{part(run)}/{verb}", body, etag=tag(version), key=key)
+        await self._call(
+            RaiseBudget(
+                run,
+                tokens=tokens,
+                money=money,
+                calls=calls,
+                minutes=minutes,
+                reason=reason,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     @override
     async def to_undo(self, run: str) -> Sequence[str]:
@@ -426,7 +470,7 @@ class ServiceClient(Client):
     # --- effects -------------------------------------------------------------------------------
     @override
     async def effects(self, run: str) -> Sequence[EffectRecord]:
-        return (await self.connection.get(EffectList, f"/runs/{part(run)}/effects")).effects
+        return (await self._call(ListEffects(run))).effects
 
     @override
     async def ledger(
@@ -439,10 +483,9 @@ class ServiceClient(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
-        return await self.connection.get(
-            EffectList, "/effects", status=status, activity=activity, run=run, since=iso(since), cursor=cursor,
-            limit=limit,
-        )  # fmt: skip
+        return await self._call(
+            ListLedger(status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit)
+        )
 
     @override
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
@@ -464,11 +507,10 @@ class ServiceClient(Client):
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
             )
-        body: dict[str, Any] = {"outcome": answer, "reason": reason, **({"correct": True} if correct else {})}
+        settled = ResolveEffect((await self.effect(run, key)).id, answer, reason=reason, correct=correct)
         if answer == "happened":
-            body |= {"external_id": external_id, "response": response}
-        effect = await self.effect(run, key)
-        await self.connection.post(EffectRecord, f"/effects/{part(effect.id)}/resolve", body)
+            settled = replace(settled, external_id=external_id, response=response)
+        await self._call(settled)
 
     # --- approvals -----------------------------------------------------------------------------
     @override
@@ -486,24 +528,24 @@ class ServiceClient(Client):
         cursor: str = "",
         limit: int = 50,
     ) -> ApprovalList:
-        return await self.connection.get(
-            ApprovalList,
-            "/approvals",
-            status=status,
-            run=run,
-            mine=mine,
-            role=role,
-            person=person,
-            overdue=overdue,
-            decided_by=decided_by,
-            sort="" if sort == "newest" else sort,
-            cursor=cursor,
-            limit=limit,
+        return await self._call(
+            ListApprovals(
+                status=status,
+                run=run,
+                mine=mine,
+                role=role,
+                person=person,
+                overdue=overdue,
+                decided_by=decided_by,
+                sort=sort,
+                cursor=cursor,
+                limit=limit,
+            )
         )
 
     @override
     async def approval(self, approval: str) -> ApprovalDetail:
-        return await self.connection.get(ApprovalDetail, f"/approvals/{part(approval)}")
+        return await self._call(GetApproval(approval))
 
     @override
     async def approve(
@@ -516,47 +558,52 @@ class ServiceClient(Client):
         version: int = 0,
         idempotency_key: str = "",
     ) -> ApprovalSummary:
-        body = {"decision": "approve", "reason": reason, "alternative": alternative}
-        body |= {"changes": dict(changes)} if changes else {}
-        return await self._decide(approval, body, version, idempotency_key)
+        return await self._decide(
+            DecideApproval(
+                approval,
+                "approve",
+                reason=reason,
+                alternative=alternative,
+                changes=changes or None,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     @override
     async def reject(
         self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
     ) -> ApprovalSummary:
-        body = {"decision": "again" if again else "reject", "reason": reason}
-        return await self._decide(approval, body, version, idempotency_key)
+        verdict: Literal["again", "reject"] = "again" if again else "reject"
+        return await self._decide(
+            DecideApproval(approval, verdict, reason=reason, version=version, idempotency_key=idempotency_key)
+        )
 
-    async def _decide(self, approval: str, body: Mapping[str, Any], version: int, key: str) -> ApprovalSummary:
-        path, shown = f"/approvals/{part(approval)}/decision", version or (await self.approval(approval)).version
-        return (await self.connection.post(DecisionRecorded, path, body, etag=tag(shown), key=key)).approval
+    async def _decide(self, decision: DecideApproval) -> ApprovalSummary:
+        if not decision.version:
+            decision = replace(decision, version=(await self.approval(decision.approval)).version)
+        return (await self._call(decision)).approval
 
     @override
     async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
-        return await self.connection.post(ApprovalSummary, f"/approvals/{part(approval)}/claim", etag=tag(version))
+        return await self._call(ClaimApproval(approval, version=version))
 
     @override
     async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
-        path, body = f"/approvals/{part(approval)}/reassign", {"to": who, "reason": reason}
-        return await self.connection.post(ApprovalSummary, path, body, etag=tag(version))
+        return await self._call(ReassignApproval(approval, who, reason=reason, version=version))
 
     # --- attention -----------------------------------------------------------------------------
     @override
     async def attention(
         self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
     ) -> AttentionList:
-        return await self.connection.get(
-            AttentionList, "/attention", reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor
-        )
+        return await self._call(ListAttention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor))
 
     @override
     async def assign(
         self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
     ) -> RunAttention:
-        body: dict[str, Any] = {"run": run, "to": to, "key": key, "note": note}
-        if reason is not None:
-            body["attention"] = reason.value
-        return await self.connection.post(RunAttention, "/attention/assign", body)
+        return await self._call(AssignAttention(run, to, reason=reason, key=key, note=note))
 
     @override
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
@@ -575,12 +622,7 @@ class ServiceClient(Client):
         by: Duration | None = None,
     ) -> Reason:  # fmt: skip
         entries = (await self.run_summary(run)).attention
-        body: dict[str, Any] = {"choice": choice.value, "reason": text, "key": key}
-        if reason is not None:
-            body["attention"] = reason.value
-        if by is not None:
-            body["by"] = timedelta_of("by", by).total_seconds()
-        await self.connection.post(RequestRecorded, f"/attention/{part(run)}/resolve", body)
+        await self._call(ResolveAttention(run, choice, reason=reason, key=key, text=text, by=by))
         offered = [Reason(each.reason) for each in entries if choice in each.choices]
         return reason or next(iter(offered), Reason.EXCEPTION)
 
@@ -607,30 +649,24 @@ class ServiceClient(Client):
         self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
         check_many(len(runs), reason, choice)
-        body: dict[str, Any] = {
-            "attention": reason.value, "choice": choice.value, "reason": text,
-            "runs": [given.model_dump() for given in runs],
-        }  # fmt: skip
-        if by is not None:
-            body["by"] = timedelta_of("by", by).total_seconds()
-        return await self.connection.post(AnswerList, "/attention/resolve", body)
+        return await self._call(ResolveAttentionOfMany(runs, reason, choice, text=text, by=by))
 
     # --- the store -----------------------------------------------------------------------------
     @override
     async def summary(self) -> StatusSummary:
-        return await self.connection.get(StatusSummary, "/summary")
+        return await self._call(GetSummary())
 
     @override
     async def whoami(self) -> CallerInfo:
-        return await self.connection.get(CallerInfo, "/me")
+        return await self._call(GetMe())
 
     @override
     async def workers(self) -> Sequence[WorkerStatus]:
-        return (await self.connection.get(WorkerList, "/workers", all=True)).workers
+        return (await self._call(ListWorkers(everybody=True))).workers
 
     @override
     async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
-        return await self.connection.post(WorkerStatus, f"/workers/{part(worker)}/drain", {"reason": reason})
+        return await self._call(DrainWorker(worker, reason=reason))
 
     @override
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:
@@ -644,13 +680,13 @@ class ServiceClient(Client):
 
     async def _workflow(self, name: str) -> WorkflowDetail | None:
         try:
-            return await self.connection.get(WorkflowDetail, f"/workflows/{part(name)}")
+            return await self._call(GetWorkflow(name))
         except NotFound:
             return None
 
     @override
     async def versions(self) -> Sequence[VersionStatus]:
-        return (await self.connection.get(VersionList, "/versions")).versions
+        return (await self._call(ListVersions())).versions
 
     @override
     async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
@@ -667,29 +703,32 @@ class ServiceClient(Client):
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
-        body = {"workflow": workflow, "version": version, "node": node, "reason": reason}
-        return await move_each(lambda run: self._act(run, "move", body), runs)
+        async def move(run: str) -> None:
+            await self._call(MoveRun(run, workflow, version, node=node, reason=reason))
+
+        return await move_each(move, runs)
 
     @override
     async def budgets(self) -> Sequence[DailyBudget]:
-        return (await self.connection.get(BudgetList, "/budgets")).budgets
+        return (await self._call(ListBudgets())).budgets
 
     @override
     async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         limits = budget.limits if budget is not None else NO_LIMITS
         money = None if limits.money is None else money_text(limits.money)
         minutes = budget.minutes if budget is not None else None
-        body = {"tokens": limits.tokens, "money": money, "calls": limits.calls, "minutes": minutes, "reason": reason}
-        await self.connection.post(BudgetList, "/budgets", body)
+        await self._call(
+            SetBudget(tokens=limits.tokens, money=money, calls=limits.calls, minutes=minutes, reason=reason)
+        )
 
     @override
     async def pauses(self) -> Sequence[ActivePause]:
-        return (await self.connection.get(PauseList, "/pauses")).pauses
+        return (await self._call(ListPauses())).pauses
 
     @override
     async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        return await self.connection.post(PauseCreated, "/pauses", {"what": what, "name": name, "reason": reason})
+        return await self._call(PauseCalls(what, name, reason=reason))
 
     @override
     async def resume(self, what: What, name: str = "") -> PauseEnded:
-        return await self.connection.post(PauseEnded, "/pauses/resume", {"what": what, "name": name})
+        return await self._call(ResumeCalls(what, name))

@@ -1,24 +1,41 @@
 """Webhooks of a service, over HTTP."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+from pydantic import BaseModel
 from typing_extensions import override
 
-from outlast.client.connection import ServiceConnection, iso, part
+from outlast.client.connection import ServiceConnection
 from outlast.client.parts import redeliver_all
 from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import (
     DeliveryList,
-    RedeliveryRecorded,
     WebhookAttempt,
-    WebhookDelivery,
     WebhookDetail,
-    WebhookList,
     WebhookSummary,
     WebhookWithSecret,
 )
+from outlast.operations.declaration import OperationRequest
+from outlast.operations.webhooks import (
+    AddNotification,
+    AddWebhook,
+    DisableWebhook,
+    EnableWebhook,
+    GetWebhook,
+    ListAllDeliveries,
+    ListDeliveries,
+    ListWebhooks,
+    Redeliver,
+    RedeliverDead,
+    RemoveWebhook,
+    RotateWebhook,
+    TestWebhook,
+)
 from outlast.runtime.webhook_client import WebhookClient, shown_once
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class ServiceWebhooks(WebhookClient):
@@ -27,18 +44,21 @@ class ServiceWebhooks(WebhookClient):
     def __init__(self, connection: ServiceConnection) -> None:
         self._connection = connection
 
+    async def _call(self, request: OperationRequest[M]) -> M:
+        return await self._connection.call(request)
+
     @override
     async def list(self) -> Sequence[WebhookDetail]:
-        listed = (await self._connection.get(WebhookList, "/webhooks")).webhooks
+        listed = (await self._call(ListWebhooks())).webhooks
         return [await self.get(each.webhook) for each in listed]
 
     @override
     async def get(self, webhook: str) -> WebhookDetail:
-        return await self._connection.get(WebhookDetail, f"/webhooks/{part(webhook)}")
+        return await self._call(GetWebhook(webhook))
 
     @override
     async def unsent_ms(self) -> int:
-        return (await self._connection.get(WebhookList, "/webhooks")).unsent_ms
+        return (await self._call(ListWebhooks())).unsent_ms
 
     @override
     async def add(
@@ -52,15 +72,19 @@ class ServiceWebhooks(WebhookClient):
         from_start: bool = False,
         idempotency_key: str = "",
     ) -> WebhookWithSecret:
-        body = {
-            "url": url,
-            "name": name,
-            "types": [*types],
-            "workflows": [*workflows],
-            "headers": dict(headers or {}),
-            "from_start": from_start,
-        }
-        return shown_once(await self._connection.post(WebhookWithSecret, "/webhooks", body, key=idempotency_key))
+        return shown_once(
+            await self._call(
+                AddWebhook(
+                    url,
+                    name=name,
+                    types=types,
+                    workflows=workflows,
+                    headers=headers,
+                    from_start=from_start,
+                    idempotency_key=idempotency_key,
+                )
+            )
+        )
 
     @override
     async def notify(
@@ -75,51 +99,54 @@ class ServiceWebhooks(WebhookClient):
         name: str = "",
         idempotency_key: str = "",
     ) -> WebhookSummary:
-        body = {
-            "address": address,
-            "role": role,
-            "person": person,
-            "every": every,
-            "kinds": [*kinds],
-            "workflows": [*workflows],
-            "name": name,
-        }
-        return await self._connection.post(WebhookSummary, "/notifications", body, key=idempotency_key)
+        return await self._call(
+            AddNotification(
+                address,
+                role=role,
+                person=person,
+                every=every,
+                kinds=kinds,
+                workflows=workflows,
+                name=name,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     @override
     async def test(self, webhook: str) -> WebhookAttempt:
-        return await self._connection.post(WebhookAttempt, f"/webhooks/{part(webhook)}/test")
+        return await self._call(TestWebhook(webhook))
 
     @override
     async def deliveries(
         self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
     ) -> DeliveryList:
-        where = f"/webhooks/{part(webhook)}/deliveries" if webhook else "/deliveries"
-        return await self._connection.get(DeliveryList, where, status=status, cursor=cursor, limit=limit)
+        if not webhook:
+            return await self._call(ListAllDeliveries(status=status, cursor=cursor, limit=limit))
+        return await self._call(ListDeliveries(webhook, status=status, cursor=cursor, limit=limit))
 
     @override
     async def redeliver(self, delivery: str) -> int:
         if ":" in delivery:
-            await self._connection.post(WebhookDelivery, f"/deliveries/{part(delivery)}/redeliver")
+            await self._call(Redeliver(delivery))
             return 1
-        path = f"/webhooks/{part(delivery)}/redeliver"
-        return await redeliver_all(lambda: self._connection.post(RedeliveryRecorded, path))
+        return await redeliver_all(lambda: self._call(RedeliverDead(delivery)))
 
     @override
     async def rotate(
         self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
     ) -> WebhookWithSecret:
-        path, body = f"/webhooks/{part(webhook)}/rotate", {"keep": iso(keep), "version": version}
-        return shown_once(await self._connection.post(WebhookWithSecret, path, body, key=idempotency_key))
+        return shown_once(
+            await self._call(RotateWebhook(webhook, keep=keep, version=version, idempotency_key=idempotency_key))
+        )
 
     @override
     async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
-        return await self._connection.post(WebhookSummary, f"/webhooks/{part(webhook)}/disable", {"reason": reason})
+        return await self._call(DisableWebhook(webhook, reason=reason))
 
     @override
     async def enable(self, webhook: str) -> WebhookSummary:
-        return await self._connection.post(WebhookSummary, f"/webhooks/{part(webhook)}/enable")
+        return await self._call(EnableWebhook(webhook))
 
     @override
     async def remove(self, webhook: str) -> WebhookSummary:
-        return await self._connection.post(WebhookSummary, f"/webhooks/{part(webhook)}", method="DELETE")
+        return await self._call(RemoveWebhook(webhook))

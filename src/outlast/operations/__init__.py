@@ -6,10 +6,12 @@ and the methods of `Client`. By hand stay streams, downloads, probes and the Ope
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from outlast.operations import approvals, attention, effects, runs, service, webhooks
 from outlast.operations.declaration import Operation, OperationRequest
+
+R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
@@ -21,3 +23,8 @@ OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
 BY_REQUEST: Final[Mapping[type[OperationRequest[Any]], Operation[Any, Any]]] = {
     each.request: each for each in OPERATIONS
 }
+
+
+def operation_of(request: OperationRequest[R]) -> Operation[Any, R]:
+    """Return the operation of a request."""
+    return BY_REQUEST[type(request)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from outlast.core.machine import ApprovalStatus
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
-from outlast.operations.declaration import Operation, OperationRequest, Sent
+from outlast.operations.declaration import Operation, OperationRequest, Sent, copied
 
 APPROVAL: Final = "ap_91c2f03b7d"
 
@@ -74,7 +74,7 @@ class DecideApproval(OperationRequest[DecisionRecorded]):
     _: KW_ONLY
     reason: str = ""
     alternative: int = 0
-    changes: Mapping[str, Any] | None = None
+    changes: Annotated[Mapping[str, Any] | None, Sent(write=copied)] = None
     version: int = 0
     idempotency_key: str = ""
 

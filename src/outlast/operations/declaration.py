@@ -140,5 +140,10 @@ def seconds(span: Duration) -> float:
     return timedelta_of("by", span).total_seconds()
 
 
+def copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return any mapping as a dict, which JSON can have."""
+    return dict(values)
+
+
 Since = Annotated[Duration | None, Sent(write=iso_duration)]
 By = Annotated[Duration | None, Sent(write=seconds)]

@@ -26,7 +26,7 @@ from outlast.models.runs import (
 from outlast.models.service import WorkflowDetail, WorkflowList
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, seconds
+from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, copied, seconds
 
 RUN: Final = "refu_0c9k2m4x7q1z"
 
@@ -264,7 +264,7 @@ class SignalRun(OperationRequest[SignalRecorded]):
 
     run: str
     name: str
-    payload: Mapping[str, Any]
+    payload: Annotated[Mapping[str, Any], Sent(write=copied)]
     _: KW_ONLY
     signal_id: str = ""
     version: int = 0

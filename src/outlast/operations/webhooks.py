@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import (
@@ -15,17 +15,13 @@ from outlast.models.webhooks import (
     WebhookSummary,
     WebhookWithSecret,
 )
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since
+from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, copied
 
 WEBHOOK: Final = "wh_catfh4b9q1da"
 
 
 def _listed(values: Sequence[str]) -> list[str]:
     return [*values]
-
-
-def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(values)
 
 
 Names = Annotated[Sequence[str], Sent(write=_listed)]
@@ -50,7 +46,7 @@ class AddWebhook(OperationRequest[WebhookWithSecret]):
     name: str = ""
     types: Names = ()
     workflows: Names = ()
-    headers: Annotated[Mapping[str, str] | None, Sent(write=_copied)] = None
+    headers: Annotated[Mapping[str, str] | None, Sent(write=copied)] = None
     from_start: bool = False
     idempotency_key: str = ""
 
