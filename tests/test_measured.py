@@ -41,6 +41,7 @@ def test_every_program_of_the_scripts_is_in_the_list() -> None:
     """A script that runs a module of the tests is a campaign, writes a file, or prints a proof of claims."""
     others = {
         "tests.browsers",
+        "tests.client.sync_source",
         "tests.core.lifecycle",
         "tests.e2e.over_http",
         "tests.failures",

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.client import sync
-from outlast.client.sync import LoopThread, SyncClient, SyncStream
+from outlast.client import loop_thread
+from outlast.client.loop_thread import LoopThread
+from outlast.client.sync import SyncClient
+from outlast.client.sync_stream import SyncStream
 from outlast.errors import Misplaced
 from tests.client import flows
 from tests.client.test_sync import program
@@ -210,7 +212,7 @@ def test_a_wait_ends_with_the_thread_that_it_waits_for() -> None:
 
 
 def test_a_call_that_the_end_of_the_loop_drops_is_closed_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync, "LOOK_S", 0.01)
+    monkeypatch.setattr(loop_thread, "LOOK_S", 0.01)
     loop = LoopThread()
     dropped: list[Coroutine[Any, Any, None]] = []
     begun: list[Future[None]] = []
@@ -244,11 +246,11 @@ class Ending:
 
 def test_nothing_waits_for_the_thread_once_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """In some versions of Python such a thread still counts as alive, so this cannot rest on it."""
-    monkeypatch.setattr(sync, "LOOK_S", 0.01)
+    monkeypatch.setattr(loop_thread, "LOOK_S", 0.01)
     loop = LoopThread()
     begun = loop.begin(lambda: asyncio.sleep(30))  # so that a wait for it ends without an error
     with monkeypatch.context() as patch:
-        patch.setattr(sync, "sys", Ending)
+        patch.setattr(loop_thread, "sys", Ending)
         assert not loop.usable
         with pytest.raises(Misplaced, match="closed during a call"):
             loop.result(begun)

@@ -1,5 +1,6 @@
 """The client without `await`: the same surface, from any thread, with Ctrl-C, timeouts and forks."""
 
+import ast
 import asyncio
 import inspect
 import os
@@ -22,7 +23,7 @@ from outlast.client.sync import SyncClient, SyncRunHandle, SyncWebhookClient, co
 from outlast.errors import Misplaced, NotFound, RunCancelled, WaitTimeout
 from outlast.models.runs import RunDelta
 from outlast.runtime.client import WebhookClient
-from tests.client import flows
+from tests.client import flows, sync_source
 from tests.client.conftest import PATIENCE
 from tests.service.conftest import Running
 
@@ -43,9 +44,14 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield made
 
 
+def test_the_file_is_that_of_the_async_client() -> None:
+    """Without layout, which another version of the formatter may change."""
+    there = ast.parse(sync_source.TARGET.read_text(encoding="utf-8"))
+    assert ast.dump(there) == ast.dump(ast.parse(sync_source.source())), "write it again: scripts/sync-client"
+
+
 def parameters(function: Any) -> list[tuple[str, Any, Any]]:
     """Return name, kind and default of each parameter but `self`. Type checkers compare the types."""
-    function = getattr(function, "_method", function)
     each = list(inspect.signature(function).parameters.values())[1:]
     return [(one.name, one.kind, one.default) for one in each]
 
@@ -64,6 +70,7 @@ def test_the_surface_is_that_of_the_async_client(kind: type[Any], sync: type[Any
         else:
             assert parameters(one) == parameters(other), name
             assert other.__doc__, name
+            assert one.__doc__ == other.__doc__ or name in sync_source.BY_HAND, "editors show it"
 
 
 def test_connect_takes_the_same_parameters() -> None:
@@ -171,7 +178,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 INTERRUPT = """
 import asyncio, outlast, threading
-from tests.client import flows
+from tests.client import flows, sync_source
 async def until(tasks):  # besides itself and the one that keeps the loop open
     while len(asyncio.all_tasks()) - 2 != tasks:
         await asyncio.sleep(0)

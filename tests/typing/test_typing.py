@@ -59,3 +59,12 @@ def test_right_is_clean_and_each_planted_mistake_is_found(
     marked = {i for i, line in enumerate(lines, 1) if re.search(r"# E \d+:", line)}
     assert len(marked) >= 37
     assert checker(folder) == {"wrong.py": marked}
+
+
+def test_a_checker_shows_the_parameters_of_the_client_without_await(folder: Path) -> None:
+    shown = folder / "shown.py"
+    shown.write_text("import outlast\nwith outlast.connect_sync() as client:\n    reveal_type(client.cancel)\n")
+    done = run(folder, "basedpyright", "--outputjson", "--pythonpath", sys.executable, shown.name)
+    texts = [each["message"] for each in json.loads(done.stdout)["generalDiagnostics"]]
+    signature = '(run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None'
+    assert any(signature in text for text in texts), texts

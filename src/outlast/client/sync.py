@@ -1,205 +1,62 @@
-"""The client for programs without asyncio: Django, Flask, Celery, scripts. It wraps the async client in one place.
+"""The client for programs without asyncio: Django, Flask, Celery, scripts.
 
-A call waits for another thread, which no longer runs once the interpreter ends, and which may wait for a lock of the
-caller while the garbage collector runs. So a wait looks at both, and what is closed by the collector waits for nothing.
+Written by scripts/sync-client from `Client`, `RunHandle` and `WebhookClient`. Do not edit.
 """
 
-import asyncio
-import functools
-import os
-import sys
-import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
-from weakref import WeakSet
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
-from typing_extensions import override
 
 from outlast.client import TIMEOUT, connect
+from outlast.client.loop_thread import LoopThread
+from outlast.client.sync_stream import SyncStream, WorkerBlock
 from outlast.core.approvals import Actor
-from outlast.core.argument_checks import client_is_closed
-from outlast.core.durations import Liveness
-from outlast.errors import Misplaced, OutlastError, Unavailable
+from outlast.core.durations import Duration, Liveness
+from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
+from outlast.core.run_columns import What
+from outlast.core.usage import Budget, Money
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
-from outlast.models.runs import CloudEvent, RunDelta
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
+from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import (
+    CloudEvent,
+    EndedRun,
+    EventList,
+    ResultList,
+    RunDelta,
+    RunDetail,
+    RunExplanation,
+    RunList,
+    RunStarted,
+    RunSummary,
+)
+from outlast.models.service import (
+    ActivePause,
+    CallerInfo,
+    DailyBudget,
+    PauseCreated,
+    PauseEnded,
+    StatusSummary,
+    VersionStatus,
+    WorkerStatus,
+)
+from outlast.models.steps import StepList
+from outlast.models.timeline import Timeline
+from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
 from outlast.runtime.client import Client
 from outlast.runtime.run_handle import RunHandle, Timeout
 from outlast.runtime.webhook_client import WebhookClient
 
 P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
-CLOSE_S = 30.0
-LOOK_S = 0.5
-"""Time after which a wait looks whether the thread that it waits for still runs."""
-
-
-class LoopThread:
-    """One event loop in a daemon thread. Any thread may run coroutines in it."""
-
-    def __init__(self) -> None:
-        ready: Future[asyncio.AbstractEventLoop] = Future()
-        self._stop = asyncio.Event()
-        self._streams: WeakSet[AsyncGenerator[Any]] = WeakSet()
-        self._begun: set[Coroutine[Any, Any, Any]] = set()
-        self._pid = os.getpid()
-        self._open = True
-        self._thread = threading.Thread(target=self._work, args=(ready,), name="outlast-client", daemon=True)
-        self._thread.start()
-        self._loop = ready.result()
-
-    def _work(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
-        try:
-            asyncio.run(self._serve(ready))
-        finally:
-            for coroutine in [*self._begun]:  # handed over as the loop ended, which has dropped them
-                coroutine.close()
-
-    async def _serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
-        ready.set_result(asyncio.get_running_loop())
-        await self._stop.wait()
-        calls = asyncio.all_tasks() - {asyncio.current_task()}
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-        for stream in [*self._streams]:  # one after the other; the end of the loop would close their parts at once
-            await asyncio.gather(stream.aclose(), return_exceptions=True)
-
-    def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a coroutine in the loop and return its result. Ctrl-C cancels it. Raises Misplaced."""
-        self.check()
-        return self.result(self.begin(work))
-
-    def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
-        """Begin a coroutine in the loop. Raises Misplaced if another thread has ended the loop."""
-        coroutine = work()
-        self._begun.add(coroutine)
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:  # the loop is closed
-            self._begun.discard(coroutine)
-            coroutine.close()
-            raise client_is_closed() from error
-        future.add_done_callback(lambda _: self._begun.discard(coroutine))
-        return future
-
-    def result(self, future: Future[R]) -> R:
-        """Return the result of what `begin` began. Ctrl-C cancels it. Raises Misplaced if the loop ends before."""
-        try:
-            while True:
-                try:
-                    return future.result(LOOK_S)
-                except TimeoutError:
-                    if future.done():  # since then, or the coroutine raised this
-                        return future.result()
-                    if sys.is_finalizing() or not self._thread.is_alive():
-                        raise _interrupted() from None
-        except BaseException as error:  # also Ctrl-C in this thread; `cancel` has no effect on what has ended
-            future.cancel()
-            known = isinstance(error, OutlastError) and not isinstance(error, Unavailable)
-            if (self._stop.is_set() or not self._open) and isinstance(error, Exception) and not known:
-                raise _interrupted() from error
-            raise
-
-    def owns(self, stream: AsyncGenerator[Any]) -> None:
-        """Note a stream that ends with the loop unless it is closed before."""
-        if self._open:
-            self._streams.add(stream)
-
-    def submit(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Run a coroutine in the loop without waiting for it. It is left out if the loop has ended."""
-        if self.usable:
-            try:
-                self.begin(work)
-            except Misplaced:
-                pass  # another thread has ended the loop, which closes what is open in it
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Run a `last` coroutine, then end the loop and its thread. A second call has no effect."""
-        if last is not None:
-            self._check_place()
-        if not self.usable:
-            return
-        self._open = False
-        try:
-            if last is not None:
-                self.result(self.begin(last))
-        finally:
-            with suppress(RuntimeError):  # another thread has ended the loop
-                self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(CLOSE_S)
-
-    @property
-    def usable(self) -> bool:
-        """True until it is stopped, in the process that made it, while its thread can run."""
-        here = self._open and os.getpid() == self._pid
-        return here and self._thread.is_alive() and not sys.is_finalizing()
-
-    def check(self) -> None:
-        """Raise Misplaced unless a call may wait here for the loop."""
-        if os.getpid() != self._pid:
-            raise Misplaced(
-                "this client was made in another process",
-                f"process {os.getpid()} was forked from {self._pid}; threads and connections do not survive a fork",
-                "connect after the fork: in Celery at worker_process_init, in gunicorn in post_fork, or at first use",
-            )
-        if not self._open:
-            raise client_is_closed()
-        self._check_place()
-
-    def _check_place(self) -> None:
-        if threading.current_thread() is self._thread:
-            raise Misplaced(
-                "a sync client was called in its own event loop",
-                "the call would wait for itself",
-                "use outlast.connect, and await its methods",
-            )
-
-
-def _interrupted() -> Misplaced:
-    return Misplaced(
-        "this client was closed during a call",
-        "what was sent before may have been carried out",
-        "check whether it was done, and connect again; under the same key it is done once",
-    )
-
-
-class _Facade(Protocol):
-    @property
-    def _loop(self) -> LoopThread: ...
-    @property
-    def _target(self) -> Any: ...
-
-
-class Blocking(Generic[P, R]):
-    """A method of an async client as a blocking one, with the same parameters and the same result."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    @overload
-    def __get__(self, at: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, at: _Facade, owner: type[Any]) -> Callable[P, R]: ...
-    def __get__(self, at: _Facade | None, owner: type[Any]) -> Self | Callable[P, R]:
-        if at is None:
-            return self
-        method: Callable[P, Coroutine[Any, Any, R]] = getattr(at._target, self._method.__name__)
-        loop = at._loop
-
-        @functools.wraps(method)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return loop.run(lambda: method(*args, **kwargs))
-
-        return call
 
 
 class SyncRunHandle(Generic[T]):
@@ -216,25 +73,53 @@ class SyncRunHandle(Generic[T]):
         self.workflow = handle.workflow
         self.created = handle.created
 
-    status = Blocking(RunHandle.status)
-    detail = Blocking(RunHandle.detail)
-    signal = Blocking(RunHandle.signal)
-    cancel = Blocking(RunHandle.cancel)
+    def status(self) -> RunSummary:
+        """Return the run as lists show it: status, node, waits, attention. Raises NotFound."""
+        return self._loop.run(lambda: self._target.status())
+
+    def detail(self) -> RunDetail:
+        """Return the run with visits, counts and progress; with its outcome, once it has ended. Raises NotFound."""
+        return self._loop.run(lambda: self._target.detail())
 
     def result(self, timeout: Timeout | None = None) -> T:
-        """Wait until the run has ended and return its outcome. `timeout` and errors are those of `RunHandle.result`."""
+        """Wait until the run has ended and return its outcome, in the type that the workflow declares.
+
+        Waiting goes on while the run waits for a person, an approval or a worker. `timeout` limits it: a `timedelta`,
+        text such as "10m", or seconds; None waits without a limit. The run is not affected by the end of the wait.
+
+        Raises RunFailed, RunCancelled, NotFound, NotStorable (the outcome does not fit the type), and WaitTimeout,
+        which names what the run waits for.
+        """
         return self._loop.run(lambda: self._target.result(timeout))
 
-    def events(self, *, after: int = 0) -> "SyncStream[CloudEvent]":
+    def events(self, *, after: int = 0) -> SyncStream[CloudEvent]:
         """Yield the events of the run, live, until it has ended. `after`: the number of the last event not wanted."""
         return SyncStream(self._loop, self._target.events(after=after))
 
-    def updates(self, *, after: int = 0) -> "SyncStream[CloudEvent | RunDelta]":
-        """Yield as `events`, and each text that the run streams as it comes. `after` is that of `events`.
+    def updates(self, *, after: int = 0) -> SyncStream[CloudEvent | RunDelta]:
+        """Yield as `events`, and each text that the run streams (`ctx.stream`) as it comes.
 
-        A reader that lags loses texts, as with `RunHandle.updates`.
+        `after` is that of `events`. Texts are sent once and not stored: a reader that lags or is disconnected loses
+        some. The answer that they lead to is in the run.
         """
         return SyncStream(self._loop, self._target.updates(after=after))
+
+    def signal(self, name: str, payload: BaseModel | Mapping[str, Any] | object, *, signal_id: str = "") -> bool:
+        """Send a signal, which `ctx.receive` of this `name` reads.
+
+        `payload` is a model, a mapping, or another value with fields. Signals of one `signal_id` are delivered once;
+        the return value is False for a repetition. Raises NotFound, Conflict (the run has ended), InvalidInput,
+        NotStorable.
+        """
+        return self._loop.run(lambda: self._target.signal(name, payload, signal_id=signal_id))
+
+    def cancel(self, reason: str, *, idempotency_key: str = "") -> None:
+        """Request the cancellation of the run. A worker undoes its effects before it ends.
+
+        `reason` is kept in the history. Calls with the same `idempotency_key` are one request. Raises NotFound,
+        Conflict (the run has ended), InvalidInput.
+        """
+        self._loop.run(lambda: self._target.cancel(reason, idempotency_key=idempotency_key))
 
     def __repr__(self) -> str:
         return repr(self._target)
@@ -248,18 +133,122 @@ class SyncWebhookClient:
         self._loop = loop
         self._target = webhooks
 
-    list = Blocking(WebhookClient.list)
-    get = Blocking(WebhookClient.get)
-    unsent_ms = Blocking(WebhookClient.unsent_ms)
-    add = Blocking(WebhookClient.add)
-    notify = Blocking(WebhookClient.notify)
-    test = Blocking(WebhookClient.test)
-    deliveries = Blocking(WebhookClient.deliveries)
-    redeliver = Blocking(WebhookClient.redeliver)
-    rotate = Blocking(WebhookClient.rotate)
-    disable = Blocking(WebhookClient.disable)
-    enable = Blocking(WebhookClient.enable)
-    remove = Blocking(WebhookClient.remove)
+    def list(self) -> Sequence[WebhookDetail]:
+        """Return every webhook with its delivery counts."""
+        return self._loop.run(lambda: self._target.list())
+
+    def get(self, webhook: str) -> WebhookDetail:
+        """Return one webhook with its delivery counts. Raises NotFound."""
+        return self._loop.run(lambda: self._target.get(webhook))
+
+    def unsent_ms(self) -> int:
+        """Return for how long events have waited without a live dispatcher, in ms; 0 if none wait."""
+        return self._loop.run(lambda: self._target.unsent_ms())
+
+    def add(
+        self,
+        url: str,
+        *,
+        name: str = "",
+        types: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        from_start: bool = False,
+        idempotency_key: str = "",
+    ) -> WebhookWithSecret:
+        """Create a webhook that sends events to `url`, and return it with its secret, which is shown only here.
+
+        `name` is for people. `types` and `workflows` select events ((): all). `headers` are sent with each event.
+        `from_start` also sends the events that exist already. A repetition under the same key adds nothing and raises
+        Uncertain, because the secret is shown once. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.add(
+                url,
+                name=name,
+                types=types,
+                workflows=workflows,
+                headers=headers,
+                from_start=from_start,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def notify(
+        self,
+        address: str,
+        *,
+        role: str = "",
+        person: str = "",
+        every: bool = False,
+        kinds: Sequence[str] = (),
+        workflows: Sequence[str] = (),
+        name: str = "",
+        idempotency_key: str = "",
+    ) -> WebhookSummary:
+        """Send messages about approvals to an `address` of mail, Slack, Teams or ntfy, and return the subscription.
+
+        Exactly one of `role`, `person` and `every` says whose approvals: those whose rule names the role or the
+        person, or all of them. `kinds` are `asked`, `reminder` and `escalated` ((): all three). `workflows` selects
+        runs ((): all), `name` is for people. The address is a secret and never shown. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.notify(
+                address,
+                role=role,
+                person=person,
+                every=every,
+                kinds=kinds,
+                workflows=workflows,
+                name=name,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def test(self, webhook: str) -> WebhookAttempt:
+        """Send a signed test event and return the attempt. Raises NotFound."""
+        return self._loop.run(lambda: self._target.test(webhook))
+
+    def deliveries(
+        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    ) -> DeliveryList:
+        """Return a page of events that were not accepted at the first attempt, newest first.
+
+        `webhook`: '' for all. `status`: only these. `cursor`: `next_cursor` of the page before; `limit`: size of a
+        page.
+        """
+        return self._loop.run(lambda: self._target.deliveries(webhook, status=status, cursor=cursor, limit=limit))
+
+    def redeliver(self, delivery: str) -> int:
+        """Send an event again, or all that were given up for a webhook. Return their number.
+
+        `delivery`: id of a delivery or of a webhook. Raises NotFound, Conflict.
+        """
+        return self._loop.run(lambda: self._target.redeliver(delivery))
+
+    def rotate(
+        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
+    ) -> WebhookWithSecret:
+        """Replace the secret and return the new one. `keep`: how long the old secret signs too [24h].
+
+        `version`: the one that you saw, 0 for any. A repetition under the same key finds its own rotation and raises
+        Uncertain, because a secret is shown once: rotate once more, under another key. Raises NotFound, Conflict.
+        """
+        return self._loop.run(
+            lambda: self._target.rotate(webhook, keep=keep, version=version, idempotency_key=idempotency_key)
+        )
+
+    def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
+        """Stop deliveries until the webhook is enabled again. The position is kept, and `reason` is shown."""
+        return self._loop.run(lambda: self._target.disable(webhook, reason=reason))
+
+    def enable(self, webhook: str) -> WebhookSummary:
+        """Resume deliveries at the kept position."""
+        return self._loop.run(lambda: self._target.enable(webhook))
+
+    def remove(self, webhook: str) -> WebhookSummary:
+        """Remove a webhook with its secret. It cannot be restored."""
+        return self._loop.run(lambda: self._target.remove(webhook))
 
 
 class SyncClient:
@@ -356,13 +345,17 @@ class SyncClient:
         handle = self._target.get(workflow, run) if run else self._target.get(workflow)
         return SyncRunHandle(self._loop, handle)
 
-    def follow(self, run: str, *, after: int = 0) -> "SyncStream[str]":
-        """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
-        return SyncStream(self._loop, self._target.follow(run, after=after))
+    def now(self) -> datetime:
+        """Return the real time: the store's clock, or this machine's with a service."""
+        return self._loop.run(lambda: self._target.now())
 
-    def updates(self, run: str, *, after: int = 0) -> "SyncStream[str | RunDelta]":
-        """Yield as `follow` (`run` and `after`), and each text that the run streams as it comes."""
-        return SyncStream(self._loop, self._target.updates(run, after=after))
+    def ended(self, run: str, *, within_s: float | None = None) -> bool:
+        """Wait until a `run` has ended; return False after `within_s` seconds. None: wait without a limit."""
+        return self._loop.run(lambda: self._target.ended(run, within_s=within_s))
+
+    def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None:
+        """Wait until a `run` has ended and return its end; None after `within_s` seconds."""
+        return self._loop.run(lambda: self._target.run_end(run, within_s=within_s))
 
     def worker(
         self,
@@ -372,159 +365,468 @@ class SyncClient:
         name: str = "",
         live: Liveness | None = None,
     ) -> AbstractContextManager[None]:
-        """Serve workflows in this process while the block runs. Parameters and errors are those of `Client.worker`."""
-        return _WorkerBlock(self._loop, self._target.worker(workflows, concurrency=concurrency, name=name, live=live))
+        """Serve `workflows` in this process while the block runs, then give back the runs that it holds.
 
-    now = Blocking(Client.now)
-    start_run = Blocking(Client.start_run)
-    ended = Blocking(Client.ended)
-    run_end = Blocking(Client.run_end)
-    runs = Blocking(Client.runs)
-    run = Blocking(Client.run)
-    run_summary = Blocking(Client.run_summary)
-    run_input = Blocking(Client.run_input)
-    results = Blocking(Client.results)
-    steps = Blocking(Client.steps)
-    timeline = Blocking(Client.timeline)
-    events = Blocking(Client.events)
-    explain = Blocking(Client.explain)
-    signal = Blocking(Client.signal)
-    cancel = Blocking(Client.cancel)
-    continue_run = Blocking(Client.continue_run)
-    extend = Blocking(Client.extend)
-    move_to = Blocking(Client.move_to)
-    raise_budget = Blocking(Client.raise_budget)
-    to_undo = Blocking(Client.to_undo)
-    not_undone = Blocking(Client.not_undone)
-    effects = Blocking(Client.effects)
-    ledger = Blocking(Client.ledger)
-    effect = Blocking(Client.effect)
-    resolve_effect = Blocking(Client.resolve_effect)
-    approvals = Blocking(Client.approvals)
-    approval = Blocking(Client.approval)
-    approve = Blocking(Client.approve)
-    reject = Blocking(Client.reject)
-    claim_approval = Blocking(Client.claim_approval)
-    reassign = Blocking(Client.reassign)
-    attention = Blocking(Client.attention)
-    attention_of = Blocking(Client.attention_of)
-    answer = Blocking(Client.answer)
-    answer_all = Blocking(Client.answer_all)
-    answer_many = Blocking(Client.answer_many)
-    assign = Blocking(Client.assign)
-    summary = Blocking(Client.summary)
-    whoami = Blocking(Client.whoami)
-    workers = Blocking(Client.workers)
-    drain_worker = Blocking(Client.drain_worker)
-    input_schema = Blocking(Client.input_schema)
-    topology = Blocking(Client.topology)
-    versions = Blocking(Client.versions)
-    unfinished = Blocking(Client.unfinished)
-    move_runs = Blocking(Client.move_runs)
-    budgets = Blocking(Client.budgets)
-    set_budget = Blocking(Client.set_budget)
-    pauses = Blocking(Client.pauses)
-    pause = Blocking(Client.pause)
-    resume = Blocking(Client.resume)
+        `concurrency` is the maximum of concurrent runs, `name` the display name of the worker, `live` the durations
+        after which it counts as dead. The workflows can be started by name afterwards. Needs a store: at a service it
+        raises InvalidInput. Raises DefinitionError, and StoreReplaced at the end if the store is gone.
+        """
+        return WorkerBlock(self._loop, self._target.worker(workflows, concurrency=concurrency, name=name, live=live))
 
+    def start_run(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: bytes,
+        *,
+        run_id: str = "",
+        key: str = "",
+        correlation_id: str = "",
+        trace_id: str = "",
+        scheduler: str = "",
+    ) -> RunStarted:
+        """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
 
-class _WorkerBlock(AbstractContextManager[None]):
-    """A worker that serves during the block. Streams that are left open end with the client."""
+        `workflow`, `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns
+        the same run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with
+        every problem.
+        """
+        return self._loop.run(
+            lambda: self._target.start_run(
+                workflow,
+                given,
+                run_id=run_id,
+                key=key,
+                correlation_id=correlation_id,
+                trace_id=trace_id,
+                scheduler=scheduler,
+            )
+        )
 
-    def __init__(self, loop: LoopThread, serving: AbstractAsyncContextManager[None]) -> None:
-        self._loop = loop
-        self._serving = serving
+    def runs(
+        self,
+        *,
+        status: str = "",
+        workflow: str = "",
+        attention: bool = False,
+        waiting_for: str = "",
+        q: str = "",
+        since: Duration | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> RunList:
+        """Return one page of runs, newest first. '', False and None do not filter.
 
-    @override
-    def __enter__(self) -> None:
-        async def enter() -> None:
-            await self._serving.__aenter__()
+        `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
+        wait of this kind; `q`: only runs whose id, correlation id or objective contains this text; `since`: only
+        runs started within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs
+        and still have a cursor.
+        """
+        return self._loop.run(
+            lambda: self._target.runs(
+                status=status,
+                workflow=workflow,
+                attention=attention,
+                waiting_for=waiting_for,
+                q=q,
+                since=since,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
-        self._loop.run(enter)
+    def run(self, run: str) -> RunDetail:
+        """Return a run with visits, counts, takeovers and progress; with outcome and reason once it has ended."""
+        return self._loop.run(lambda: self._target.run(run))
 
-    @override
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def run_summary(self, run: str) -> RunSummary:
+        """Return a run with the fields that lists show."""
+        return self._loop.run(lambda: self._target.run_summary(run))
+
+    def run_input(self, run: str) -> Any:
+        """Return the input of a run as its workflow parsed it."""
+        return self._loop.run(lambda: self._target.run_input(run))
+
+    def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
+        """Return one page of results in the order of first emission, `after` an ordinal."""
+        return self._loop.run(lambda: self._target.results(run, after=after, limit=limit))
+
+    def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
+        """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
+        return self._loop.run(lambda: self._target.steps(run, kind=kind, step=step, cursor=cursor, limit=limit))
+
+    def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
+        """Return visits, attempts and waits of a run as bars in lanes of nodes, with crashes and takeovers.
+
+        `begin`, `end`: only what overlaps this span of business time. Neighbouring bars are grouped beyond 400. Raises
+        InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.timeline(run, begin=begin, end=end))
+
+    def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
+        """Return one page of events, oldest first, `after` a sequence number.
+
+        `of_type`: only this type, or with a star at its end, all that begin so. Raises NotFound, InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.events(run, after=after, limit=limit, of_type=of_type))
+
+    def follow(self, run: str, *, after: int = 0) -> SyncStream[str]:
+        """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
+        return SyncStream(self._loop, self._target.follow(run, after=after))
+
+    def updates(self, run: str, *, after: int = 0) -> SyncStream[str | RunDelta]:
+        """Yield events `after` a number as `follow`, and each text that the run streams as it comes.
+
+        A caller that lags loses such texts.
+        """
+        return SyncStream(self._loop, self._target.updates(run, after=after))
+
+    def explain(self, run: str) -> RunExplanation:
+        """Return the state of a run, its cause and the next step."""
+        return self._loop.run(lambda: self._target.explain(run))
+
+    def signal(self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0) -> bool:
+        """Send the signal `name` with a `payload`. Return False if one of this `signal_id` was sent before.
+
+        Raises NotStorable.
+        """
+        return self._loop.run(lambda: self._target.signal(run, name, payload, signal_id=signal_id, version=version))
+
+    def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        """Request the cancellation of a run. A worker undoes its effects before it ends. Raises InvalidInput."""
+        self._loop.run(
+            lambda: self._target.cancel(run, reason=reason, version=version, idempotency_key=idempotency_key)
+        )
+
+    def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
+        """Answer the run's attention with `continue`."""
+        self._loop.run(lambda: self._target.continue_run(run, reason=reason, version=version))
+
+    def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        """Extend the ceiling of a run that has passed it `by` this time."""
+        self._loop.run(
+            lambda: self._target.extend(run, by=by, reason=reason, version=version, idempotency_key=idempotency_key)
+        )
+
+    def move_to(self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0) -> None:
+        """Let another engine schedule a run: "outlast", "temporal" or "langgraph". The run must not be executed now.
+
+        State, waits, approvals and effects stay. `force`: even if no live worker serves its version there. Raises
+        InvalidInput.
+        """
+        self._loop.run(lambda: self._target.move_to(run, scheduler, reason=reason, force=force, version=version))
+
+    def raise_budget(
+        self,
+        run: str,
+        *,
+        tokens: int = 0,
+        money: Money = 0,
+        calls: int = 0,
+        minutes: float = 0,
+        reason: str,
+        version: int = 0,
+        idempotency_key: str = "",
     ) -> None:
-        async def leave() -> None:
-            await self._serving.__aexit__(None, None, None)
+        """Add `tokens`, `money`, `calls` and `minutes` to the budget of a run, which goes on if it waits for them.
 
-        self._loop.run(leave)
+        On the day of the raise, the run may also use so much more of its tenant's daily budget. Raises InvalidInput,
+        Forbidden for programs.
+        """
+        self._loop.run(
+            lambda: self._target.raise_budget(
+                run,
+                tokens=tokens,
+                money=money,
+                calls=calls,
+                minutes=minutes,
+                reason=reason,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
+    def to_undo(self, run: str) -> Sequence[str]:
+        """Return the effects that a cancel would undo, in order."""
+        return self._loop.run(lambda: self._target.to_undo(run))
 
-class SyncStream(Iterator[T]):
-    """Items of a run, as `SyncRunHandle.events` and the like return them: iterate, and `close` it to stop early.
+    def not_undone(self, run: str) -> Sequence[str]:
+        """Return the effects that a cancel would leave in place, with reasons."""
+        return self._loop.run(lambda: self._target.not_undone(run))
 
-    One that is left open ends with the program or its client.
-    """
+    def effects(self, run: str) -> Sequence[EffectRecord]:
+        """Return the ledger of a run in the order of its intents, then the shared effects of other runs."""
+        return self._loop.run(lambda: self._target.effects(run))
 
-    def __init__(self, loop: LoopThread, stream: AsyncGenerator[T]) -> None:
-        """Read `stream` in `loop`. Programs call `run.events`, `run.updates`, `client.follow` or `client.updates`."""
-        self._loop = loop
-        self._stream = stream
-        self._turn = threading.Lock()
-        self._awaited: Future[tuple[T] | None] | None = None
-        self._ended = threading.Event()
-        self._inside = asyncio.Lock()
-        """Held by what runs in the loop: a call that was cancelled ends before its stream is closed."""
-        self._last = functools.partial(_close, stream, self._inside)
-        loop.owns(stream)
+    def ledger(
+        self,
+        *,
+        status: EffectStatus | None = None,
+        activity: str = "",
+        run: str = "",
+        since: Duration | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> EffectList:
+        """Return one page of the effects of all runs, newest first. `status`: only these."""
+        return self._loop.run(
+            lambda: self._target.ledger(
+                status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+            )
+        )
 
-    @override
-    def __next__(self) -> T:
-        with self._turn:  # one thread after the other
-            if self._ended.is_set():
-                raise StopIteration
-            self._loop.check()
-            self._awaited = self._loop.begin(self._one)
-            if self._ended.is_set():  # by `close`, which has seen the future before this one
-                self._awaited.cancel()
-            try:
-                found = self._loop.result(self._awaited)
-            except BaseException as error:  # as with a generator, an exception ends the iteration
-                self._loop.submit(self._last)
-                if self._ended.is_set() and isinstance(error, CancelledError):  # by `close` in another thread
-                    raise StopIteration from None
-                self._ended.set()
-                raise
-            if found is None:
-                self._ended.set()
-                raise StopIteration
-            return found[0]
+    def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
+        """Return the effect of a `key`: the one of a `visit` if named, else the uncertain one, else the latest."""
+        return self._loop.run(lambda: self._target.effect(run, key, visit=visit))
 
-    async def _one(self) -> tuple[T] | None:
-        async with self._inside:
-            async for item in self._stream:
-                return (item,)
-        return None
-
-    def close(self) -> None:
-        """Stop the iteration and its connection, also for a thread that waits. A second call has no effect."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        if self._awaited is not None:
-            self._awaited.cancel()
-        if self._loop.usable:
-            with self._turn:
-                self._loop.run(self._last)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def resolve_effect(
+        self,
+        run: str,
+        key: str,
+        answer: Verb,
+        *,
+        reason: str,
+        external_id: str = "",
+        response: Any = None,
+        correct: bool = False,
     ) -> None:
-        self.close()
+        """Record a person's `answer` about the uncertain effect of a `key`.
 
-    def __del__(self) -> None:
-        if not self._ended.is_set():  # the collector runs in any thread, and never waits
-            self._loop.submit(self._last)
+        For a call that happened: `response`, its return value, which must fit the activity's type, and `external_id`,
+        the receiver's own id. Until an answer is used, both can be stated again, and `correct` replaces any answer.
+        Raises Conflict (settled, used, too early), InvalidInput (the response does not fit), Forbidden.
+        """
+        self._loop.run(
+            lambda: self._target.resolve_effect(
+                run, key, answer, reason=reason, external_id=external_id, response=response, correct=correct
+            )
+        )
 
+    def approvals(
+        self,
+        *,
+        status: str = "",
+        run: str = "",
+        mine: bool = False,
+        role: str = "",
+        person: str = "",
+        overdue: bool = False,
+        decided_by: str = "",
+        sort: ApprovalSort = "newest",
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ApprovalList:
+        """Return one page of approvals, newest first.
 
-async def _close(stream: AsyncGenerator[Any], inside: asyncio.Lock) -> None:
-    async with inside:
-        await stream.aclose()
+        `status` and `run`: only these; `mine`: those the caller may decide now; `role`, `person`: those whose rule
+        names it; `overdue`: those past their deadline; `decided_by`: those that this person has decided, "me" the
+        caller. `sort`: "deadline" lists pending approvals only, the earliest deadline first. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.approvals(
+                status=status,
+                run=run,
+                mine=mine,
+                role=role,
+                person=person,
+                overdue=overdue,
+                decided_by=decided_by,
+                sort=sort,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    def approval(self, approval: str) -> ApprovalDetail:
+        """Return an approval with the information for a decision."""
+        return self._loop.run(lambda: self._target.approval(approval))
+
+    def approve(
+        self,
+        approval: str,
+        *,
+        reason: str = "",
+        alternative: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        version: int = 0,
+        idempotency_key: str = "",
+    ) -> ApprovalSummary:
+        """Approve the requested plan or an `alternative` (1, 2, …); vote for it if a quorum is required.
+
+        `changes`: new values of arguments that the approval declares editable. Raises Forbidden, InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.approve(
+                approval,
+                reason=reason,
+                alternative=alternative,
+                changes=changes,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def reject(
+        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
+    ) -> ApprovalSummary:
+        """Reject an approval. `again`: request another round, if it is offered. Raises Forbidden."""
+        return self._loop.run(
+            lambda: self._target.reject(
+                approval, reason=reason, again=again, version=version, idempotency_key=idempotency_key
+            )
+        )
+
+    def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
+        """Record that the caller reviews an approval. Others may still decide."""
+        return self._loop.run(lambda: self._target.claim_approval(approval, version=version))
+
+    def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
+        """Let the holders of another rule decide: `who`, for example "finance|lead". Raises Forbidden."""
+        return self._loop.run(lambda: self._target.reassign(approval, who, reason=reason, version=version))
+
+    def attention(
+        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+    ) -> AttentionList:
+        """Return the items of one page of runs that need a person. The first page has items without a run, too.
+
+        `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
+        """
+        return self._loop.run(
+            lambda: self._target.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor)
+        )
+
+    def attention_of(self, run: str) -> Sequence[RunAttention]:
+        """Return the attention items of one run."""
+        return self._loop.run(lambda: self._target.attention_of(run))
+
+    def assign(self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = "") -> RunAttention:
+        """Assign an attention item of a run to a person, and return the item as it is then.
+
+        `to`: the name of a person, "me" for the caller, "" for none. `reason` and `key` name the item if the run has
+        several. `note`: shown beside the name. The assignment gives no right to answer and takes none, and it ends with
+        the item. Raises NotFound, InvalidInput, Conflict if the run has no such item, LimitExceeded.
+        """
+        return self._loop.run(lambda: self._target.assign(run, to, reason=reason, key=key, note=note))
+
+    def answer(
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
+        by: Duration | None = None,
+    ) -> Reason:
+        """Answer one attention `reason` of a run with a `choice`, and return the reason.
+
+        `key` names the effect if several are uncertain. `text`: for the history; `by`: belongs to "extend".
+
+        Raises InvalidInput if several reasons match, Forbidden for programs.
+        """
+        return self._loop.run(lambda: self._target.answer(run, choice, reason=reason, key=key, text=text, by=by))
+
+    def answer_all(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        node: str = "",
+        activity: str = "",
+        by: Duration | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
+        """Answer every run with this `reason` on one page of runs with a `choice`, each once.
+
+        `workflow`, `node`, `activity`: only runs of this workflow, at this node, and of "node_diverged" only those
+        whose missing calls are all of this activity. `text` and `by` are those of `answer`. Failures are listed, not
+        raised.
+        """
+        return self._loop.run(
+            lambda: self._target.answer_all(
+                reason, choice, text=text, workflow=workflow, node=node, activity=activity, by=by, cursor=cursor
+            )
+        )
+
+    def answer_many(
+        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
+    ) -> AnswerList:
+        """Give up to 100 `runs` with this `reason` the same answer, each with its own outcome.
+
+        `choice`, `text` and `by` are those of `answer`. An answer that is refused for one run is listed and
+        not raised. Raises InvalidInput for too many runs, Conflict for a choice that cannot be made for many, Forbidden
+        for programs.
+        """
+        return self._loop.run(lambda: self._target.answer_many(runs, reason, choice, text=text, by=by))
+
+    def summary(self) -> StatusSummary:
+        """Count the items that need a person, and all that cannot continue, for the caller."""
+        return self._loop.run(lambda: self._target.summary())
+
+    def whoami(self) -> CallerInfo:
+        """Return the caller with its tenant and roles."""
+        return self._loop.run(lambda: self._target.whoami())
+
+    def workers(self) -> Sequence[WorkerStatus]:
+        """Return the workers, those that have stopped included."""
+        return self._loop.run(lambda: self._target.workers())
+
+    def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
+        """Ask `worker` to take no more runs, give back those it holds, and stop.
+
+        It reads the request at its next heartbeat. A second request changes nothing. Raises NotFound, Conflict if the
+        worker is dead.
+        """
+        return self._loop.run(lambda: self._target.drain_worker(worker, reason=reason))
+
+    def input_schema(self, workflow: str) -> Mapping[str, Any]:
+        """Return the JSON schema of a workflow's input; empty if the workflow is unknown here."""
+        return self._loop.run(lambda: self._target.input_schema(workflow))
+
+    def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
+        """Return the graph of one version (`lane`) of a workflow, or None if no worker has recorded it."""
+        return self._loop.run(lambda: self._target.topology(workflow, lane))
+
+    def versions(self) -> Sequence[VersionStatus]:
+        """Return the versions of every workflow that are served or have unfinished runs."""
+        return self._loop.run(lambda: self._target.versions())
+
+    def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
+        """Return the ids of the unfinished runs of one version (`lane`)."""
+        return self._loop.run(lambda: self._target.unfinished(workflow, lane))
+
+    def move_runs(
+        self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
+    ) -> AnsweredRuns:
+        """Request the move of `runs` to a `version`, and to a `node` of it. Failures are listed, not raised."""
+        return self._loop.run(lambda: self._target.move_runs(workflow, version, runs, node=node, reason=reason))
+
+    def budgets(self) -> Sequence[DailyBudget]:
+        """Return the daily budget of the tenant with its usage today; empty if it has none."""
+        return self._loop.run(lambda: self._target.budgets())
+
+    def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
+        """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.
+
+        Raises InvalidInput, Forbidden for programs.
+        """
+        self._loop.run(lambda: self._target.set_budget(budget, reason=reason))
+
+    def pauses(self) -> Sequence[ActivePause]:
+        """Return the pauses in force and the open circuit breakers."""
+        return self._loop.run(lambda: self._target.pauses())
+
+    def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
+        """Stop new intents of `what`: an activity, a provider, a workflow (by `name`) or the tenant.
+
+        Raises InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.pause(what, name, reason=reason))
+
+    def resume(self, what: What, name: str = "") -> PauseEnded:
+        """End the pause of `what` and `name`, and return the number of runs that waited for it."""
+        return self._loop.run(lambda: self._target.resume(what, name))
 
 
 def connect_sync(
