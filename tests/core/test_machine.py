@@ -114,6 +114,7 @@ def test_every_status_is_reached() -> None:
     assert {status for one in LOOK_UPS for status in one} == {move.target for move in TABLE}
 
 
+@pytest.mark.whole
 def test_every_reason_and_choice_is_used_outside_the_table() -> None:
     """A word without code would appear in help, docs and OpenAPI, but never in a run."""
     package = Path(machine.__file__).parents[1]

@@ -2,16 +2,28 @@
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from outlast.engine.clocks import VirtualClock
 from outlast.flow.registry import ACTIVITIES
-from tests.engine.ground import InMemory, OnPostgres
+from tests.engine.ground import Ground, InMemory
 from tests.engine.world import World
 
-GROUNDS = {"memory": InMemory, "postgres": OnPostgres}
+
+def on_postgres(time: VirtualClock) -> Ground:
+    """Return a schema on a real server."""
+    from tests.engine.postgres_ground import OnPostgres  # which the kernel's own tests lack
+
+    return OnPostgres(time)
+
+
+GROUNDS: dict[str, Callable[[VirtualClock], Ground]] = {"memory": InMemory}
+if find_spec("outlast.store.postgres") is not None:  # absent from `scripts/test --kernel`
+    GROUNDS["postgres"] = on_postgres
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

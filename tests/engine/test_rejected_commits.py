@@ -253,6 +253,7 @@ async def test_an_approval_that_no_row_can_hold_is_refused_at_its_line(world: Wo
 
 
 # --- on a disk ------------------------------------------------------------------------------------------------
+@pytest.mark.whole
 @pytest.mark.req("RUN-2", "RUN-3")
 def test_on_sqlite_a_rejected_commit_calls_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node ran again every five seconds without end, and the run showed RUNNING."""

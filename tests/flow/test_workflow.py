@@ -370,6 +370,7 @@ EXPORTS = """Allow Budget Cancel Client Context Decision Deny DidNotHappen Fail 
     connect_sync lookup person resend role this_call workflow"""
 
 
+@pytest.mark.whole
 def test_outlast_exports_these_names_and_no_others() -> None:
     pinned = set(EXPORTS.split())
     assert pinned <= set(outlast.__all__)
