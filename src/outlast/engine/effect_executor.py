@@ -32,12 +32,14 @@ from outlast.core.effect_steps import (
     WaitUntil,
     next_step,
 )
+from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import Pause
 from outlast.core.run_columns import Timer, WaitingFor
 from outlast.core.usage import Used
 from outlast.engine.attempts import Sending
+from outlast.engine.commit_chain import RunLost
 from outlast.engine.effect_calls import (
     attempt_in_transaction,
     attempt_of,
@@ -58,7 +60,6 @@ from outlast.engine.node_result import (
 )
 from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
-from outlast.engine.run_session import EffectKey, RunLost
 from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall
@@ -124,13 +125,14 @@ class EffectExecutor:
         """Raises DefinitionError if the store cannot make the call in a transaction."""
         self.execution = execution
         self.session = session = execution.session
+        self.held = session.held
         self.callee = callee
         self.call = call
         self.ident = ident
         self.undoes = undoes
         terms = execution.services.terms[callee]
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
-        self.known = Known(restored=True) if session.run.restored else NOTHING
+        self.known = Known(restored=True) if self.held.run.restored else NOTHING
         self.used: list[Used] = []  # reported by the call and not stored yet
         self._probe: Pause | None = None  # breaker that lends the attempt the right to try the provider
         self._before = 0  # attempts that a person has settled
@@ -146,14 +148,14 @@ class EffectExecutor:
         """
         session = self.session
         outcome: Fact = Moment.START
-        effect = session.effects.get(self.ident)
+        effect = self.held.effects.get(self.ident)
         try:
             if effect is not None and effect.status is EffectStatus.INTENDED:
                 effect = await self._as_known(effect)
             elif effect is not None and effect.status is EffectStatus.REFUSED:
                 self._before = effect.attempts
             while True:
-                now = session.now
+                now = session.clock.now
                 step = next_step(effect, self.terms, outcome, now, self.known)
                 if isinstance(step, Intend):
                     effect, outcome = await self._attempt(effect, outcome, step, now)
@@ -166,8 +168,8 @@ class EffectExecutor:
                         outcome = Maybe("never_awaited", str(error), abandoned=True)
                         continue
                 if isinstance(step, Refuse):
-                    self._submit(effect_verbs.refuse(session.run, effect, *step, now=now))
-                    raise EffectRefused(refusal_of(session.effects[self.ident]), self.ident)  # as a re-run reads it
+                    self._submit(effect_verbs.refuse(self.held.run, effect, *step, now=now))
+                    raise EffectRefused(refusal_of(self.held.effects[self.ident]), self.ident)  # as a re-run reads it
                 if isinstance(step, Defer):
                     effect, outcome = self._defer(effect, step), Moment.DEFERRED
                 elif isinstance(step, AskReceiver):
@@ -188,7 +190,7 @@ class EffectExecutor:
         if self.used:
             puts = self.session.usage_puts(self.ident, self.callee.name, self.used)
             commit = commit._replace(writes=(*commit.writes, *puts))
-        self.session.submit(commit)
+        self.session.chain.submit(commit)
 
     # --- an attempt ----------------------------------------------------------------------------
     async def _attempt(
@@ -214,7 +216,7 @@ class EffectExecutor:
             if now is None and self._again(effect, before) is None:
                 return effect, before
             allowed = UNASKED
-            if self.session.approvals or execution.workflow.asks_permission or self.terms.purpose is not Purpose.DO:
+            if self.held.approvals or execution.workflow.asks_permission or self.terms.purpose is not Purpose.DO:
                 row = effect or self._of_another_run()
                 allowed, now = await permitted(execution, self.terms.purpose, callee, self.call, row), None
             if not self.terms.in_transaction and (sending := services.window.enter_now()) is None:
@@ -222,7 +224,7 @@ class EffectExecutor:
             if now is None:
                 if (again := self._again(effect, before)) is None:
                     return effect, before
-                step, now = again, self.session.now
+                step, now = again, self.session.clock.now
             if step.maybe_done or self._probe is not None or self.known is not NOTHING:
                 self.known = self.known._replace(maybe_done=step.maybe_done, probing=self._probe is not None)
             intent, begun = self._intent(effect, allowed, now), True
@@ -255,17 +257,17 @@ class EffectExecutor:
     def _again(self, effect: Effect | None, before: Fact) -> Intend | None:
         """Decide again after a wait: return None if another step is due. Raises Unresolved."""
         self._check_open()
-        step = next_step(effect, self.terms, before, self.session.now, self.known)
+        step = next_step(effect, self.terms, before, self.session.clock.now, self.known)
         return step if isinstance(step, Intend) else None
 
     def _of_another_run(self) -> Effect | None:
         """Return the row of the key if another run of the tenant made the call."""
-        return self.session.others.get(self.call.key) if self.terms.shared else None
+        return self.held.others.get(self.call.key) if self.terms.shared else None
 
     def _intent(self, effect: Effect | None, allowed: Permission, now: Instant) -> Commit:
         """Return the commit of the intent. Raises Unresolved if the time of the claim is too short for an attempt."""
         session, terms, callee = self.session, self.terms, self.callee
-        run = session.run
+        run = self.held.run
         if self.execution.observed:
             self.execution.record_observed()
         if (run.due_at or 0) - terms.timeout - now.real <= min(terms.start_budget, SECOND):
@@ -289,11 +291,11 @@ class EffectExecutor:
         )
         if terms.shared:
             effect = effect or self._of_another_run()
-            what = what._replace(shared=True, keep_ms=terms.keep_ms, noted=self.call.key in session.noted)
+            what = what._replace(shared=True, keep_ms=terms.keep_ms, noted=self.call.key in self.held.noted)
         mine = effect_verbs.goes_on(effect, run) if effect is not None else None
-        ordinal = mine.ordinal if mine else session.next_ordinal()
+        ordinal = mine.ordinal if mine else self.held.next_ordinal()
         if self.undoes is not None:
-            original = session.effects[self.undoes]
+            original = self.held.effects[self.undoes]
             commit = compensation.intend_undo(run, what, effect, original, ordinal=ordinal, now=now)
         else:
             commit = effect_verbs.intend(
@@ -313,9 +315,9 @@ class EffectExecutor:
         session, services = self.session, self.execution.services
         session.late.intend(self.ident, None if self.known.maybe_done else effect)
         submitted = read(services.clock)
-        done = await session.land(intent)
+        done = await session.chain.land(intent)
         sending.landed()
-        if session.has_new_messages and self.terms.purpose is Purpose.DO:
+        if self.held.has_new_messages and self.terms.purpose is Purpose.DO:
             await self._check_cancel(effect)
         if not session.late.begin_call(self.ident):  # its holder gave it up, and may have recorded that it was not sent
             return Unsent(effect_verbs.TOO_LATE, "its run is no longer held here")
@@ -333,16 +335,16 @@ class EffectExecutor:
         cancel = cancel_of(await session.new_messages())
         if cancel is None:
             return
-        step = next_step(effect, self.terms, Moment.CANCEL, session.now, self.known)
+        step = next_step(effect, self.terms, Moment.CANCEL, session.clock.now, self.known)
         if isinstance(step, Refuse):
-            session.submit(effect_verbs.refuse(session.run, effect, *step, now=session.now))
+            session.chain.submit(effect_verbs.refuse(self.held.run, effect, *step, now=session.clock.now))
         self.execution.cancelled(cancel)
         raise Unresolved
 
     # --- after an attempt ------------------------------------------------------------------------
     async def _judged(self, intent: Commit, effect: Effect, outcome: Outcome | Moment) -> Effect:
         """Count an outcome for the provider's breaker, and return the effect with the receiver's id for it."""
-        execution, services, run = self.execution, self.execution.services, self.session.run
+        execution, services, run = self.execution, self.execution.services, self.held.run
         if execution.abandoned_calls and execution.is_abandoned():
             await self._record_late_answer(effect, outcome)
             raise Unresolved
@@ -360,7 +362,7 @@ class EffectExecutor:
             return effect
         self.known = self.known._replace(jitter=services.chance())
         if self.terms.in_transaction:  # rolled back with it; it counts the attempt
-            self.session.submit(intent)
+            self.session.chain.submit(intent)
         return effect
 
     async def _record_late_answer(self, effect: Effect, outcome: Outcome | Moment) -> None:
@@ -381,7 +383,7 @@ class EffectExecutor:
         session = self.session
         if session.late.take_unsent(effect):
             why = "the store's answer to its intent came too late or was lost"
-        elif effect.epoch != session.run.epoch and effect_verbs.is_unsent(
+        elif effect.epoch != self.held.run.epoch and effect_verbs.is_unsent(
             effect, await evidence_of(self.execution, effect)
         ):
             why = "the worker that intended it was replaced before it called"
@@ -395,17 +397,17 @@ class EffectExecutor:
         code, detail, wait_ms, happened, counts = step
         self._submit(
             effect_verbs.defer(
-                session.run, effect, code, detail, wait_ms, happened=happened, counts=counts, now=session.now
+                self.held.run, effect, code, detail, wait_ms, happened=happened, counts=counts, now=session.clock.now
             )
         )
         # the next holder reads it in the row, or as evidence if it has claimed the run already
         if code == effect_verbs.TOO_LATE and not services.lease.holds(services.clock):
             self.execution.break_off(RunLost())
             raise Unresolved
-        return session.effects[self.ident]
+        return self.held.effects[self.ident]
 
     async def _ask_receiver(self, effect: Effect) -> ReceiverAnswer:
-        execution, asked_at = self.execution, self.session.now.real
+        execution, asked_at = self.execution, self.session.clock.now.real
         answer = await reconcile(execution, self.callee, self.call, effect, self.used)
         if execution.abandoned_calls and execution.is_abandoned():
             raise Unresolved
@@ -415,7 +417,7 @@ class EffectExecutor:
     async def _wait(self, effect: Effect, step: WaitUntil) -> None:
         """Wait up to 5 s here. A longer wait parks the run once the other calls have settled (S-17)."""
         session, name = self.session, self.callee.name
-        left = step.until - session.now.real
+        left = step.until - session.clock.now.real
         if left <= INLINE_WAIT_MAX:
             if left > 0:
                 await self.execution.services.clock.sleep(left)
@@ -423,7 +425,7 @@ class EffectExecutor:
             return
         waiting = _waiting(effect, step, name, self.terms.attempts_max)
         until = session.store.mapping().business(step.until)
-        waiting = waiting._replace(since=session.now.business, until=until)
+        waiting = waiting._replace(since=session.clock.now.business, until=until)
         verb = "await_settle" if step.settles else "retry"
         self.execution.park(Parked(verb, waiting, Timer(waiting.what, step.until, real=True)))
         raise Unresolved
@@ -442,17 +444,16 @@ class EffectExecutor:
         if self.used:
             self._submit(recorded)
         else:
-            self.session.submit(recorded)
+            self.session.chain.submit(recorded)
         return value
 
     def _record_unstored(
         self, effect: Effect, step: RecordResponse, error: EffectError, now: Instant
     ) -> AnswerNotStored:
         """Record the effect as done without a response, and return the error for the node."""
-        session = self.session
         self._submit(
             effect_verbs.record_unstored(
-                session.run,
+                self.held.run,
                 effect,
                 error,
                 found=step.found,
@@ -460,17 +461,17 @@ class EffectExecutor:
                 external_id=step.external_id or effect.external_id,
             )
         )
-        return answer_not_stored(session.effects[self.ident])
+        return answer_not_stored(self.held.effects[self.ident])
 
     def _recorded(
         self, effect: Effect, response: bytes, step: RecordResponse, now: Instant, begun: Commit | None = None
     ) -> Commit:
         """Return the commit that records a response. `begun`: the intent that lands together with it."""
-        run, external_id = self.session.run, step.external_id or effect.external_id
+        run, external_id = self.held.run, step.external_id or effect.external_id
         if self.undoes is None:
             verb = effect_verbs.settle if step.found else effect_verbs.record
             return verb(run, effect, response, now=now, external_id=external_id)
-        original = _written(begun, self.undoes) or self.session.effects[self.undoes]
+        original = _written(begun, self.undoes) or self.held.effects[self.undoes]
         self.execution.services.counted(WORKFLOW_COMPENSATIONS, run.workflow, original.activity)
         if step.found:
             return compensation.settle_undo(run, effect, original, now=now, external_id=external_id)
@@ -479,7 +480,7 @@ class EffectExecutor:
     def _both(self, intent: Commit, effect: Effect, response: bytes, external_id: str) -> tuple[Commit, Commit]:
         """Return the intent and the record of an answer, which land in one transaction."""
         effect = effect._replace(external_id=external_id)
-        recorded = self._recorded(effect, response, RecordResponse(None), self.session.now, intent)
+        recorded = self._recorded(effect, response, RecordResponse(None), self.session.clock.now, intent)
         if self.used:
             puts = self.session.usage_puts(self.ident, self.callee.name, self.used)
             recorded = recorded._replace(writes=(*recorded.writes, *puts))
@@ -490,8 +491,10 @@ class EffectExecutor:
         session = self.session
         developed = self.execution.services.errors is not None
         returned = developed and effect.attempts == self._before + self._returned
-        self._submit(effect_verbs.mark_uncertain(session.run, effect, *step, now=session.now, returned=returned))
-        self.execution.call_person(uncertain(session, session.effects[self.ident]))
+        self._submit(
+            effect_verbs.mark_uncertain(self.held.run, effect, *step, now=session.clock.now, returned=returned)
+        )
+        self.execution.call_person(uncertain(session, self.held.effects[self.ident]))
 
 
 async def probe_or_park(execution: NodeExecution, callee: Callee, terms: Terms, *, watches: bool) -> Pause | None:
@@ -503,19 +506,19 @@ async def probe_or_park(execution: NodeExecution, callee: Callee, terms: Terms, 
     if execution.closing and not execution.may_begin():
         raise Unresolved
     keys = (f"activity/{callee.name}", key_of_provider(callee.provider))
-    pause = await services.pauses.first(session.run.tenant, keys)
+    pause = await services.pauses.first(session.held.run.tenant, keys)
     if pause is None:
         return None
     lease_ms = terms.start_budget + terms.timeout + terms.settle_margin
-    probe = await services.breakers.probe(pause, session.now.real, lease_ms)
+    probe = await services.breakers.probe(pause, session.clock.now.real, lease_ms)
     if probe is not None:
         return probe
     if pause.kind == BREAKER:
-        again_at = max(pause.again_at, session.now.real)
+        again_at = max(pause.again_at, session.clock.now.real)
         jitter = 0 if watches else round(services.chance() * services.live.breaker_pause)
         execution.park(paused_by_breaker(pause, again_at + jitter + 1, session.store.mapping()))
     else:
-        execution.park(paused_by(pause, session.now.real))
+        execution.park(paused_by(pause, session.clock.now.real))
     raise Unresolved
 
 
