@@ -3,6 +3,7 @@
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -404,6 +405,60 @@ def test_effects_are_read_and_settled(place: Place) -> None:
         assert await client.to_undo(order.id) == ["client_reserve client-reserve/undo"]
         assert await client.not_undone(order.id) == []
         await client.reject(approval, reason="no")
+
+    place.play(test)
+
+
+def test_an_answer_is_bound_to_what_was_shown(place: Place) -> None:
+    async def test(client: Client) -> None:
+        flows.broken["on"] = True
+        run, other = await flagged(client, "error", Reason.EXCEPTION), await flagged(client, "error", Reason.EXCEPTION)
+        shown = (await client.run_summary(run.id)).version
+        flows.broken["on"] = False
+        with pytest.raises(Conflict) as refused:
+            await client.answer(run.id, Choice.CONTINUE, text="mended", version=shown - 1)
+        assert refused.value.refusal == "moved"
+        assert await client.answer(run.id, Choice.CONTINUE, text="mended", version=shown) is Reason.EXCEPTION
+        await client.answer(other.id, Choice.CONTINUE, text="mended")
+        assert (await run.result(PATIENCE)).kind == (await other.result(PATIENCE)).kind == "error"
+        doubtful = await flagged(client, "uncertain", Reason.EFFECT_UNCERTAIN)
+        (effect,) = await client.effects(doubtful.id)
+        given: dict[str, Any] = {"reason": "they say so", "external_id": "x-1", "response": "rang"}
+        resolve = partial(client.resolve_effect, doubtful.id, effect.key, "happened", **given)
+        with pytest.raises(NotFound):
+            await resolve(visit=effect.visit + 1)
+        with pytest.raises(Conflict) as refused:
+            await resolve(version=effect.version - 1, visit=effect.visit)
+        assert refused.value.refusal == "moved"
+        await resolve(version=effect.version, visit=effect.visit)
+
+    place.play(test)
+
+
+def test_a_page_of_attention_and_of_unfinished_runs_has_a_limit(place: Place) -> None:
+    async def test(client: Client) -> None:
+        flows.broken["on"] = True
+        runs = [await flagged(client, "error", Reason.EXCEPTION) for _ in range(2)]
+        page = await client.attention(workflow="trouble", limit=1)
+        assert len({item.run for item in page.attention if isinstance(item, RunAttention)}) == 1 and page.next_cursor
+        assert len(await client.unfinished("trouble", "trouble@1", limit=1)) == 1
+        assert len(await client.unfinished("trouble", "trouble@1")) >= 2
+        for run in runs:
+            await client.cancel(run.id, reason="enough")
+
+    place.play(test)
+
+
+def test_one_run_is_moved_or_refused(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.orders, flows.Order(supplier="moved"))
+        await waits(client, run.id, "signal")
+        with pytest.raises(OutlastError) as refused:
+            await client.move_run(run.id, "order", 9, reason="a mistake")
+        assert refused.value.refusal == "unserved"
+        with pytest.raises(NotFound):
+            await client.move_run("none-such", "order", 9, reason="a mistake")
+        await run.cancel("enough")
 
     place.play(test)
 

@@ -21,6 +21,7 @@ from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import SECOND, Duration, Liveness
 from outlast.core.events import ENDINGS
 from outlast.core.lanes import check_scheduler
+from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
@@ -500,14 +501,24 @@ class ServiceClient(Client):
 
     @override
     async def resolve_effect(
-        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
+        self,
+        run: str,
+        key: str,
+        answer: Verb,
+        *,
+        reason: str,
+        external_id: str = "",
+        response: Any = None,
+        version: int = 0,
+        visit: int | None = None,
         correct: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not reason.strip():
             raise InvalidInput(
                 "the service asks for a reason", "people will read it in the run's history", "say --reason …"
             )
-        settled = ResolveEffect((await self.effect(run, key)).id, answer, reason=reason, correct=correct)
+        effect = await self.effect(run, key, visit=visit)
+        settled = ResolveEffect(effect.id, answer, reason=reason, correct=correct, version=version)
         if answer == "happened":
             settled = replace(settled, external_id=external_id, response=response)
         await self._call(settled)
@@ -595,9 +606,17 @@ class ServiceClient(Client):
     # --- attention -----------------------------------------------------------------------------
     @override
     async def attention(
-        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+        self,
+        *,
+        reason: Reason | None = None,
+        workflow: str = "",
+        assigned_to: str = "",
+        cursor: str = "",
+        limit: int = RUNS_PER_READ,
     ) -> AttentionList:
-        return await self._call(ListAttention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor))
+        return await self._call(
+            ListAttention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor, limit=limit)
+        )
 
     @override
     async def assign(
@@ -618,11 +637,18 @@ class ServiceClient(Client):
 
     @override
     async def answer(
-        self, run: str, choice: Choice, *, reason: Reason | None = None, key: str = "", text: str,
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
         by: Duration | None = None,
-    ) -> Reason:  # fmt: skip
+        version: int = 0,
+    ) -> Reason:
         entries = (await self.run_summary(run)).attention
-        await self._call(ResolveAttention(run, choice, reason=reason, key=key, text=text, by=by))
+        await self._call(ResolveAttention(run, choice, reason=reason, key=key, text=text, by=by, version=version))
         offered = [Reason(each.reason) for each in entries if choice in each.choices]
         return reason or next(iter(offered), Reason.EXCEPTION)
 
@@ -689,24 +715,27 @@ class ServiceClient(Client):
         return (await self._call(ListVersions())).versions
 
     @override
-    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
+    async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
         found: dict[str, None] = {}
         for status in set(RunStatus) - TERMINAL:
             cursor, more = "", True
-            while more:
+            while more and not 0 < limit <= len(found):
                 page = await self.runs(status=status, workflow=workflow, cursor=cursor, limit=PAGE)
                 found |= dict.fromkeys(each.run for each in page.runs if each.lane == lane)
                 more = bool(cursor := page.next_cursor)
-        return list(found)
+        return list(found)[: limit or None]
+
+    @override
+    async def move_run(
+        self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
+    ) -> None:
+        await self._call(MoveRun(run, workflow, to, node=node, reason=reason, version=version))
 
     @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
-        async def move(run: str) -> None:
-            await self._call(MoveRun(run, workflow, version, node=node, reason=reason))
-
-        return await move_each(move, runs)
+        return await move_each(lambda run: self.move_run(run, workflow, version, node=node, reason=reason), runs)
 
     @override
     async def budgets(self) -> Sequence[DailyBudget]:

@@ -16,6 +16,7 @@ from outlast.client.loop_thread import LoopThread
 from outlast.client.sync_stream import SyncStream, WorkerBlock
 from outlast.core.approvals import Actor
 from outlast.core.durations import Duration, Liveness
+from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
 from outlast.core.run_columns import What
 from outlast.core.usage import Budget, Money
@@ -587,9 +588,11 @@ class SyncClient:
         reason: str,
         external_id: str = "",
         response: Any = None,
+        version: int = 0,
+        visit: int | None = None,
         correct: bool = False,
     ) -> None:
-        """Record a person's `answer` about the uncertain effect of a `key`.
+        """Record a person's `answer` about the uncertain effect of a `key`, in this `visit` if several have one.
 
         For a call that happened: `response`, its return value, which must fit the activity's type, and `external_id`,
         the receiver's own id. Until an answer is used, both can be stated again, and `correct` replaces any answer.
@@ -597,7 +600,15 @@ class SyncClient:
         """
         self._loop.run(
             lambda: self._target.resolve_effect(
-                run, key, answer, reason=reason, external_id=external_id, response=response, correct=correct
+                run,
+                key,
+                answer,
+                reason=reason,
+                external_id=external_id,
+                response=response,
+                version=version,
+                visit=visit,
+                correct=correct,
             )
         )
 
@@ -684,14 +695,24 @@ class SyncClient:
         return self._loop.run(lambda: self._target.reassign(approval, who, reason=reason, version=version))
 
     def attention(
-        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+        self,
+        *,
+        reason: Reason | None = None,
+        workflow: str = "",
+        assigned_to: str = "",
+        cursor: str = "",
+        limit: int = RUNS_PER_READ,
     ) -> AttentionList:
         """Return the items of one page of runs that need a person. The first page has items without a run, too.
+
+        `limit` counts runs, which may have several items.
 
         `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
         """
         return self._loop.run(
-            lambda: self._target.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor)
+            lambda: self._target.attention(
+                reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor, limit=limit
+            )
         )
 
     def attention_of(self, run: str) -> Sequence[RunAttention]:
@@ -716,6 +737,7 @@ class SyncClient:
         key: str = "",
         text: str,
         by: Duration | None = None,
+        version: int = 0,
     ) -> Reason:
         """Answer one attention `reason` of a run with a `choice`, and return the reason.
 
@@ -723,7 +745,9 @@ class SyncClient:
 
         Raises InvalidInput if several reasons match, Forbidden for programs.
         """
-        return self._loop.run(lambda: self._target.answer(run, choice, reason=reason, key=key, text=text, by=by))
+        return self._loop.run(
+            lambda: self._target.answer(run, choice, reason=reason, key=key, text=text, by=by, version=version)
+        )
 
     def answer_all(
         self,
@@ -792,9 +816,16 @@ class SyncClient:
         """Return the versions of every workflow that are served or have unfinished runs."""
         return self._loop.run(lambda: self._target.versions())
 
-    def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
-        """Return the ids of the unfinished runs of one version (`lane`)."""
-        return self._loop.run(lambda: self._target.unfinished(workflow, lane))
+    def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
+        """Return the ids of the unfinished runs of one version (`lane`), at most `limit` of them; 0: all."""
+        return self._loop.run(lambda: self._target.unfinished(workflow, lane, limit=limit))
+
+    def move_run(self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0) -> None:
+        """Request that a run continue in another version (`to`) of its `workflow`, and at a `node` of it.
+
+        '' is its current node. Raises NotFound, InvalidInput.
+        """
+        self._loop.run(lambda: self._target.move_run(run, workflow, to, node=node, reason=reason, version=version))
 
     def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str

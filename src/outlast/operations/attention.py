@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final
 
+from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.runs import RequestRecorded
@@ -20,6 +21,7 @@ class ListAttention(OperationRequest[AttentionList]):
     workflow: str = ""
     assigned_to: str = ""
     cursor: str = ""
+    limit: int = RUNS_PER_READ
 
 
 LIST_ATTENTION: Final = Operation(

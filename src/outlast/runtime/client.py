@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from outlast.core.argument_checks import Arguments, check_calls
 from outlast.core.durations import Duration, Liveness
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import Budget, Money
@@ -447,10 +447,19 @@ class Client(ABC):
 
     @abstractmethod
     async def resolve_effect(
-        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
+        self,
+        run: str,
+        key: str,
+        answer: Verb,
+        *,
+        reason: str,
+        external_id: str = "",
+        response: Any = None,
+        version: int = 0,
+        visit: int | None = None,
         correct: bool = False,
-    ) -> None:  # fmt: skip
-        """Record a person's `answer` about the uncertain effect of a `key`.
+    ) -> None:
+        """Record a person's `answer` about the uncertain effect of a `key`, in this `visit` if several have one.
 
         For a call that happened: `response`, its return value, which must fit the activity's type, and `external_id`,
         the receiver's own id. Until an answer is used, both can be stated again, and `correct` replaces any answer.
@@ -517,9 +526,17 @@ class Client(ABC):
     # --- attention -----------------------------------------------------------------------------
     @abstractmethod
     async def attention(
-        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = ""
+        self,
+        *,
+        reason: Reason | None = None,
+        workflow: str = "",
+        assigned_to: str = "",
+        cursor: str = "",
+        limit: int = RUNS_PER_READ,
     ) -> AttentionList:
         """Return the items of one page of runs that need a person. The first page has items without a run, too.
+
+        `limit` counts runs, which may have several items.
 
         `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
         """
@@ -541,9 +558,16 @@ class Client(ABC):
 
     @abstractmethod
     async def answer(
-        self, run: str, choice: Choice, *, reason: Reason | None = None, key: str = "", text: str,
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        reason: Reason | None = None,
+        key: str = "",
+        text: str,
         by: Duration | None = None,
-    ) -> Reason:  # fmt: skip
+        version: int = 0,
+    ) -> Reason:
         """Answer one attention `reason` of a run with a `choice`, and return the reason.
 
         `key` names the effect if several are uncertain. `text`: for the history; `by`: belongs to "extend".
@@ -608,8 +632,17 @@ class Client(ABC):
         """Return the versions of every workflow that are served or have unfinished runs."""
 
     @abstractmethod
-    async def unfinished(self, workflow: str, lane: str) -> Sequence[str]:
-        """Return the ids of the unfinished runs of one version (`lane`)."""
+    async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
+        """Return the ids of the unfinished runs of one version (`lane`), at most `limit` of them; 0: all."""
+
+    @abstractmethod
+    async def move_run(
+        self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
+    ) -> None:
+        """Request that a run continue in another version (`to`) of its `workflow`, and at a `node` of it.
+
+        '' is its current node. Raises NotFound, InvalidInput.
+        """
 
     @abstractmethod
     async def move_runs(

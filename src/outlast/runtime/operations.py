@@ -18,6 +18,7 @@ from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.effect_rows import Approval
 from outlast.core.lanes import lane_of, version_in
+from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.run_columns import Attention, What
@@ -80,7 +81,7 @@ from outlast.runtime.shown_rows import of_one
 from outlast.runtime.stated_answers import encoder_of
 from outlast.runtime.steps import step_page
 from outlast.runtime.summary import status_summary
-from outlast.runtime.tenant_rows import RESULTS_PER_READ, RUNS_PER_READ, TenantRows, after_commit
+from outlast.runtime.tenant_rows import RESULTS_PER_READ, TenantRows, after_commit
 from outlast.runtime.timeline import timeline_of
 from outlast.runtime.webhooks import Webhooks, event_types
 from outlast.store.port import Store
@@ -244,10 +245,10 @@ class Operations(Client):
             run, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text=reason, by=by, version=version, act=act
         )
 
+    @override
     async def move_run(
         self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
     ) -> None:
-        """Request that a run continue in another version. Raises NotFound, Conflict. See `versions.request_version`."""
         shown, act = self.shown(run, version), self._act("move_run", "", run, workflow, to, node, reason)
         await versions.request_version(
             self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown, act=act

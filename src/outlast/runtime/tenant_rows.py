@@ -12,6 +12,7 @@ from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
 from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.events import selects
+from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.rows import (
     CALL_USAGE,
@@ -65,7 +66,6 @@ PAGE_ROWS_MAX = 1_000
 EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
 PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
-RUNS_PER_READ = 500
 EVENTS_EXPLAINED = 50  # newest events of a run that an explanation uses
 
 EffectName = tuple[str, int, str]

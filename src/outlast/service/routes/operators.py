@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.limits import PERSON_CHARS_MAX
+from outlast.core.limits import PERSON_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
@@ -25,7 +25,7 @@ from outlast.models.service import (
     WorkerStatus,
 )
 from outlast.runtime.operations import Operations
-from outlast.runtime.tenant_rows import RUNS_PER_READ, after_commit
+from outlast.runtime.tenant_rows import after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
     AssignAttentionBody,
