@@ -42,6 +42,7 @@ def _tests(path: str, title: str) -> Suite:
 SIMULATION: Final = Suite("tests/simulation", "simulated schedules", "scripts/simulate --mutants")
 CRASH: Final = _tests("tests/crash/test_mutants.py", "killed and frozen processes")
 ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
+CHAIN: Final = _tests("tests/engine/test_commit_chain.py", "the commits of a holder")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
@@ -87,7 +88,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -177,6 +178,8 @@ OF_THE_ENGINE: Final = (
         ENGINE,
     ),
     _row(engine.log_counts_as_advance, "A refused log entry takes no later record with it.", ENGINE),
+    _row(engine.advance_after_refusal, "An advance behind a refused record is dropped.", CHAIN),
+    _row(engine.called_after_giving_up, "A call that was given up as not sent is not made.", CHAIN),
     _row(engine.no_window, "A call is sent again only while the receiver remembers its key.", SIMULATION, ENGINE),
     _row(
         engine.blind_retry, "An open effect of a predecessor is settled as declared, not sent again.", SIMULATION, CHAOS

@@ -1,6 +1,7 @@
 """What a holder does with the answers to its submitted commits: values in, values out (S-7)."""
 
 from itertools import product
+from typing import cast
 
 import pytest
 
@@ -8,8 +9,12 @@ from outlast.core.commit import Commit, Put
 from outlast.core.effect_rows import EFFECT
 from outlast.core.rows import RUN
 from outlast.engine.commit_chain import sort_answers
+from outlast.engine.holder_clock import HolderClock
+from outlast.engine.late_records import LateRecords
 from outlast.errors import Ended, Rejected, Stale, StoreError, Unavailable, Uncertain
+from outlast.store.port import Store
 from tests.conformance import subject as make
+from tests.mutants import remove
 
 OF_RUN = make.run_row(epoch=1)
 INTENT = make.effect_row()
@@ -46,11 +51,35 @@ def test_a_refused_commit_is_dropped_and_the_records_behind_it_are_not() -> None
 
 
 @pytest.mark.req("EFF-1", "CKP-1")
-def test_an_advance_behind_a_refused_record_is_dropped_with_the_next_visit() -> None:
+@pytest.mark.parametrize("guarded", [True, False])
+def test_an_advance_behind_a_refused_record_is_dropped_with_the_next_visit(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("advance_after_refusal", monkeypatch)
     found = sort_answers([(FIRST, VERSION), (ADVANCE, CHAIN), (SECOND, CHAIN)], refused=False)
-    assert (found.again, found.refused) == ([], True)
+    assert found.refused and (found.again == []) is guarded
+
+
+@pytest.mark.req("EFF-1", "CKP-1")
+def test_a_refusal_counts_in_later_rounds() -> None:
     again = sort_answers([(ADVANCE, AWAY), (SECOND, CHAIN)], refused=True)
     assert again.again == [], "it was refused in an earlier round"
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_call_that_was_given_up_is_not_made(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    """Its proof may be stored already, and a successor would make it a second time."""
+    if not guarded:
+        remove("called_after_giving_up", monkeypatch)
+    late = LateRecords(cast(Store, None), OF_RUN.run, cast(HolderClock, None))
+    late.intend((1, "a"), INTENT)
+    late.intend((1, "b"), None)
+    late.intend((1, "c"), INTENT._replace(key="c"))
+    assert late.begin_call((1, "c"))
+    assert late.give_up() == [INTENT], "of b an earlier attempt may have happened, and c counts as sent"
+    assert late.begin_call((1, "a")) is not guarded
 
 
 @pytest.mark.req("REC-3")

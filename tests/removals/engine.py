@@ -42,6 +42,7 @@ from outlast.engine.commit_chain import CommitChain
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.expected_calls import ExpectedCalls, expected_by
 from outlast.engine.holder_clock import HolderClock
+from outlast.engine.late_records import LateRecords
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
@@ -443,6 +444,18 @@ def log_before_engine(patch: Patch) -> None:
 
 def log_counts_as_advance(patch: Patch) -> None:
     replace(patch, commit_chain._logs, lambda commit: False)
+
+
+def advance_after_refusal(patch: Patch) -> None:
+    replace(patch, commit_chain._enters, lambda commit: False)
+
+
+def called_after_giving_up(patch: Patch) -> None:
+    def begin_call(self: LateRecords, ident: Any) -> bool:
+        self._unsent.pop(ident, None)
+        return True
+
+    replace(patch, LateRecords.begin_call, begin_call)
 
 
 # --- answers of people -----------------------------------------------------------------------
