@@ -13,6 +13,7 @@ from tests.removals import (
     Patch,
     Permanent,
     agent,
+    answers,
     dynamodb,
     engine,
     outbox,
@@ -82,13 +83,14 @@ LANDING: Final = _tests("tests/dynamodb/test_landing.py", "DynamoDB: landing of 
 SCHEDULING: Final = _tests("tests/dynamodb/test_scheduling.py", "DynamoDB: order of commits, and takes")
 CRASHES: Final = _tests("tests/dynamodb/test_crashes.py", "DynamoDB: killed processes and lost transactions")
 ITEMS: Final = _tests("tests/dynamodb/test_items.py", "DynamoDB: keys and items")
+FIRST_ANSWERS: Final = _tests("tests/lockstep/test_first_answers.py", "first answers of calls, beside frozen code")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -294,6 +296,58 @@ OF_THE_STORES: Final = (
     _row(dynamodb.live_runs_expire, "Nothing of a live run expires.", RETENTION),
     _row(dynamodb.marks_without_receipt, "An end of retention never meets a later run with the same id.", RETENTION),
 )
+OF_FIRST_ANSWERS: Final = (
+    _row(
+        answers.calls_not_compared, "A call whose digest differs is compared before a person is asked.", FIRST_ANSWERS
+    ),
+    _row(
+        answers.contradictions_not_asked,
+        "A key is answered for one call only, unless a person chose so.",
+        FIRST_ANSWERS,
+    ),
+    _row(answers.keys_of_other_activities, "A key is answered for one activity only.", FIRST_ANSWERS),
+    _row(answers.calls_under_way_joined, "A call under way is joined by the same call only.", FIRST_ANSWERS),
+    _row(answers.choices_not_joined, "A call joins the one under way if a person chose so.", FIRST_ANSWERS),
+    _row(
+        answers.new_calls_not_held,
+        "A new call waits until the recorded ones of its activity are asked for.",
+        FIRST_ANSWERS,
+    ),
+    _row(answers.tasks_left_behind_begin, "A task that a returned body left behind begins no call.", FIRST_ANSWERS),
+    _row(
+        answers.caught_errors_forgotten,
+        "A caught error of a lookup is raised in each execution of the visit.",
+        FIRST_ANSWERS,
+    ),
+    _row(answers.recorded_answers_not_replayed, "A recorded answer is replayed.", FIRST_ANSWERS),
+    _row(answers.reopened_calls_refused, "A call that a person reopened is made.", FIRST_ANSWERS),
+    _row(answers.uncertain_calls_refused, "A person is asked about a call that may have happened.", FIRST_ANSWERS),
+    _row(answers.refused_calls_made_again, "A recorded refusal is raised.", FIRST_ANSWERS),
+    _row(
+        answers.stated_answers_replayed,
+        "A person's answer is given by a commit that ends its correction.",
+        FIRST_ANSWERS,
+    ),
+    _row(answers.recorded_arguments_dropped, "An open call keeps its arguments.", FIRST_ANSWERS),
+    _row(answers.shared_rows_not_read, "A call once per tenant looks for the row of another run.", FIRST_ANSWERS),
+    _row(answers.others_not_waited_for, "The open call of another run is waited for.", FIRST_ANSWERS),
+    _row(
+        answers.uses_not_recorded, "The use of another run's answer is recorded before it is returned.", FIRST_ANSWERS
+    ),
+    _row(
+        answers.refusals_of_others_not_counted,
+        "Another run's refusal counts for a run that counts failures.",
+        FIRST_ANSWERS,
+    ),
+    _row(
+        answers.owners_not_asked, "A stated answer that does not load waits while its own run goes on.", FIRST_ANSWERS
+    ),
+    _row(
+        answers.unfit_answers_wait,
+        "An answer that does not load, and that no person will correct, is an error.",
+        FIRST_ANSWERS,
+    ),
+)
 OF_SCHEDULERS: Final = (
     _row(schedulers.lanes_without_scheduler, "A worker serves the runs of its scheduler only.", SLICES),
     _row(schedulers.takes_over_for_a_guest, "No worker executes a run of a guest's dead worker by itself.", SLICES),
@@ -385,7 +439,15 @@ def _of_the_models() -> tuple[Mutant, ...]:
 
 BY_ID: Final = {
     mutant.id: mutant
-    for mutant in (*OF_THE_ENGINE, *OF_SCHEDULERS, *OF_AGENTS, *OF_THE_STORES, *OF_THE_SERVICE, *OF_THE_PAGES)
+    for mutant in (
+        *OF_THE_ENGINE,
+        *OF_FIRST_ANSWERS,
+        *OF_SCHEDULERS,
+        *OF_AGENTS,
+        *OF_THE_STORES,
+        *OF_THE_SERVICE,
+        *OF_THE_PAGES,
+    )
 }
 
 

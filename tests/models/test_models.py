@@ -17,6 +17,7 @@ RULES = {
     "s07_batches": (),
     "s14_waits": (),
     "s17_effects": ("EFF-2", "EFF-3"),
+    "s17_first_answer": ("EFF-1", "EFF-6", "EFF-9"),
     "s18_sharing": ("EFF-1", "EFF-6"),
     "s20_approvals": ("GATE-2", "GATE-9"),
     "s27_keys": ("EFF-9",),

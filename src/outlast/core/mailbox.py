@@ -215,6 +215,11 @@ REOPENED = "did_not_happen"
 """Error code of a refused effect that a person reopened: the next re-run intends it again."""
 
 
+def is_reopened(effect: Effect) -> bool:
+    """Return True if an operator answered that the effect did not happen or may be tried again."""
+    return effect.status is EffectStatus.REFUSED and effect.code == REOPENED
+
+
 def go_on(run: Run, refused: Sequence[Effect], *, actor: str, reason: str, now: Instant) -> Commit:
     """Record the operator's `continue` of a run in attention; refused effects without attempts left are reopened.
 

@@ -11,13 +11,41 @@ from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, USED, Effect, Memo
+from outlast.core.effect_rows import EFFECT, STATED, Effect, Memo
+from outlast.core.first_answer import (
+    FIRST,
+    NOTHING,
+    AskPerson,
+    Compare,
+    Compared,
+    Contradiction,
+    Drive,
+    DriveWith,
+    FirstAnswer,
+    Gathered,
+    GiveStated,
+    Hold,
+    Linger,
+    RaiseObserved,
+    RaiseRefused,
+    RaiseUnfit,
+    ReadOwner,
+    ReadShared,
+    Replay,
+    SharedFacts,
+    UnderWay,
+    UseShared,
+    VisitFacts,
+    WaitForOther,
+    answer_of,
+    is_chosen,
+)
 from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows import RUN, is_over
-from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.run_columns import Attention, Timer, WaitingFor
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
 from outlast.engine import user_code
@@ -31,15 +59,13 @@ from outlast.engine.node_result import (
     EffectRefused,
     answer_not_stored,
     contradiction,
-    is_reopened,
     recorded_call,
     refusal_of,
     uncertain,
     under_way,
-    uses_recorded,
 )
 from outlast.engine.permission import check_budget
-from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, StoreAway
+from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
 from outlast.engine.stated_answers import given_answer, load_answer
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import NotStorable, StoreError
@@ -51,66 +77,82 @@ from outlast.store.port import Store, Transactions
 from outlast.telemetry.redact import redact_shown
 
 
-async def shared_answer(
+async def _shared_answer(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, executor: EffectExecutor
 ) -> Any:
     """Return the answer of a shared effect: recorded by another run, or made now by `executor`.
 
     Raises Refused for a recorded refusal, AnswerNotStored, Unresolved if this execution gives no answer.
     """
-    session = execution.session
-    effect = session.others.get(call.key)
-    # otherwise this run has used it before
-    if effect is None or effect.shared != USED or call.key not in session.noted:
-        effect = await _load_shared(execution, call.key)
-    if effect is None or effect.status is EffectStatus.UNDONE:
-        return await executor.drive()
-    if not (effect.digest == call.digest or is_same_call(activity, effect, call.args_bytes, call.digest)) and (
-        effect.activity != activity.name or not uses_recorded(execution.session, (0, call.key), call.digest)
-    ):
-        execution.call_person(contradiction(execution.session, activity, call, effect))
+    session, ident = execution.session, (0, call.key)
+    shared, gathered = SharedFacts(session.held.others.get(call.key)), NOTHING
+    unfit: NotStorable | None = None
+    while True:
+        facts = VisitFacts(noted=call.key in session.held.noted, counts_failures=execution.workflow.counts_failures)
+        answer = answer_of(None, call, activity, facts, gathered._replace(shared=shared))
+        match answer:
+            case ReadShared():
+                shared = SharedFacts(await _load_shared(execution, call.key), fresh=True)
+            case ReadOwner(run):
+                shared = shared._replace(owner_is_over=await _is_over(execution, run))
+            case Compare(row):
+                gathered = _compared(session, activity, call, row, ident)
+            case UseShared(row):
+                try:
+                    value = None if row.response is None else load_answer(activity, row)
+                except NotStorable as error:
+                    unfit, shared = error, shared._replace(unfit=True)
+                    continue
+                if answer.records:
+                    await _record_use(execution, row)
+                if row.response is None:
+                    raise answer_not_stored(row)
+                return value
+            case RaiseUnfit():
+                assert unfit is not None
+                raise unfit
+            case Drive():
+                return await executor.drive()
+            case GiveStated(row, notes) | RaiseRefused(row, notes):
+                assert isinstance(row, Effect)
+                if notes:
+                    await _note_shared(execution, row)
+                if isinstance(answer, GiveStated):
+                    return await given_answer(execution, activity, row)
+                raise EffectRefused(refusal_of(row), ident)
+            case WaitForOther(row):
+                await _wait_for_shared(execution, row)
+            case _:
+                execution.call_person(_reason(session, activity, call, ident, answer))
+                raise Unresolved
+
+
+async def _record_use(execution: NodeExecution, effect: Effect) -> None:
+    """Record that this run uses the answer of another run's effect. Raises Unresolved."""
+    if not execution.may_begin():
         raise Unresolved
-    if is_reopened(effect):
-        return await executor.drive()
-    if effect.status is EffectStatus.REFUSED:
-        if execution.workflow.counts_failures:
-            await _note_shared(execution, effect)
-        if effect.shared == STATED:
-            return await given_answer(execution, activity, effect)
-        raise EffectRefused(refusal_of(effect), (0, call.key))
-    if not effect_verbs.is_usable(effect):
-        await _wait_for_shared(execution, effect)
-    value = None
-    try:
-        if effect.response is not None:
-            value = load_answer(activity, effect)
-    except NotStorable:
-        if effect.shared == STATED and await _is_unfinished(execution, effect.by_run):
-            await _wait_for_shared(execution, effect)  # its own run finds the same, and asks a person again
-        raise
-    if effect.shared != USED or call.key not in session.noted:
-        if not execution.may_begin():
-            raise Unresolved
-        if execution.observed:
-            execution.record_observed()
-        await session.land(effect_verbs.use(session.run, effect, noted=call.key in session.noted, now=session.now))
-    if effect.response is None:
-        raise answer_not_stored(effect)
-    return value
+    if execution.observed:
+        execution.record_observed()
+    session = execution.session
+    await session.chain.land(
+        effect_verbs.use(session.held.run, effect, noted=effect.key in session.held.noted, now=session.clock.now)
+    )
 
 
-async def _is_unfinished(execution: NodeExecution, run: str) -> bool:
-    row = await execution.session.store.load(RUN, (execution.session.run.tenant, run))
-    return row is not None and not is_over(row)
+async def _is_over(execution: NodeExecution, run: str) -> bool:
+    row = await execution.session.store.load(RUN, (execution.session.held.run.tenant, run))
+    return row is None or is_over(row)
 
 
 async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
     """Read the row of a shared effect; None if no run has made the call."""
     session = execution.session
-    row = await session.store.load(EFFECT, (session.run.tenant, "", 0, key))
+    row = await session.store.load(EFFECT, (session.held.run.tenant, "", 0, key))
     if row is None:
         return None
-    assert row.by_run != session.run.run or row.status is EffectStatus.UNDONE, "a run knows its own from the claim on"
+    assert row.by_run != session.held.run.run or row.status is EffectStatus.UNDONE, (
+        "a run knows its own from the claim on"
+    )
     session.held.add_shared(row)
     return row
 
@@ -118,10 +160,10 @@ async def _load_shared(execution: NodeExecution, key: str) -> Effect | None:
 async def _note_shared(execution: NodeExecution, effect: Effect) -> None:
     """Record that this run waits for another run's effect, or was refused by it. Raises Unresolved."""
     session = execution.session
-    if effect.key not in session.noted:
+    if effect.key not in session.held.noted:
         if not execution.may_begin():
             raise Unresolved
-        await session.land(effect_verbs.wait_for(session.run, effect, session.now))
+        await session.chain.land(effect_verbs.wait_for(session.held.run, effect, session.clock.now))
 
 
 async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
@@ -130,8 +172,8 @@ async def _wait_for_shared(execution: NodeExecution, effect: Effect) -> None:
     session = execution.session
     then = "continues with its answer"
     what = f"{effect.activity} {effect.key}"
-    waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.now.business, then=then)
-    execution.park(Parked("park", waiting, Timer(what, session.now.real + SHARED_LOOK_AGAIN, real=True)))
+    waiting = WaitingFor("effect", what, who=f"run {effect.by_run}", since=session.clock.now.business, then=then)
+    execution.park(Parked("park", waiting, Timer(what, session.clock.now.real + SHARED_LOOK_AGAIN, real=True)))
     raise Unresolved
 
 
@@ -152,47 +194,100 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     execution.note_progress()
     if execution.closing:
         await execution.never()
-    visit = execution.session.run.visit if activity.once_per == "visit" else 0
+    session, expected = execution.session, execution.expected
+    visit = session.held.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
-    effect = execution.session.effects.get(ident)
-    if effect is None and activity.once_per == "run" and (visit := execution.session.visit_of(activity.name, call.key)):
+    effect = session.held.effects.get(ident)
+    if effect is None and activity.once_per == "run" and (visit := session.held.visit_of(activity.name, call.key)):
         ident = (visit, call.key)
-        effect = execution.session.effects[ident]
-    if effect is None:
-        if execution.session.approvals and activity.has_sets:
-            call = call_as_offered(activity, call, execution.session.run, execution.session.approvals.values())
-    elif effect.digest != call.digest and is_same_call(activity, effect, call.args_bytes, call.digest):
-        call = call._replace(args_bytes=effect.args, digest=effect.digest)
-    elif effect.digest != call.digest:
-        if effect.activity != activity.name or not uses_recorded(execution.session, ident, call.digest):
-            execution.call_person(contradiction(execution.session, activity, call, effect))
+        effect = session.held.effects[ident]
+    if effect is None and session.held.approvals and activity.has_sets:
+        call = call_as_offered(activity, call, session.held.run, session.held.approvals.values())
+    served, gathered = call, NOTHING  # `served`: the call as its row has it
+    while True:
+        begun = execution.begun.get(ident)
+        facts = FIRST if begun is None and expected is None else _facts(execution, activity, served, ident, effect)
+        answer = answer_of(effect, call, activity, facts, gathered)
+        if isinstance(answer, Compare):
+            assert effect is not None
+            gathered = _compared(session, activity, call, effect, ident)
+            served = _as_recorded(activity, call, effect, gathered)
+        elif isinstance(answer, Hold):
+            assert expected is not None
+            await expected.hold(activity.name, served)
+            gathered = gathered._replace(held=True)
+        else:
+            break
+    if begun is None and not isinstance(answer, Contradiction | Linger):
+        execution.begun[ident] = served.digest
+    match answer:
+        case Drive(arguments):
+            made = call if arguments is DriveWith.REQUESTED else served
+            return await execution.deduplicate(ident, EffectExecutor(execution, activity, made, ident).drive)
+        case ReadShared():
+            executor = EffectExecutor(execution, activity, served, ident)
+            return await execution.deduplicate(ident, partial(_shared_answer, execution, activity, served, executor))
+        case Replay(Effect() as row):
+            return load_answer(activity, row)
+        case GiveStated(row):
+            return await execution.deduplicate(ident, partial(given_answer, execution, activity, row))
+        case RaiseRefused(Effect() as row):
+            raise EffectRefused(refusal_of(row), ident)
+        case Linger():
             await execution.never()
-        call = recorded_call(activity, effect)._replace(proposed=call.proposed)
-    expected = execution.expected
-    if expected is not None:
-        if effect is None and expected.holds(activity.name) and call.key not in execution.session.noted:
-            await expected.hold(activity.name, call)
-        if expected.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
-            await execution.never()
-    first = execution.begun.setdefault(ident, call.digest)
-    if first != call.digest and not (
-        ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)
-    ):
-        execution.call_person(under_way(execution.session, activity, call, ident))
-        await execution.never()
-    if activity.once_per == "tenant" and (effect is None or effect.status is EffectStatus.UNDONE):
-        executor = EffectExecutor(execution, activity, call, ident)
-        return await execution.deduplicate(ident, partial(shared_answer, execution, activity, call, executor))
-    if effect is None or effect.status is EffectStatus.INTENDED or is_reopened(effect):
-        return await execution.deduplicate(ident, EffectExecutor(execution, activity, call, ident).drive)
-    if effect.shared == STATED:
-        return await execution.deduplicate(ident, partial(given_answer, execution, activity, effect))
-    if effect.status is EffectStatus.DONE:
-        return load_answer(activity, effect)
-    if effect.status is EffectStatus.UNCERTAIN:
-        execution.call_person(uncertain(execution.session, effect))
-        await execution.never()
-    raise EffectRefused(refusal_of(effect), ident)
+    execution.call_person(_reason(session, activity, served, ident, answer))
+    return await execution.never()
+
+
+def _facts(
+    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, effect: Effect | None
+) -> VisitFacts:
+    """Return what an execution that is not the first one of its visit, or has begun the call, knows about a key."""
+    session, expected, begun = execution.session, execution.expected, execution.begun.get(ident, "")
+    joins = begun != call.digest and ident in execution.calls_in_flight
+    return VisitFacts(
+        holds=effect is None and expected is not None and expected.holds(activity.name),
+        lingering=expected is not None and expected.lingering,
+        begun=begun,
+        joins=joins and is_chosen(session.held.messages, *ident, call.digest),
+        noted=call.key in session.held.noted,
+    )
+
+
+def _compared(
+    session: RunSession, activity: Activity[Any, Any], call: BoundCall, row: Effect | Memo, ident: EffectKey
+) -> Gathered:
+    """Compare a call with the row of its key, whose digest is another one."""
+    if activity.compare is None:
+        if is_same_call(activity, row, call.args_bytes, call.digest):
+            return Gathered(Compared.SAME)
+        chosen = is_chosen(session.held.messages, *ident, call.digest)
+        return Gathered(Compared.CHOSEN if chosen else Compared.DIFFERS)
+    if is_chosen(session.held.messages, *ident, None):
+        return Gathered(Compared.CHOSEN)
+    differs = activity.compare(row.digest, row.response) if row.response is not None else None
+    return Gathered(Compared.SAME) if differs is None else Gathered(Compared.DIFFERS, differs)
+
+
+def _as_recorded(activity: Activity[Any, Any], call: BoundCall, effect: Effect, gathered: Gathered) -> BoundCall:
+    """Return the call that a row serves, as the row has it. Raises NotStorable as `recorded_call`."""
+    if gathered.compared is Compared.SAME:
+        return call._replace(args_bytes=effect.args, digest=effect.digest)
+    if gathered.compared is Compared.CHOSEN:
+        return recorded_call(activity, effect)._replace(proposed=call.proposed)
+    return call
+
+
+def _reason(
+    session: RunSession, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, answer: FirstAnswer
+) -> Attention:
+    """Return the reason with which a person is asked about a call."""
+    if isinstance(answer, Contradiction):
+        return contradiction(session, activity, call, answer.row, answer.differs)
+    if isinstance(answer, AskPerson):
+        return uncertain(session, answer.row)
+    assert isinstance(answer, UnderWay)
+    return under_way(session, activity, call, ident)
 
 
 async def recorded_calls(
@@ -204,17 +299,17 @@ async def recorded_calls(
     """
     session = execution.session
     rows: dict[int, Effect | Memo] = {
-        visit: effect for (visit, key), effect in session.effects.items() if key == plan.key
+        visit: effect for (visit, key), effect in session.held.effects.items() if key == plan.key
     }
     if activity.kind == "lookup":
-        rows = {visit: memo for (visit, key), memo in session.memos.items() if key == plan.key}
+        rows = {visit: memo for (visit, key), memo in session.held.memos.items() if key == plan.key}
     elif activity.once_per == "tenant" and 0 not in rows:
-        shared = await session.store.load(EFFECT, (session.run.tenant, "", 0, plan.key))
+        shared = await session.store.load(EFFECT, (session.held.run.tenant, "", 0, plan.key))
         rows |= {0: shared} if shared is not None else {}
     found: list[RecordedCall[Any]] = []
     for visit, row in sorted(rows.items()):
         if row.activity != activity.name:
-            if visit not in (0, session.run.visit):
+            if visit not in (0, session.held.run.visit):
                 continue
             found.append(RecordedCall(visit, same=False, done=False, response=None))
             continue
@@ -230,7 +325,7 @@ async def recorded_calls(
 async def _recorded_response(execution: NodeExecution, activity: Activity[Any, Any], row: Effect | Memo) -> Any:
     if isinstance(row, Memo):
         return activity.response_codec.load(row.response or b"null")
-    if row.shared == STATED and row.by_run in ("", execution.session.run.run):
+    if row.shared == STATED and row.by_run in ("", execution.session.held.run.run):
         return await given_answer(execution, activity, row)
     return load_answer(activity, row)
 
@@ -243,44 +338,48 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
     execution.note_progress()
     if execution.closing:
         await execution.never()
-    visit = execution.session.run.visit if activity.once_per == "visit" else 0
-    memo = execution.session.memos.get((visit, call.key))
-    if memo is None:
-        expected = execution.expected
-        if expected is not None:
-            if activity.durable and activity.name in expected.missing:
-                await expected.hold(activity.name, call)
-            if expected.lingering:
-                await execution.never()
-        observed = (visit, effect_verbs.observed_key(call.key, execution.continued_after))
-        if (caught := execution.session.memos.get(observed)) is not None:
-            assert caught.error is not None
-            raise user_code.rebuilt(caught.error)
-        # The key has the activity's name, so a lookup never waits for a call of an activity.
-        flight = (visit, f"{activity.name}?{call.key}")
-        once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
-        return await once(flight, lambda: _make_lookup(execution, activity, call, (visit, call.key)))
-    if memo.digest != call.digest and (differs := _difference(execution, activity, call, memo)) is not None:
-        execution.call_person(contradiction(execution.session, activity, call, memo, differs))
-        await execution.never()
-    return _value(activity, memo)
+    session, expected = execution.session, execution.expected
+    visit = session.held.run.visit if activity.once_per == "visit" else 0
+    ident = (visit, call.key)
+    memo = session.held.memos.get(ident)
+    facts, gathered = FIRST, NOTHING
+    while True:
+        if memo is None:
+            observed = session.held.memos.get((visit, effect_verbs.observed_key(call.key, execution.continued_after)))
+            if expected is not None or observed is not None:
+                holds = expected is not None and activity.name in expected.missing
+                facts = VisitFacts(holds=holds, lingering=execution.lingering, observed=observed)
+        answer = answer_of(memo, call, activity, facts, gathered)
+        if isinstance(answer, Compare):
+            gathered = _compared(session, activity, call, answer.row, ident)
+        elif isinstance(answer, Hold):
+            assert expected is not None
+            await expected.hold(activity.name, call)
+            gathered = gathered._replace(held=True)
+        else:
+            break
+    match answer:
+        case Drive():
+            # The key has the activity's name, so a lookup never waits for a call of an activity.
+            flight = (visit, f"{activity.name}?{call.key}")
+            once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
+            return await once(flight, lambda: _make_lookup(execution, activity, call, ident))
+        case Replay(row):
+            return activity.response_codec.load(row.response or b"null")
+        case RaiseRefused(Memo() as row):
+            raise _refused(row)
+        case RaiseObserved(row):
+            assert row.error is not None
+            raise user_code.rebuilt(row.error)
+        case Linger():
+            await execution.never()
+    execution.call_person(_reason(session, activity, call, ident, answer))
+    return await execution.never()
 
 
-def _difference(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, memo: Memo) -> str | None:
-    """Return how a lookup differs from the recorded one ('' if not known); None if the recorded answer is used."""
-    ident = (memo.visit, memo.key)
-    if activity.compare is None:
-        same = is_same_call(activity, memo, call.args_bytes, call.digest)
-        return None if same or uses_recorded(execution.session, ident, call.digest) else ""
-    if uses_recorded(execution.session, ident, None):
-        return None
-    return activity.compare(memo.digest, memo.response) if memo.response is not None else None
-
-
-def _value(activity: Activity[Any, Any], memo: Memo) -> Any:
-    if (error := memo.error) is not None:
-        raise Refused(error.code, error.detail)
-    return activity.response_codec.load(memo.response or b"null")
+def _refused(memo: Memo) -> Refused:
+    assert memo.error is not None
+    return Refused(memo.error.code, memo.error.detail)
 
 
 async def _make_lookup(
@@ -288,12 +387,12 @@ async def _make_lookup(
 ) -> Any:
     if not execution.may_begin():
         raise Unresolved
-    run = execution.session.run
+    run = execution.session.held.run
     response: bytes | None = None
     value: Any = None
     error: EffectError | None = None
-    await execution.session.entered()
-    if activity.durable and execution.session.has_new_messages:
+    await execution.session.chain.entered()
+    if activity.durable and execution.session.held.has_new_messages:
         await _check_cancel(execution)
     used: list[Used] = []
     try:
@@ -317,10 +416,12 @@ async def _make_lookup(
     if activity.durable:
         if execution.observed:
             execution.record_observed()
-        await execution.session.land(commit)
+        await execution.session.chain.land(commit)
     else:
-        execution.session.submit(commit)
-    return value if error is None else _value(activity, memo)
+        execution.session.chain.submit(commit)
+    if error is not None:
+        raise _refused(memo)
+    return value
 
 
 async def _check_cancel(execution: NodeExecution) -> None:
@@ -339,15 +440,15 @@ def _memo(
     error: EffectError | None,
 ) -> Memo:
     return Memo(
-        tenant=execution.session.run.tenant,
-        run=execution.session.run.run,
+        tenant=execution.session.held.run.tenant,
+        run=execution.session.held.run.run,
         visit=ident[0],
         key=ident[1],
         activity=activity.name,
         digest=call.digest,
         response=response,
         error_text=ERROR.encode(error),
-        at=execution.session.now.business,
+        at=execution.session.clock.now.business,
     )
 
 
@@ -356,11 +457,11 @@ def _keep_trace(
 ) -> None:
     """Record a failed lookup if the workflow counts failures when it ends (OUT-4)."""
     visit, key = ident
-    if not execution.workflow.counts_failures or (visit, effect_verbs.UNANSWERED + key) in execution.session.memos:
+    if not execution.workflow.counts_failures or (visit, effect_verbs.UNANSWERED + key) in execution.session.held.memos:
         return
     error = _redacted_error(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
-    execution.session.submit(
-        effect_verbs.unanswered(execution.session.run, _memo(execution, activity, call, ident, None, error))
+    execution.session.chain.submit(
+        effect_verbs.unanswered(execution.session.held.run, _memo(execution, activity, call, ident, None, error))
     )
 
 
@@ -395,7 +496,7 @@ async def _call_lookup(
 
     `used` has the usage of the attempt that answered or refused. That of other attempts is stored here.
     """
-    run, retry = execution.session.run, activity.retry
+    run, retry = execution.session.held.run, activity.retry
     timeout = execution.services.terms[activity].timeout
     # Durable, because its answer costs money: a receiver that knows such keys answers again without charging again.
     key = idempotency_key(run.tenant, run.run, ident[0], call.key) if activity.durable else ""

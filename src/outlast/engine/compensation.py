@@ -17,9 +17,10 @@ from outlast.core.effect_columns import ANSWER_NOT_STORED, NO_ERROR
 from outlast.core.effect_rows import STATED, USED, Effect
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
+from outlast.core.mailbox import is_reopened
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
-from outlast.engine.node_result import EffectRefused, is_reopened, uncertain, undo_failed
+from outlast.engine.node_result import EffectRefused, uncertain, undo_failed
 from outlast.engine.stated_answers import ask_again, load_answer
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall

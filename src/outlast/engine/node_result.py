@@ -16,7 +16,6 @@ from outlast.core.effect_verbs import is_unsent
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.mailbox import REOPENED
 from outlast.core.rows import Pause
 from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.engine.call_outcome import is_fault_of_receiver
@@ -43,11 +42,6 @@ class EffectRefused(Refused):
     def __init__(self, refusal: Refusal, ident: EffectKey) -> None:
         super().__init__(refusal.code, refusal.detail)
         self.ident = ident
-
-
-def is_reopened(effect: Effect) -> bool:
-    """Return True if an operator answered that the effect did not happen or may be tried again."""
-    return effect.status is EffectStatus.REFUSED and effect.code == REOPENED
 
 
 def refusal_of(effect: Effect) -> Refusal:
@@ -141,16 +135,6 @@ def under_way(session: RunSession, callee: Callee, call: BoundCall, ident: Effec
     detail = f"key {call.key} is under way; now {callee.name} asks for it with other arguments"
     entry = attention(session, Reason.CONTRADICTION, detail)
     return entry._replace(key=call.key, visit=ident[0], digest=call.digest)
-
-
-def uses_recorded(session: RunSession, ident: EffectKey, digest: str | None) -> bool:
-    """Return True if a person chose the recorded answer of this key for exactly this call; None stands for any."""
-    return any(
-        (visit, key) == ident and digest in (None, of)
-        for message in session.held.messages
-        if message.kind == "answer" and message.name == Reason.CONTRADICTION
-        for visit, key, of in message.answer.recorded
-    )
 
 
 def recorded_call(activity: Activity[Any, Any], effect: Effect) -> BoundCall:
