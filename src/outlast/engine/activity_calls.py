@@ -12,6 +12,7 @@ from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
 from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_rows import EFFECT, STATED, Effect, Memo
+from outlast.core.failed_calls import EffectKey
 from outlast.core.first_answer import (
     FIRST,
     NOTHING,
@@ -51,6 +52,7 @@ from outlast.core.usage import Used
 from outlast.engine import user_code
 from outlast.engine.attempts import CallAttempt, Endless
 from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
+from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.former_digests import call_as_offered, is_same_call
@@ -65,7 +67,7 @@ from outlast.engine.node_result import (
     under_way,
 )
 from outlast.engine.permission import check_budget
-from outlast.engine.run_session import ConditionFailed, EffectKey, RunLost, RunSession, StoreAway
+from outlast.engine.run_session import RunSession
 from outlast.engine.stated_answers import given_answer, load_answer
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import NotStorable, StoreError

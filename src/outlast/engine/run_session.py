@@ -8,18 +8,14 @@ from collections.abc import Collection, Sequence
 
 from outlast.core import budget
 from outlast.core.clock import Clock
-from outlast.core.commit import Commit, Done, Instant, Put, actions_of, in_portions
-from outlast.core.effect_rows import Approval, Effect, Memo
-from outlast.core.failed_calls import EffectKey as EffectKey
+from outlast.core.commit import Commit, Put, actions_of, in_portions
+from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX
-from outlast.core.rows import MESSAGE, STATE_CHUNK, Message, Run
+from outlast.core.rows import MESSAGE, STATE_CHUNK, Message
 from outlast.core.run_transition import fence
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import Amounts, Used
-from outlast.engine.commit_chain import CommitChain
-from outlast.engine.commit_chain import ConditionFailed as ConditionFailed
-from outlast.engine.commit_chain import RunLost as RunLost
-from outlast.engine.commit_chain import StoreAway as StoreAway
+from outlast.engine.commit_chain import CommitChain, ConditionFailed, RunLost
 from outlast.engine.held_run import HeldRun
 from outlast.engine.holder_clock import HolderClock
 from outlast.engine.late_records import LateRecords
@@ -123,51 +119,3 @@ class RunSession:
         await self.chain.go_on()
         self.held.add_messages(messages)
         return True
-
-    # --- names of the calls, until they read the parts --------------------------------------------
-    @property
-    def run(self) -> Run:
-        return self.held.run
-
-    @property
-    def effects(self) -> dict[EffectKey, Effect]:
-        return self.held.effects
-
-    @property
-    def memos(self) -> dict[EffectKey, Memo]:
-        return self.held.memos
-
-    @property
-    def approvals(self) -> dict[str, Approval]:
-        return self.held.approvals
-
-    @property
-    def others(self) -> dict[str, Effect]:
-        return self.held.others
-
-    @property
-    def noted(self) -> set[str]:
-        return self.held.noted
-
-    @property
-    def has_new_messages(self) -> bool:
-        return self.held.has_new_messages
-
-    @property
-    def now(self) -> Instant:
-        return self.clock.now
-
-    def visit_of(self, activity: str, key: str) -> int:
-        return self.held.visit_of(activity, key)
-
-    def next_ordinal(self) -> int:
-        return self.held.next_ordinal()
-
-    async def land(self, commit: Commit) -> Done:
-        return await self.chain.land(commit)
-
-    def submit(self, commit: Commit) -> None:
-        self.chain.submit(commit)
-
-    async def entered(self) -> None:
-        await self.chain.entered()
