@@ -100,8 +100,8 @@ async def test_only_a_valid_approval_covers_a_call(world: World) -> None:
 
     def usable(approval: Approval, later_ms: int = 0) -> int:
         now = SimpleNamespace(business=approval.decided_at + later_ms)
-        ledger = SimpleNamespace(approvals={approval.id: approval}, run=world.run(), now=now)
-        walk: Any = SimpleNamespace(session=ledger)
+        held = SimpleNamespace(approvals={approval.id: approval}, run=world.run())
+        walk: Any = SimpleNamespace(session=SimpleNamespace(held=held, clock=SimpleNamespace(now=now)))
         plan: Any = Asked()
         return len(usable_approvals(walk, plan))
 
