@@ -453,6 +453,9 @@ def test_one_run_is_moved_or_refused(place: Place) -> None:
     async def test(client: Client) -> None:
         run = await client.start(flows.orders, flows.Order(supplier="moved"))
         await waits(client, run.id, "signal")
+        assert "order@1" in await client.unmovable(run.id)
+        with pytest.raises(NotFound):
+            await client.unmovable("none-such")
         with pytest.raises(OutlastError) as refused:
             await client.move_run(run.id, "order", 9, reason="a mistake")
         assert refused.value.refusal == "unserved"

@@ -33,6 +33,7 @@ METHODS: dict[str, type[OperationRequest[Any]]] = {
     "Client.signal": runs.SignalRun, "Client.cancel": runs.CancelRun, "Client.continue_run": runs.ContinueRun,
     "Client.extend": runs.ExtendRun, "Client.move_to": runs.MoveRunToScheduler,
     "Client.move_run": runs.MoveRun,
+    "Client.unmovable": runs.GetUnmovable,
     "Client.raise_budget": runs.RaiseBudget, "Client.effects": effects.ListEffects,
     "Client.ledger": effects.ListLedger, "Client.approvals": approvals.ListApprovals,
     "Client.approval": approvals.GetApproval, "Client.claim_approval": approvals.ClaimApproval,
@@ -88,7 +89,6 @@ WITHOUT_A_METHOD = {
 
 
 IN_PROCESS = {
-    "unmovable": "pages ask it, and no operation of HTTP does",
     "set_slots": "no operation of HTTP sets the limit of a tenant",
 }
 """Differences that are still open: a program over HTTP cannot do this."""

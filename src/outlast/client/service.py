@@ -79,6 +79,7 @@ from outlast.operations.runs import (
     GetRun,
     GetRunSummary,
     GetTimeline,
+    GetUnmovable,
     GetWorkflow,
     ListEvents,
     ListResults,
@@ -730,6 +731,10 @@ class ServiceClient(Client):
         self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
     ) -> None:
         await self._call(MoveRun(run, workflow, to, node=node, reason=reason, version=version))
+
+    @override
+    async def unmovable(self, run: str) -> str:
+        return (await self._call(GetUnmovable(run))).why
 
     @override
     async def move_runs(

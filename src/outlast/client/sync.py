@@ -827,6 +827,10 @@ class SyncClient:
         """
         self._loop.run(lambda: self._target.move_run(run, workflow, to, node=node, reason=reason, version=version))
 
+    def unmovable(self, run: str) -> str:
+        """Return why a run cannot move to another version of its workflow now; '' if it can."""
+        return self._loop.run(lambda: self._target.unmovable(run))
+
     def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:

@@ -188,6 +188,13 @@ class RunInput(Model):
     input: Json
 
 
+class Unmovable(Model):
+    """Whether a run can move to another version of its workflow now."""
+
+    run: str
+    why: str = Field(description="Why it cannot move. Empty: it can.")
+
+
 class CloudEvent(BaseModel):
     """CloudEvent as it is stored and sent, with its hash in the chain. `sequence` has no gaps."""
 

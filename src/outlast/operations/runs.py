@@ -22,6 +22,7 @@ from outlast.models.runs import (
     RunStarted,
     RunSummary,
     SignalRecorded,
+    Unmovable,
 )
 from outlast.models.service import WorkflowDetail, WorkflowList
 from outlast.models.steps import StepList
@@ -153,6 +154,18 @@ class ExplainRun(OperationRequest[RunExplanation]):
 
 EXPLAIN_RUN: Final = Operation(
     "explain_run", ExplainRun, RunExplanation, "GET", "/runs/{run}/explain", ("viewer",), ExplainRun(RUN)
+)
+
+
+@dataclass(frozen=True)
+class GetUnmovable(OperationRequest[Unmovable]):
+    """Show why a run cannot move to another version now."""
+
+    run: str
+
+
+GET_UNMOVABLE: Final = Operation(
+    "get_unmovable", GetUnmovable, Unmovable, "GET", "/runs/{run}/unmovable", ("viewer",), GetUnmovable(RUN)
 )
 
 

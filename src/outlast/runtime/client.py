@@ -645,6 +645,10 @@ class Client(ABC):
         """
 
     @abstractmethod
+    async def unmovable(self, run: str) -> str:
+        """Return why a run cannot move to another version of its workflow now; '' if it can."""
+
+    @abstractmethod
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:

@@ -254,8 +254,8 @@ class Operations(Client):
             self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown, act=act
         )
 
+    @override
     async def unmovable(self, run: str) -> str:
-        """Return why a run cannot move to another version now; '' if it can. Raises NotFound."""
         return await versions.unmovable(self.rows, run)
 
     @override

@@ -18,6 +18,7 @@ from outlast.models.runs import (
     RunList,
     RunStarted,
     SignalRecorded,
+    Unmovable,
 )
 from outlast.models.service import WorkflowDetail, WorkflowList, WorkflowSummary
 from outlast.runtime.operations import Operations
@@ -118,6 +119,12 @@ async def get_run(ops: Ops, run: RunId, response: Response) -> RunDetail:
 async def get_input(ops: Ops, run: RunId) -> RunInput:
     """Return the input of the run, as its workflow parsed it."""
     return RunInput(run=run, input=await ops.run_input(run))
+
+
+@router.get("/runs/{run}/unmovable", operation_id="get_unmovable", response_model=Unmovable, summary="Can a run move?")
+async def get_unmovable(ops: Ops, run: RunId) -> Unmovable:
+    """Return why the run cannot move to another version of its workflow now. `why` is empty if it can."""
+    return Unmovable(run=run, why=await ops.unmovable(run))
 
 
 @router.get("/runs/{run}/explain", operation_id="explain_run", response_model=RunExplanation, summary="Explain a run")
