@@ -471,11 +471,11 @@ class SyncClient:
         return self._loop.run(lambda: self._target.events(run, after=after, limit=limit, of_type=of_type))
 
     def follow(self, run: str, *, after: int = 0) -> SyncStream[str]:
-        """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
+        """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
         return SyncStream(self._loop, self._target.follow(run, after=after))
 
     def updates(self, run: str, *, after: int = 0) -> SyncStream[str | RunDelta]:
-        """Yield events `after` a number as `follow`, and each text that the run streams as it comes.
+        """Yield events of a `run` `after` a number as `follow`, and each text that it streams as it comes.
 
         A caller that lags loses such texts.
         """

@@ -352,11 +352,11 @@ class Client(ABC):
 
     @abstractmethod
     def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
-        """Yield the stored text of each event `after` a number, as it is written, until the run has ended."""
+        """Yield the stored text of each event of a `run` `after` a number, as it is written, until it has ended."""
 
     @abstractmethod
     def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
-        """Yield events `after` a number as `follow`, and each text that the run streams as it comes.
+        """Yield events of a `run` `after` a number as `follow`, and each text that it streams as it comes.
 
         A caller that lags loses such texts.
         """
