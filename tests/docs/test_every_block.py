@@ -62,7 +62,7 @@ COMPARED = {
 
 NOT_COMPARED = {
     "README.md: ▸ auction       round 3 of 5": "tests/e2e/test_demo.py asserts its claims; figures differ",
-    "docs/care.md: history_chain  event default r-17 4": "corrupt store: tests/runtime/test_fsck.py corrupts each row",
+    "docs/care.md: history_chain  event default r-17 4": "corrupt store: tests/upkeep/test_fsck.py corrupts each row",
     "docs/deploys.md: OUT-210  2 runs will NOT continue": "tests/deploys/test_deploy_check.py tests its sentences",
     "docs/serve.md: location / {": "nginx is not installed",
     "docs/testing.md: ✗ r1 call charge/o-1": "tests/testing plants this fault and others, and reads the messages",
