@@ -111,7 +111,8 @@ def process_id(prefix: str) -> str:
     return f"{prefix}-{os.getpid()}-{new_id('')[:8]}"
 
 
-chance: Callable[[], float] = random.random
+chance: Callable[[], float] = random.SystemRandom().random
+"""Random numbers for jitter. Not `random.random`: the application may have seeded it, and a fork would repeat it."""
 
 
 def new_nonce() -> str:
