@@ -104,6 +104,33 @@ def test_every_module_is_imported() -> None:
     report(tidy_rules.unimported_modules(PACKAGE))
 
 
+def test_no_imports_go_in_a_circle() -> None:
+    report(tidy_rules.import_circles(PACKAGE))
+
+
+HIDDEN_CIRCLES = [
+    "from outlast.runtime import client\n",
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from outlast.runtime.client import Client\n",
+    "def f():\n    from .client import Client\n    return Client\n",
+]
+
+
+@pytest.mark.parametrize("back", HIDDEN_CIRCLES)
+@pytest.mark.parametrize("other", ["runtime", "store"])
+def test_a_circle_of_imports_is_found(back: str, other: str) -> None:
+    """Also one that is hidden from the interpreter, and inside a package. What only leads to it is not in it."""
+    planted = [
+        Source("outlast/runtime/client.py", f"from outlast.{other}.third import x\n"),
+        Source(f"outlast/{other}/third.py", "from outlast.runtime.run_handle import RunHandle\n"),
+        Source("outlast/runtime/run_handle.py", back),
+        Source("outlast/runtime/port.py", "from outlast.runtime.client import Client\n"),
+    ]
+    found = {finding.path for finding in tidy_rules.import_circles(planted)}
+    assert found == {"outlast/runtime/client.py", f"outlast/{other}/third.py", "outlast/runtime/run_handle.py"}
+    planted[2] = Source("outlast/runtime/run_handle.py", "from outlast.errors import NotFound\n")
+    assert list(tidy_rules.import_circles(planted)) == []
+
+
 def test_functions_are_small() -> None:
     everything = [*PACKAGE, *(source for name in ("tests", "examples", "bench") for source in read(ROOT / name))]
     report(finding for source in everything for finding in tidy_rules.size(source))

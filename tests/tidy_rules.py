@@ -7,7 +7,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, cached_property
@@ -361,6 +361,34 @@ def imports_for_types_only(source: Source) -> Iterator[Finding]:
         }
         for line in sorted(lines):
             yield source.found(line, "imports another room for its types only: the type belongs in core")
+
+
+def import_circles(sources: Collection[Source]) -> Iterator[Finding]:
+    """Break circles of imports, inside a package and across: also those behind TYPE_CHECKING or inside a function.
+
+    Two modules in a circle are one subject, or share a type that belongs below both: in a separate module or in a
+    Protocol of a few methods.
+    """
+    known = {source.module: source for source in sources if source.path not in LAZY_EXPORTS}
+    imported: dict[str, set[str]] = {}
+    for source in known.values():
+        names = {name for _, name in source.imports() if name in known and name != source.module}
+        imported[source.module] = {name for name in names if not source.module.startswith(f"{name}.")}
+    reached = {module: _reached(module, imported) for module in imported}
+    for module, names in sorted(reached.items()):
+        if module in names:
+            others = sorted(name for name in names if name != module and module in reached[name])
+            yield known[module].found(1, f"is in a circle of imports with {', '.join(others)}")
+
+
+def _reached(module: str, imported: Mapping[str, Collection[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = [*imported[module]]
+    while ahead:
+        if (name := ahead.pop()) not in found:
+            found.add(name)
+            ahead += imported[name]
+    return found
 
 
 def code_from_data(source: Source) -> Iterator[Finding]:

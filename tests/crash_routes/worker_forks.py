@@ -15,7 +15,7 @@ from typing import Any
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.durations import Liveness
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.stores import open_store
 
 PR_SET_PDEATHSIG = 1

@@ -17,7 +17,7 @@ from outlast.engine import commands
 from outlast.engine.clocks import SystemClock
 from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.store.dynamodb.clock import Bounds, CheckedClock
 from outlast.store.dynamodb.store import open_dynamodb

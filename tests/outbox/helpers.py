@@ -18,7 +18,7 @@ from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.rows import EVENT, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.dispatcher import Dispatcher
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher

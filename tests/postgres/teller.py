@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from outlast.core import crash_points
 from outlast.core.durations import Liveness
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.stores import open_store
 from tests.postgres import bank
 

@@ -13,7 +13,7 @@ from outlast.core.durations import Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run, Worker
 from outlast.engine import commands
 from outlast.engine.clocks import SystemClock
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.store.port import Store
 from outlast.store.postgres.store import open_postgres
 

@@ -21,7 +21,7 @@ from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale
 from outlast.flow import activity
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.postgres.store import PostgresStore

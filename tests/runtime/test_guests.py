@@ -10,7 +10,7 @@ import outlast
 from outlast import Client, Context, Workflow, activity
 from outlast.core.durations import Liveness
 from outlast.engine.clocks import SystemClock
-from outlast.runtime.in_process import Serving, worker_of
+from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_handle import RunHandle
 from tests.guests import FakeEngine

@@ -18,7 +18,7 @@ from outlast.core.machine import LeaseStatus
 from outlast.core.rows import RUN, STORE, WORKER, Run, Worker, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Unavailable, Uncertain
-from outlast.runtime.in_process import Serving, worker_of
+from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store

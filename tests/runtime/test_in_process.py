@@ -18,7 +18,8 @@ from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavaila
 from outlast.flow.workflow import workflows_by_name
 from outlast.models.runs import Waiting
 from outlast.runtime.approvals import may_decide
-from outlast.runtime.in_process import InProcessRuntime, Serving, worker_of
+from outlast.runtime.in_process import InProcessRuntime
+from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import ExecutionRuntime
 from outlast.runtime.stores import open_store, until

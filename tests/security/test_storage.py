@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.runtime.in_process import worker_of
+from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.upkeep.export import export

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 
 from outlast.flow.workflow import Workflow
-from outlast.runtime.in_process import Serving, worker_of
+from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.connections import listen, url_of
 from outlast.service.event_broadcaster import EventBroadcaster

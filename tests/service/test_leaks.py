@@ -18,7 +18,7 @@ from outlast import Context, Workflow, activity
 from outlast.core import events
 from outlast.core.codec import compact
 from outlast.engine.clocks import SystemClock
-from outlast.runtime.in_process import Serving, observability, worker_of
+from outlast.runtime.local_worker import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous
 from outlast.store.sqlite import session

@@ -13,7 +13,7 @@ from outlast.cli.session import reads_client, settings_now
 from outlast.cli.settings import Command, Group
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, LOCK_KEPT, span
 from outlast.runtime.client import Client
-from outlast.runtime.in_process import lease_view
+from outlast.runtime.local_worker import lease_view
 from outlast.runtime.stores import skew_of
 
 

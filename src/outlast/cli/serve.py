@@ -36,7 +36,7 @@ from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
-from outlast.runtime.in_process import Serving, StoreFileWatch, observability, worker_of
+from outlast.runtime.local_worker import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import local_actor
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load

@@ -32,7 +32,7 @@ from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreError, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
-from outlast.runtime.in_process import Serving, lease_view, observability, worker_of
+from outlast.runtime.local_worker import Serving, lease_view, observability, worker_of
 from outlast.runtime.settings import UNKNOWN_SETTING, load, unknown_variables
 from outlast.runtime.stores import skew_of
 from outlast.runtime.webhooks import dispatcher_missing, load_sender, new_dispatcher, reach_of

@@ -6,27 +6,74 @@ execution pays nothing for it.
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from outlast.core import divergence, effect_verbs
 from outlast.core.divergence import HeldCall, Missing, Requested
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND
+from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.run_columns import Attention
 from outlast.engine.body_tasks import calling_line, knows_context_of
+from outlast.engine.run_session import RunSession
 from outlast.errors import DefinitionError, NotFound
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import Plan
+from outlast.flow.workflow import Workflow
 
-if TYPE_CHECKING:
-    from outlast.engine.node_execution import NodeExecution
+
+class CallInFlight(Protocol):
+    """A call that an execution has started."""
+
+    @property
+    def task(self) -> asyncio.Task[Any]:
+        """Return the task that makes the call."""
+        ...
+
+
+class ExecutingNode(Protocol):
+    """Execution of a node as its expected calls see it (`NodeExecution`)."""
+
+    session: RunSession
+    workflow: Workflow[Any]
+    closing: bool
+    asked: set[str]
+
+    @property
+    def calls_in_flight(self) -> Mapping[EffectKey, CallInFlight]:
+        """Calls that have started and have not ended."""
+        ...
+
+    def wake(self) -> None:
+        """Look again at whether the body is at rest."""
+        ...
+
+    def waiting_at(self) -> str:
+        """Return the line of the body that waits."""
+        ...
+
+    def give_up_held(self, diverged: Attention) -> None:
+        """Ask a person, because the body gave up a call that was held."""
+        ...
+
+    async def never(self) -> Any:
+        """Wait until the execution is cancelled."""
+        ...
+
+    async def woken_within(self, seconds: float) -> Any:
+        """Wait until `wake` is called, at most for this time."""
+        ...
+
+    def waits_forever(self, task: asyncio.Task[Any]) -> bool:
+        """Return True if only the execution can wake a task."""
+        ...
 
 
 class ExpectedCalls:
     """Names for which an execution has yet to ask, and its new calls that are held in the meantime."""
 
     def __init__(
-        self, execution: "NodeExecution", missing: Missing, requested: Mapping[str, Requested] | None = None
+        self, execution: ExecutingNode, missing: Missing, requested: Mapping[str, Requested] | None = None
     ) -> None:
         self.missing = missing
         self.requested = dict(requested or {})  # requests for approval that it has not asked for, by name
@@ -174,7 +221,7 @@ class ExpectedCalls:
                 )
 
 
-def expected_by(execution: "NodeExecution") -> ExpectedCalls | None:
+def expected_by(execution: ExecutingNode) -> ExpectedCalls | None:
     """Return what the execution of a node must ask for, None for the first one of a run.
 
     The rows of the session were read in the present visit.

@@ -24,7 +24,8 @@ from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
 from outlast.flow.functions import refuse_unrun_function
 from outlast.flow.registry import where_called
-from outlast.pydantic_ai.durability import AskedApproval, OutlastDurability
+from outlast.pydantic_ai.durability import OutlastDurability
+from outlast.pydantic_ai.node_frame import AskedApproval
 from outlast.pydantic_ai.operations import conflict_of
 from outlast.pydantic_ai.tool_activities import ToolActivity
 

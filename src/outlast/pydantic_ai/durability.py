@@ -1,10 +1,7 @@
 """The capability that makes an agent durable inside a node."""
 
-import asyncio
-from collections import Counter
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -40,7 +37,6 @@ from outlast.core.keys import MODEL
 from outlast.core.limits import KEY_BYTES_MAX, NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, lookup
-from outlast.flow.approval_rule import Decision
 from outlast.flow.calls import Plan
 from outlast.flow.context import Context, current_context
 from outlast.flow.functions import refuse_unrun_function
@@ -48,6 +44,7 @@ from outlast.flow.options import RateLimit, Retry
 from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
 from outlast.pydantic_ai.mcp_servers import answer_of_server, check_error_behavior, listed_tool
+from outlast.pydantic_ai.node_frame import NodeFrame
 from outlast.pydantic_ai.operations import (
     ENGINE,
     INVALID,
@@ -60,10 +57,10 @@ from outlast.pydantic_ai.operations import (
     prepare_unit,
     price_of,
     refusal_text,
-    stored,
     streaming,
 )
-from outlast.pydantic_ai.requests import Fault, fault_of, judge_answer
+from outlast.pydantic_ai.recorded_results import stored
+from outlast.pydantic_ai.requests import fault_of, judge_answer
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,
@@ -80,37 +77,6 @@ REQUEST_TIMEOUT: Final = "10m"
 """Limit of one request to a model, unless OutlastDurability says otherwise."""
 RETRY: Final = Retry(attempts=6, total_wait="10m")
 """Of requests that were certainly not answered. One that may have been paid is repeated once (S-17)."""
-
-
-@dataclass(frozen=True)
-class AskedApproval:
-    """An approval that this execution of a node has asked for: the proposed plan and the task of its decision."""
-
-    plan: Plan[Any]
-    decision: asyncio.Task[Decision[Any]]
-
-
-@dataclass
-class NodeFrame:
-    """Counters of one execution of a node. Every execution of a visit counts alike."""
-
-    runs: int = 0
-    run_names: dict[str, str] = field(default_factory=dict)
-    """Id of an agent run → its name in keys: its number, or the id that the caller gave it."""
-    units: Counter[tuple[str, str]] = field(default_factory=Counter)
-    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    keys: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Digest of the first call by stored name and key, of tools that have a key."""
-    made: set[tuple[str, str]] = field(default_factory=set)
-    """Stored names and keys of the calls of this execution."""
-    faults: dict[str, list[Fault]] = field(default_factory=dict)
-    """Faults of the answers of each agent run, by its id."""
-    unjudged: set[str] = field(default_factory=set)
-    """Agent runs whose latest answer was recorded by an earlier version."""
-    asked: dict[tuple[str, str], list[AskedApproval]] = field(default_factory=dict)
-    """By stored name and key of the activity."""
-    approved: dict[tuple[str, str], Plan[Any]] = field(default_factory=dict)
-    """Plan that may run, by stored name of the activity and the model's id of the call."""
 
 
 _in_replay_scope: Final[ContextVar[Context[Any] | None]] = ContextVar("outlast_pydantic_ai_replay", default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic import JsonValue
@@ -51,7 +51,7 @@ from pydantic_core import from_json
 from typing_extensions import override
 
 from outlast.core.codec import compact, is_json, plain_json
-from outlast.core.effect_steps import EXHAUSTED, Happened
+from outlast.core.effect_steps import EXHAUSTED
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.engine.call_outcome import is_transient
 from outlast.errors import (
@@ -67,6 +67,8 @@ from outlast.flow.activity import Activity
 from outlast.flow.calls import Plan, RecordedCall, this_call, tool_call
 from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Cancel, Declared, Fail, Perhaps, Refused
+from outlast.pydantic_ai.node_frame import NodeFrame
+from outlast.pydantic_ai.recorded_results import RETURNED, stored
 from outlast.pydantic_ai.requests import (
     DIGEST_CHARS,
     OUTLINE,
@@ -81,10 +83,8 @@ from outlast.pydantic_ai.requests import (
     used_part,
     with_outline,
 )
+from outlast.pydantic_ai.tool_activities import Standing, ToolActivity
 from outlast.telemetry.redact import redact_shown
-
-if TYPE_CHECKING:
-    from outlast.pydantic_ai.durability import OutlastDurability
 
 ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
@@ -188,12 +188,41 @@ class Transports(ParameterTransports):
         return replace(made, tool=replace(tool, tool_def=replace(tool.tool_def, timeout=None)))
 
 
+class AgentCalls(Protocol):
+    """The agent as its durable operations see it: names, activities and counters."""
+
+    operations: dict[str, DurableOperation[Any, Any, Any]]
+    ask: Activity[..., Any]
+    prepare: Activity[..., Any]
+
+    @property
+    def name(self) -> str:
+        """Name of the agent in stored names and keys."""
+        ...
+
+    def frame(self) -> NodeFrame | None:
+        """Return the counters of the executing node, or None outside of one."""
+        ...
+
+    def activity_of(self, toolset_id: str, tool_name: str) -> ToolActivity | None:
+        """Return the activity of a tool, or None if the tool runs in the node itself. Raises DefinitionError."""
+        ...
+
+    def plan_of(self, found: ToolActivity, tool: str, call_id: str, arguments: dict[str, Any]) -> Plan[Any] | str:
+        """Return the plan of the next call of a tool under this id, or why the call can have none."""
+        ...
+
+    async def standing(self, found: ToolActivity, plan: Plan[Any], first: str) -> Standing:
+        """Return the standing of a proposed call. `first`: digest of the first call under its key."""
+        ...
+
+
 class Backend(DurableOperationBackend[Any]):
     """Binds the durable operations of one agent to calls of the executing node."""
 
     parameter_transports = Transports()
 
-    def __init__(self, durability: "OutlastDurability[Any]") -> None:
+    def __init__(self, durability: AgentCalls) -> None:
         self._durability = durability
 
     @override
@@ -219,9 +248,7 @@ class Backend(DurableOperationBackend[Any]):
 class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
     """A durable operation: a call of the executing node."""
 
-    def __init__(
-        self, durability: "OutlastDurability[Any]", operation: DurableOperation[ParamsT, WireT, ResultT]
-    ) -> None:
+    def __init__(self, durability: AgentCalls, operation: DurableOperation[ParamsT, WireT, ResultT]) -> None:
         self._durability = durability
         self._operation = operation
 
@@ -398,7 +425,6 @@ async def _perform(unit: Unit, make: Callable[[Context[Any]], Awaitable[Any]]) -
 
 
 # --- stored answers --------------------------------------------------------------------------------
-RETURNED: Final = "tool_return"
 INVALID: Final = "validation_error"
 FAILED: Final = "tool_failed"
 CONTENT: Final = "tool_content_result"
@@ -487,29 +513,9 @@ def key_part(text: str, room: int) -> str:
     return text if fits else sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def stored(payload: Any) -> JsonValue:
-    """Return the recorded form of a tool's result: the plain result, unless it says more than that."""
-    plain = set(payload) == {"kind", "result"} and payload["kind"] == RETURNED
-    if plain and not (isinstance(payload["result"], dict) and "kind" in payload["result"]):
-        return cast(JsonValue, payload["result"])
-    return cast(JsonValue, payload)
-
-
 def _payload(stored: Any) -> dict[str, Any]:
     """Return the result as pydantic-ai records it. A reconcile function or a person gives the plain result."""
     return stored if isinstance(stored, dict) and "kind" in stored else {"kind": RETURNED, "result": stored}
-
-
-def plain_result(stored: Any) -> Any:
-    """Return the tool's own result of its recorded form."""
-    return stored["result"] if isinstance(stored, dict) and stored.get("kind") == RETURNED else stored
-
-
-def recorded(answer: object) -> object:
-    """Return the answer of a reconcile function with the result of the tool in its recorded form."""
-    if not isinstance(answer, Happened):
-        return answer
-    return replace(answer, response=stored({"kind": RETURNED, "result": plain_json(answer.response, by_alias=True)}))
 
 
 def _settings(params: ModelRequestParams) -> ModelSettings:

@@ -21,7 +21,7 @@ from outlast.flow.activity import Activity, Effectful, activity, lookup
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.options import IfUncertain, RateLimit, Retry
 from outlast.flow.registry import where_called, where_of
-from outlast.pydantic_ai.operations import plain_result, recorded
+from outlast.pydantic_ai.recorded_results import plain_result, recorded
 
 log = logging.getLogger("outlast.pydantic_ai")
 METADATA: Final = "outlast"

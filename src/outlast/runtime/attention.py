@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
@@ -30,9 +30,6 @@ from outlast.models.attention import (
 from outlast.runtime.labels import happened_options, until_of
 from outlast.runtime.row_models import late_evidence
 from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
-
-if TYPE_CHECKING:
-    from outlast.runtime.webhooks import Webhooks
 
 PAGE = 500  # runs per read
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
@@ -108,7 +105,15 @@ def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int 
     )
 
 
-async def general_attention(of: TenantRows, webhooks: "Webhooks", reason: Reason | None) -> list[AnyAttention]:
+class AsksForPeople(Protocol):
+    """Part of a tenant that may need a person and belongs to no run."""
+
+    async def attention(self) -> Sequence[AnyAttention]:
+        """Return its items of attention, if there are any."""
+        ...
+
+
+async def general_attention(of: TenantRows, webhooks: AsksForPeople, reason: Reason | None) -> list[AnyAttention]:
     """Return open circuit breakers and webhooks that need a person, of one reason or any."""
     items: list[AnyAttention] = []
     if reason is None:

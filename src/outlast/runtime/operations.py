@@ -141,7 +141,7 @@ class Operations(Client):
         name: str = "",
         live: Liveness | None = None,
     ) -> AbstractAsyncContextManager[None]:
-        from outlast.runtime.in_process import serving  # imported here, because most callers serve nothing
+        from outlast.runtime.local_worker import serving  # imported here, because most callers serve nothing
 
         workflows = Arguments("worker").members("workflows", workflows, Workflow, "list workflows: [orders]")
         newest = {each.name: each for each in sorted(workflows, key=lambda each: each.version)}

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -12,9 +12,6 @@ from outlast.core.durations import DAY, SECOND, Duration, span, timedelta_of
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput, NotStorable, RunCancelled, RunFailed, WaitTimeout
 from outlast.models.runs import CloudEvent, EndedRun, RunDelta, RunDetail, RunSummary
-
-if TYPE_CHECKING:
-    from outlast.runtime.client import Client
 
 T = TypeVar("T")
 Timeout = Duration | float
@@ -54,6 +51,19 @@ def plain_payload(payload: object) -> Mapping[str, Any]:
     return plain
 
 
+class RunClient(Protocol):
+    """The methods of `Client` that a handle calls. They are described there."""
+
+    async def run(self, run: str) -> RunDetail: ...
+    async def run_summary(self, run: str) -> RunSummary: ...
+    async def run_end(self, run: str, *, within_s: float | None = None) -> EndedRun | None: ...
+    async def _seen(self, run: str) -> RunSummary | None: ...
+    def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]: ...
+    def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]: ...
+    async def signal(self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "") -> bool: ...
+    async def cancel(self, run: str, *, reason: str, idempotency_key: str = "") -> None: ...
+
+
 class RunHandle(Generic[T]):
     """One run, as `client.start` and `client.get` return it. `T` is the type of its outcome.
 
@@ -64,7 +74,7 @@ class RunHandle(Generic[T]):
 
     def __init__(
         self,
-        client: "Client",
+        client: RunClient,
         id: str,  # noqa: A002 - the word of the attribute
         *,
         workflow: str = "",

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, InvalidInput, OutlastError
-from outlast.runtime.in_process import lease_view
+from outlast.runtime.local_worker import lease_view
 from outlast.runtime.operations import Operations
 from outlast.runtime.settings import effective_settings
 from outlast.service.problems import status_of
