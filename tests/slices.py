@@ -1,4 +1,4 @@
-"""Parts of long campaigns: the default run plays a few cases, drawn anew each time, and one command plays them all.
+"""Parts of long campaigns: the default run plays a few cases, drawn again each time, and one command plays them all.
 
 `TEST_SEED=SEED scripts/test PATH` draws the same cases again, and `TEST_SEED=all` plays each case.
 """

@@ -94,7 +94,7 @@ def call(tool: str, arguments: dict[str, Any] | str, n: int = 0) -> ToolCall:
 
 
 def proposes(*calls: tuple[str, dict[str, Any]]) -> ScriptedModel:
-    """Return a model that proposes these calls in one answer, and then reports the results that it was told."""
+    """Return a model that proposes these calls in one answer, and then reports the results that it has read."""
 
     def answer(request: ModelRequest) -> ModelAnswer | str:
         if told := results(request):

@@ -193,7 +193,7 @@ def admissions(app: App, run: Any) -> list[dict[str, Any]]:
 
 
 def told(run: Any) -> list[Any]:
-    """Return what the model was told about its calls."""
+    """Return the results of its calls that the model has read."""
     return [json.loads(message.text) for message in run.state.messages if message.role == "tool"]
 
 

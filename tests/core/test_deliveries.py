@@ -105,7 +105,7 @@ def test_both_secrets_sign_until_the_old_one_is_over() -> None:
 
 @pytest.mark.req("OUT-3")
 def test_a_second_rotation_leaves_the_first_secret_its_time() -> None:
-    """Of the secret between them nobody may know: its answer was lost."""
+    """No receiver has the secret between them, because its answer was lost."""
     once = deliveries.rotate(subscription(), "whsec_b", 1_000, by="ann", now=NOW)
     twice = deliveries.rotate(once, "whsec_c", 2_000, by="ann", now=NOW._replace(real=T0 + 500))
     assert deliveries.secrets_of(twice, T0 + 999) == ("whsec_c", "whsec_b", "whsec_a")

@@ -314,7 +314,7 @@ async def test_an_open_effect_is_settled_and_an_undo_is_made_beyond_the_budget(w
 
 
 async def test_usage_outlives_its_worker(world: World) -> None:
-    """The next holder counts the rows of the former one, and not those of its own twice."""
+    """The next holder counts the rows of the former one, and does not count its rows twice."""
     model = Model()
 
     async def body(ctx: Context[State]) -> None:

@@ -101,7 +101,7 @@ async def test_a_worker_whose_lease_has_run_out_renews_it_before_it_claims(world
     process = world.worker(flow)
     await world.settle()
     process.wire.away.extend(["renew"] * 4)
-    await world.pass_(16 * SECOND)  # nobody closes its row
+    await world.pass_(16 * SECOND)  # no worker closes its row
     await world.start(flow)
     await world.pass_(SECOND)
     assert "claimed" not in world.verbs()

@@ -1,4 +1,4 @@
-"""A store whose processes have clocks of their own: what the engine does later, and no more often (S-4, REC-6)."""
+"""A store whose processes have separate clocks: the engine acts later, and no more often (S-4, REC-6)."""
 
 import asyncio
 from datetime import timedelta

@@ -174,7 +174,7 @@ class Callers:
             self.wrong.append(f"{act} {mark_of} was not refused")
 
     async def doomed(self, client: outlast.Client, dice: random.Random) -> None:
-        """Follow a run whose streams open and end, and which nobody can read: an error, and no endless attempts."""
+        """Follow a run whose streams open and end, and which no caller can read: an error, and no endless attempts."""
         mark = self.mark()
         run = await self.write("start", mark, client.start("quick", {"mark": mark}, run_id=f"{DOOMED}_{mark}"))
         if run is None:
@@ -224,7 +224,7 @@ class Callers:
             elif heard == DONE and page.approvals:
                 approval, stale = page.approvals[0].approval, page.approvals[0].version + 7
                 act, decide = dice.choice((("approve", client.approve), ("reject", client.reject)))
-                if dice.random() < 0.3:  # a version that nobody has seen
+                if dice.random() < 0.3:  # a version that no caller has seen
                     await self.write("stale decision", approval, decide(approval, reason=mark, version=stale))
                 else:
                     await self.write(act, approval, decide(approval, reason=mark))

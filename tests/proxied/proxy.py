@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
     @property
     def is_doomed(self) -> bool:
-        """True if it reads a run that nobody can read here."""
+        """True if it reads a run that no caller can read here."""
         return self.head.startswith(f"GET /v1/runs/{DOOMED}".encode())
 
 

@@ -1,4 +1,4 @@
-"""Seeds whose processes have clocks of their own, as on a store without a clock (S-4): up to 10 s off true time.
+"""Seeds whose processes have separate clocks, as on a store without a clock (S-4): up to 10 s off true time.
 
 python -m tests.simulation.skewed 0-199 [--not-widened]
 """
