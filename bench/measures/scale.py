@@ -80,7 +80,7 @@ async def _look(place: Place, times: int) -> dict[str, float]:
 
 async def _take(store: Store) -> int:
     def step(run: Run, now: Instant, mapping: Mapping) -> Commit | None:
-        return claim(run, worker="w_bench", now=now, budget_ms=10**9, closed={})
+        return claim(run, worker="w_bench", now=now, claim_ms=10**9, closed={})
 
     return len(await store.take((asking.lane,), AT_ONCE, step))
 

@@ -65,9 +65,9 @@ class Drive:
     def start(self) -> "Drive":
         return self.speak(born())
 
-    def claim(self, *, closed: dict[str, int] | None = None, budget_ms: int = 600_000) -> "Drive":
+    def claim(self, *, closed: dict[str, int] | None = None, claim_ms: int = 600_000) -> "Drive":
         return self.speak(
-            verbs.claim(self.run, worker=f"w{self.t}", now=at(self.t), budget_ms=budget_ms, closed=closed or {})
+            verbs.claim(self.run, worker=f"w{self.t}", now=at(self.t), claim_ms=claim_ms, closed=closed or {})
         )
 
     def take_over(self) -> "Drive":
@@ -103,9 +103,7 @@ class Drive:
 
     def advance(self, **changes: Any) -> "Drive":
         return self.speak(
-            verbs.advance(
-                self.run, node="b", status_label="", state=b"{}", now=at(self.t), budget_ms=600_000, **changes
-            )
+            verbs.advance(self.run, node="b", status_label="", state=b"{}", now=at(self.t), claim_ms=600_000, **changes)
         )
 
     def move_version(self) -> "Drive":

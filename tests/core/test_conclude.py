@@ -98,7 +98,7 @@ def types(end: Conclusion) -> list[str]:
 # --- the next node ---------------------------------------------------------------------------------------
 def test_a_node_that_returns_the_next_one_advances() -> None:
     held = Held()
-    end = held.land(Entering("b", b'{"n":1}', status_label="BUSY", budget_ms=100))
+    end = held.land(Entering("b", b'{"n":1}', status_label="BUSY", claim_ms=100))
     run = held.drive.run
     assert (end.then, end.durable, types(end)) == (Then.KEEP, False, [EventType.CHECKPOINT])
     assert (run.node, run.visit, run.status_label, run.due_at) == ("b", 2, "BUSY", at(1).real + 100)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.core import durations
-from outlast.core.durations import SECOND, Liveness, execution_budget, wait_before
+from outlast.core.durations import SECOND, Liveness, longest_claim, wait_before
 
 CALLS = st.lists(st.tuples(st.integers(1, 3_600_000), st.integers(1, 20)), max_size=5)
 
@@ -22,7 +22,7 @@ class Source:
 
 @pytest.mark.req("REC-2")
 def test_the_defaults_give_600_seconds_and_explain_the_sum() -> None:
-    derived = execution_budget(Liveness())
+    derived = longest_claim(Liveness())
     assert derived.ms == 600 * SECOND == round(((120 + 30) * 3 + 45 + 5) * 1.2 * SECOND)
     assert derived.derivation == (
         "(120 s attempt timeout + 30 s cold start) × 3 attempts + 45 s back-off ceiling + 5 s checkpoint write"
@@ -34,8 +34,8 @@ def test_the_defaults_give_600_seconds_and_explain_the_sum() -> None:
 @given(CALLS)
 def test_a_budget_covers_its_most_demanding_call(calls: list[tuple[int, int]]) -> None:
     live = Liveness()
-    ms = execution_budget(live, calls).ms
-    assert ms >= execution_budget(live).ms
+    ms = longest_claim(live, calls).ms
+    assert ms >= longest_claim(live).ms
     for timeout, attempts in calls:
         assert ms >= (timeout + live.start_budget) * attempts + live.backoff_ceiling + live.checkpoint_write
 

@@ -64,7 +64,7 @@ def shared_effects() -> None:
         drive = running()
         drive.speak(effect_verbs.intend(drive.run, intent, None, ordinal=1, now=at(1)))
         drive.speak(effect_verbs.record(drive.run, shared_effect(drive), b"1", now=at(1)))
-        drive.speak(born("q")).speak(claim(run_of(drive.rows, "q"), worker="v", now=at(1), budget_ms=600_000))
+        drive.speak(born("q")).speak(claim(run_of(drive.rows, "q"), worker="v", now=at(1), claim_ms=600_000))
         other, done = run_of(drive.rows, "q"), shared_effect(drive)
         if verb == "use":
             drive.speak(effect_verbs.use(other, done, noted=False, now=at(1)))

@@ -110,7 +110,7 @@ def test_a_replaced_holder_writes_nothing() -> None:
     old = drive.run
     drive.take_over()
     late = [
-        verbs.advance(old, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9),
+        verbs.advance(old, node="b", status_label="", state=b"{}", now=at(1), claim_ms=9),
         effect_verbs.intend(old, INTENT, None, ordinal=1, now=at(1)),
         verbs.hand_back(old, inbox_seq=None, now=at(1), mapping=MAPPING, why=""),
     ]
@@ -135,7 +135,7 @@ def test_an_ended_run_takes_no_note() -> None:
 def test_no_verb_but_a_post_and_the_store_touches_mail() -> None:
     drive = Drive().start().claim().post()
     stale = drive.run._replace(inbox_seq=0)
-    commit = verbs.advance(stale, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9)
+    commit = verbs.advance(stale, node="b", status_label="", state=b"{}", now=at(1), claim_ms=9)
     drive.speak(commit)
     assert drive.run.inbox_seq == 1
 
@@ -153,7 +153,7 @@ def test_a_repeated_log_entry_is_one_row_in_front_of_its_move() -> None:
         status_label="",
         state=b"{}",
         now=at(1),
-        budget_ms=9,
+        claim_ms=9,
         log_entries=[LogEntry("a", "x", {}), LogEntry("b", "y", {})],
     )
     events = [json.loads(w.row.body) for w in commit.writes if isinstance(w, Put) and hasattr(w.row, "body")]
@@ -182,12 +182,12 @@ def test_an_effect_resolved_as_happened_needs_a_response() -> None:
 def test_no_move_out_of_turn() -> None:
     queued = Drive().start().run
     with pytest.raises(IllegalMove, match="cannot advance from queued"):
-        verbs.advance(queued, node="b", status_label="", state=b"{}", now=at(1), budget_ms=9)
+        verbs.advance(queued, node="b", status_label="", state=b"{}", now=at(1), claim_ms=9)
 
 
 @pytest.mark.req("EFF-3")
 def test_an_intent_ends_with_its_slice() -> None:
-    drive = Drive().start().claim(budget_ms=INTENT.timeout_ms + 700)
+    drive = Drive().start().claim(claim_ms=INTENT.timeout_ms + 700)
     effect = effect_verbs.intended(effect_verbs.intend(drive.run, INTENT, None, ordinal=1, now=at(1)))
     assert drive.run.due_at is not None
     assert effect.not_after + INTENT.timeout_ms <= drive.run.due_at
@@ -200,18 +200,18 @@ SKEW = 4_000
 
 @pytest.mark.req("REC-1", "REC-6")
 def test_an_owned_run_is_due_only_once_its_budget_is_over_by_every_clock() -> None:
-    held = Drive().start().claim(budget_ms=9).run
+    held = Drive().start().claim(claim_ms=9).run
     assert held.due_at is not None
     claims = {
-        real: verbs.claim(held, worker="w2", now=at(real), budget_ms=9, skew=SKEW)
+        real: verbs.claim(held, worker="w2", now=at(real), claim_ms=9, skew=SKEW)
         for real in (held.due_at, held.due_at + SKEW - 1, held.due_at + SKEW)
     }
     assert [commit is not None for commit in claims.values()] == [False, False, True]
-    closed = verbs.claim(held, worker="w2", now=at(held.due_at), budget_ms=9, closed={held.owner: 1}, skew=SKEW)
+    closed = verbs.claim(held, worker="w2", now=at(held.due_at), claim_ms=9, closed={held.owner: 1}, skew=SKEW)
     assert closed is not None, "the row of a dead worker was closed by its lease, not by the budget"
     free = Drive().start().run
     assert free.due_at is not None
-    assert verbs.claim(free, worker="w2", now=at(free.due_at), budget_ms=9, skew=SKEW) is not None
+    assert verbs.claim(free, worker="w2", now=at(free.due_at), claim_ms=9, skew=SKEW) is not None
 
 
 @pytest.mark.req("REC-6")
@@ -234,7 +234,7 @@ def test_a_deadline_waits_for_messages_that_were_stamped_before_it() -> None:
 
 @pytest.mark.req("EFF-3")
 def test_a_further_attempt_by_a_clock_that_is_behind_is_a_sound_row() -> None:
-    drive = Drive(t=9_000).start().claim(budget_ms=90_000).intend()
+    drive = Drive(t=9_000).start().claim(claim_ms=90_000).intend()
     brief = INTENT._replace(start_budget_ms=1_000)
     again = effect_verbs.intend(drive.run, brief, drive.effect, ordinal=1, now=at(9_000 - SKEW))
     row = effect_verbs.intended(again)

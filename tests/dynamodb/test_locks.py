@@ -60,7 +60,7 @@ class Bench(NamedTuple):
             await commands.start(self.stores[0], flow, {}, tenant="t", actor="me", run=run)
 
         def held(run: Run, now: Instant, _: Mapping) -> Any:
-            return claim(run, worker=DEAD, now=now, budget_ms=24 * HOUR)
+            return claim(run, worker=DEAD, now=now, claim_ms=24 * HOUR)
 
         assert len(await self.stores[0].take(["flow@1"], len(runs), held)) == len(runs)
 
@@ -68,7 +68,7 @@ class Bench(NamedTuple):
         """Have a worker take over all runs of the dead one, whose row is closed."""
 
         def taken(run: Run, now: Instant, _: Mapping) -> Any:
-            return claim(run, worker=worker, now=now, budget_ms=HOUR, closed={DEAD: 1})
+            return claim(run, worker=worker, now=now, claim_ms=HOUR, closed={DEAD: 1})
 
         return await self.stores[store].take(["flow@1"], RUNS, taken, owners=[DEAD])
 
@@ -200,7 +200,7 @@ async def _recovered_at_once(on: Bench) -> Outcome:
     late = [0, 0]
     for run in before.values():  # the first holder, whose process knows these rows as its own
         now = await on.stores[0].now()
-        moved = advance(run, node="first", status_label="", state=b"{}", now=now, budget_ms=HOUR)
+        moved = advance(run, node="first", status_label="", state=b"{}", now=now, claim_ms=HOUR)
         for n, commit in enumerate((intend(run, CALL, None, ordinal=1, now=now), moved)):
             try:
                 await on.stores[0].commit(commit)

@@ -22,7 +22,7 @@ async def guest_dies(world: World, flow: Workflow[State], run: str = "r1") -> No
     lanes = flow.scheduled_by(GUEST).lane
     row = opened("guest-1", name="", lanes=lanes, now_real=now.real, now_business=now.business, live=Liveness())
     await world.store.commit(Commit((Put(WORKER, row, 0),)))
-    taken = claim(world.run(run), worker="guest-1", now=now, budget_ms=10 * MINUTE)
+    taken = claim(world.run(run), worker="guest-1", now=now, claim_ms=10 * MINUTE)
     assert taken is not None
     await world.store.commit(taken)
 

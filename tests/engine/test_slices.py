@@ -107,7 +107,7 @@ async def test_a_slice_ends_when_its_time_is_over(world: World) -> None:
     process = world.worker(flow, guest=engine.guest())
     await world.start(flow.scheduled_by("temporal"))
     await world.pass_(40 * MINUTE)
-    assert process.worker.budget.ms == 10 * MINUTE and pace.did == []
+    assert process.worker.claim_time.ms == 10 * MINUTE and pace.did == []
     assert (world.status(), engine.thens()) == ("completed", ["due", "due", "ended"])
 
 

@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from typing_extensions import override
 
 from outlast.core.approvals import Actor
-from outlast.core.durations import execution_budget
+from outlast.core.durations import longest_claim
 from outlast.core.rows import RUN, Run
 from outlast.core.slices import SliceEnd
 from outlast.engine.guest import GuestAway
@@ -46,7 +46,7 @@ class Script:
 
     id = "w-script"
     live = LIVE
-    budget = execution_budget(LIVE)
+    claim_time = longest_claim(LIVE)
     lanes = ("langgraph:order@1",)
 
     def __init__(self, store: Store, saver: Saver | None = None, concurrency: int = 100) -> None:

@@ -121,7 +121,7 @@ class Mailbox:
 
     def _idle(self, s: S, i: int) -> Iterator[tuple[str, S]]:
         run, me = run_of(s.rows), f"w{i + 1}"
-        commit = verbs.claim(run, worker=me, now=NOW, budget_ms=SLICE)
+        commit = verbs.claim(run, worker=me, now=NOW, claim_ms=SLICE)
         if commit is not None:
             left = land(s.rows, commit, 1, self.judge)
             err = f"stolen from {run.owner}, who is in good health" if run.owner not in ("", me) else ""

@@ -133,7 +133,7 @@ class Leases:
             yield f"w{i} sends a take", self._with(s, here, i, w._replace(reply="sent"))
         elif w.reply == "sent":
             gone = {f"w{j}": 0 for j in (0, 1) if _worker(s.rows, j).status is LeaseStatus.CLOSED}
-            commit = verbs.claim(run_of(s.rows), worker=f"w{i}", now=NOW, budget_ms=SLICE, closed=gone)
+            commit = verbs.claim(run_of(s.rows), worker=f"w{i}", now=NOW, claim_ms=SLICE, closed=gone)
             left = land(s.rows, commit, 1) if commit is not None else here
             taken = run_of(left.rows) if commit is not None else None
             after = w._replace(reply="lands" if taken else "", taken=taken)

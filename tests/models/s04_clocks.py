@@ -57,7 +57,7 @@ class Clocks:
         now = 1 + self.ahead[0]
         row = opened("w0", name="", lanes="", now_real=now, now_business=now, live=LIVE)
         rows = land(rows, Commit((Put(WORKER, row, 0),)), now).rows
-        commit = verbs.claim(run_of(rows), worker="w0", now=at(now), budget_ms=BUDGET)
+        commit = verbs.claim(run_of(rows), worker="w0", now=at(now), claim_ms=BUDGET)
         assert commit is not None
         return (S(land(rows, commit, now).rows, 1, self._heard(1, row)),)
 
@@ -108,7 +108,7 @@ class Clocks:
     def _takes(self, s: S, row: Worker) -> Iterator[tuple[str, S]]:
         now, run = s.t + self.ahead[1], run_of(s.rows)
         gone = {"w0": 0} if row.status is LeaseStatus.CLOSED else {}
-        commit = verbs.claim(run, worker="w1", now=at(now), budget_ms=END, closed=gone, skew=self.budget_skew)
+        commit = verbs.claim(run, worker="w1", now=at(now), claim_ms=END, closed=gone, skew=self.budget_skew)
         if commit is not None and run.owner == "w0":
             within = not gone and run.due_at is not None and s.t + self.ahead[0] < run.due_at
             err = "a run was taken within its execution budget" if within else ""

@@ -138,7 +138,7 @@ class Slots:
             yield f"{RUNS[i]} starts", self._with(s, left, i, H("out"))
 
     def _out(self, s: S, i: int, h: H) -> Iterator[tuple[str, S]]:
-        commit = verbs.claim(run_of(s.rows, RUNS[i]), worker=f"w{i}", now=NOW, budget_ms=SLICE)
+        commit = verbs.claim(run_of(s.rows, RUNS[i]), worker=f"w{i}", now=NOW, claim_ms=SLICE)
         if commit is not None:
             left = land(s.rows, commit, 1)
             yield f"{RUNS[i]} is taken", self._with(s, left, i, h._replace(pc="looks", view=run_of(left.rows, RUNS[i])))

@@ -143,7 +143,7 @@ class Batches:
 def _held() -> Rows:
     """A run that is held, with one effect intended."""
     rows = land((), born(), 1).rows
-    claim = verbs.claim(run_of(rows), worker="w", now=NOW, budget_ms=SLICE)
+    claim = verbs.claim(run_of(rows), worker="w", now=NOW, claim_ms=SLICE)
     assert claim is not None
     rows = land(rows, claim, 1).rows
     what = effect_verbs.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
@@ -158,7 +158,7 @@ def _commits(poison: bool) -> dict[str, Commit]:
     assert isinstance(effect, Effect)
     return {
         "record": effect_verbs.record(run, effect, b"1" * (ROW_BYTES_MAX + 1 if poison else 1), now=NOW),
-        "advance": verbs.advance(run, node="b", status_label="", state=b"{}", now=NOW, budget_ms=SLICE),
+        "advance": verbs.advance(run, node="b", status_label="", state=b"{}", now=NOW, claim_ms=SLICE),
         "post": mailbox.append_message(tenant=TENANT, run="r", kind="signal", name="n", actor="a", now=NOW),
     }
 

@@ -134,7 +134,7 @@ class Waits:
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
         run = run_of(s.rows)
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker="w", now=at(self._clock(s)), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker="w", now=at(self._clock(s)), claim_ms=SLICE, closed=closed)
         if commit is None:
             return
         rows = land(s.rows, commit, self._clock(s)).rows
@@ -209,9 +209,7 @@ class Waits:
     def _verdict(self, s: S, view: Run) -> Iterator[tuple[str, S]]:
         open_ = [key for key in "ab" if not self._binding(s, key)]
         if not open_:
-            commit = verbs.advance(
-                view, node="b", status_label="", state=b"{}", now=at(self._clock(s)), budget_ms=SLICE
-            )
+            commit = verbs.advance(view, node="b", status_label="", state=b"{}", now=at(self._clock(s)), claim_ms=SLICE)
             left = land(s.rows, commit, self._clock(s))
             yield (
                 f"t={s.t}: advance ({left.refused or 'landed'})",

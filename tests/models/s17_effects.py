@@ -181,7 +181,7 @@ class Effects:
         if i >= len(s.p) or (effect is not None and effect.status is EffectStatus.DONE):
             return
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker=f"w{i}", now=self._now(s, i), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker=f"w{i}", now=self._now(s, i), claim_ms=SLICE, closed=closed)
         if commit is not None:
             left = land(s.rows, commit, self._now(s, i).real)
             p = P("holds", view=run_of(left.rows), copy=_effect(left.rows))

@@ -264,7 +264,7 @@ class Answers:
 def _run() -> Run:
     """Return the row of a run that is held."""
     rows = land((), born(), T).rows
-    commit = verbs.claim(run_of(rows), worker="w", now=at(T), budget_ms=SLICE, closed={})
+    commit = verbs.claim(run_of(rows), worker="w", now=at(T), claim_ms=SLICE, closed={})
     assert commit is not None
     return run_of(fresh(land(rows, commit, T).rows))
 

@@ -84,7 +84,7 @@ class Sharing:
     def _claim(self, s: S, i: int) -> tuple[str, S]:
         run = run_of(s.rows, RUNS[i])
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker=f"w{i}", now=at(T), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker=f"w{i}", now=at(T), claim_ms=SLICE, closed=closed)
         assert commit is not None
         left = land(s.rows, commit, T)
         claims = tuple(n + (j == i) for j, n in enumerate(s.claims))

@@ -186,7 +186,7 @@ class Approvals:
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
         run = run_of(s.rows)
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker="w", now=at(s.t), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker="w", now=at(s.t), claim_ms=SLICE, closed=closed)
         if commit is not None:
             left = land(s.rows, commit, s.t)
             yield f"t={s.t}: a holder takes the run", self._walk(s, left)
@@ -232,7 +232,7 @@ class Approvals:
                 yield from self._finish(s, view, RunStatus.CANCELLED)
         elif effect is not None and effect.status is EffectStatus.DONE:
             if view.visit == 1:
-                commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+                commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), claim_ms=SLICE)
                 yield from self._speak(s, commit, "advance")
             else:
                 yield from self._finish(s, view, RunStatus.COMPLETED)
@@ -271,7 +271,7 @@ class Approvals:
         elif a.status is ApprovalStatus.APPROVED and not a.consumed_by and s.t < a.valid_until:
             yield from self._intend(s, view, None, a)
         elif a.status is ApprovalStatus.AGAIN and view.visit == 1:  # go round once more: a new visit, and what it asks
-            commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), budget_ms=SLICE)
+            commit = verbs.advance(view, node="a", status_label="", state=b"{}", now=at(s.t), claim_ms=SLICE)
             yield from self._speak(s, commit, "advance: once more")
         else:  # rejected, withdrawn, lapsed, or spent by the first visit
             yield from self._finish(s, view, RunStatus.CANCELLED)

@@ -122,7 +122,7 @@ class Keys:
     def _claim(self, s: S) -> tuple[str, S]:
         run, n = run_of(s.rows), min(s.n + 1, EXECUTIONS)
         closed = {run.owner: 0} if run.owner else {}
-        commit = verbs.claim(run, worker="w", now=at(T), budget_ms=SLICE, closed=closed)
+        commit = verbs.claim(run, worker="w", now=at(T), claim_ms=SLICE, closed=closed)
         assert commit is not None
         rows = fresh(land(s.rows, commit, T).rows)
         effects = [row for row in rows if isinstance(row, Effect) and self._counts(row)]

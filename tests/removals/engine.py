@@ -94,7 +94,7 @@ def early_takeover(patch: Patch) -> None:
         if not run.owner:
             return kept(self, run, now)
         taker = self._taker
-        return verbs.claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed={run.owner: 0})
+        return verbs.claim(run, worker=taker.worker, now=now, claim_ms=taker.claim_ms, closed={run.owner: 0})
 
     replace(patch, kept, due)
     candidates = MemoryStore._candidates

@@ -25,7 +25,7 @@ LIVE: Final = Liveness(
 )
 """Default durations at a scale at which a seed takes minutes of virtual time."""
 QUIET: Final = LIVE.start_budget + LIVE.attempt_timeout + LIVE.settle_margin
-BUDGET: Final = 122_400  # of a slice, by `execution_budget`
+BUDGET: Final = 122_400  # of a slice, by `longest_claim`
 IN_THE_AIR: Final = LIVE.attempt_timeout + LIVE.settle_margin
 """Time that a call may take from the last check to the receiver without a second effect (S-17)."""
 LOG_LINES: Final = 60

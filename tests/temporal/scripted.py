@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from temporalio.client import Client, WorkflowHandle
 
-from outlast.core.durations import Liveness, execution_budget
+from outlast.core.durations import Liveness, longest_claim
 from outlast.engine.guest import SliceEnd
 from outlast.temporal import TemporalGuest
 from outlast.temporal.connection import wake
@@ -30,7 +30,7 @@ class Script:
 
     id = "w-script"
     live = LIVE
-    budget = execution_budget(LIVE)
+    claim_time = longest_claim(LIVE)
 
     def __init__(self, *answers: SliceEnd, lanes: tuple[str, ...] = (LANE,)) -> None:
         self.run = f"run-{uuid4().hex[:8]}"

@@ -196,7 +196,7 @@ def _announce(
         return
     screen.line(f"worker {process.id} serves {', '.join(lanes)} · store {store}")
     screen.line(f"  heartbeat window  {span(live.heartbeat_window)}, renewed every {span(live.heartbeat_every)}")
-    screen.line(f"  execution budget  {process.budget.derivation}")
+    screen.line(f"  execution budget  {process.claim_time.derivation}")
     if metrics:
         screen.line(f"  metrics           {metrics}")
     sys.stdout.flush()

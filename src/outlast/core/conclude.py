@@ -109,7 +109,7 @@ class Entering(NamedTuple):
     status_label: str = ""
     visits_max: int | None = None
     ceiling_ms: int = 0
-    budget_ms: int = 0
+    claim_ms: int = 0
     results: dict[str, int] | None = None
     chunks: tuple[StateChunk, ...] = ()
 
@@ -290,7 +290,7 @@ def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
         status_label=move.status_label,
         state=move.state,
         now=now,
-        budget_ms=move.budget_ms,
+        claim_ms=move.claim_ms,
         ceiling_ms=move.ceiling_ms,
         log_entries=rows.log_entries,
         results=move.results,

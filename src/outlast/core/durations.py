@@ -141,15 +141,18 @@ class Liveness(NamedTuple):
         return self
 
 
-class ExecutionBudget(NamedTuple):
-    """Longest time that a worker holds a run without releasing it, and its derivation (REC-2)."""
+class ClaimTime(NamedTuple):
+    """Longest time that a worker holds a claimed run without releasing it, and its derivation (REC-2).
+
+    Users read it as the execution budget. In code a budget is one of money, tokens or calls (`core/budget.py`).
+    """
 
     ms: int
     derivation: str
 
 
-def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> ExecutionBudget:
-    """Return the budget for the longest of `calls` (attempt timeout in ms, attempts) and of the defaults.
+def longest_claim(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> ClaimTime:
+    """Return the time for the longest of `calls` (attempt timeout in ms, attempts) and of the defaults.
 
     It is 1.2 × ((attempt timeout + cold start) × attempts + back-off ceiling + checkpoint write).
     """
@@ -164,10 +167,10 @@ def execution_budget(live: Liveness, calls: Iterable[tuple[int, int]] = ()) -> E
         f" + {live.checkpoint_write / SECOND:g} s checkpoint write"
         f" = {worst / SECOND:g} s, × {SAFETY:g} = {ms / SECOND:g} s"
     )
-    return ExecutionBudget(ms, derivation)
+    return ClaimTime(ms, derivation)
 
 
-assert execution_budget(Liveness()).ms == 600 * SECOND, "REC-2: the defaults give 600 s"
+assert longest_claim(Liveness()).ms == 600 * SECOND, "REC-2: the defaults give 600 s"
 assert Liveness().checked()
 assert HEARTBEAT_WINDOW + HEARTBEAT_EVERY < RECOVERY_TARGET, "a dead worker is replaced within the target"
 assert HEARTBEAT_WINDOW + CLOCK_SKEW + HEARTBEAT_EVERY < RECOVERY_TARGET, "also if its clock and ours differ"

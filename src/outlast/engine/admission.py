@@ -251,7 +251,7 @@ class Capacity:
     def begin_take(
         self,
         worker: str,
-        budget_ms: int,
+        claim_ms: int,
         lanes: Collection[str],
         owners: Owners,
         is_ours: Callable[[Run, int], bool],
@@ -265,7 +265,7 @@ class Capacity:
         """
         if asked is not None and self._makes_room is not None and self._clock.mono() - self._room_asked > ROOM_KEPT:
             self._makes_room = None  # no engine asks for it here any more
-        taker = Taker(worker, budget_ms, lanes, self.held, self._skipped, is_ours, skew)
+        taker = Taker(worker, claim_ms, lanes, self.held, self._skipped, is_ours, skew)
         group = self.group()
         passed = min(self._passed, TAKE_OVER_MAX) + len(self.lost_claims)
         most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + passed
@@ -346,7 +346,7 @@ class Taker(NamedTuple):
     """The worker of a take."""
 
     worker: str
-    budget_ms: int
+    claim_ms: int
     lanes: Collection[str]
     holders: Collection[Key]
     skipped: set[Key]  # runs that the store offers although this worker holds them
@@ -450,4 +450,4 @@ class Taking:
 
     def _claim(self, run: Run, now: Instant) -> Commit | None:
         taker = self._taker
-        return claim(run, worker=taker.worker, now=now, budget_ms=taker.budget_ms, closed=self._closed, skew=taker.skew)
+        return claim(run, worker=taker.worker, now=now, claim_ms=taker.claim_ms, closed=self._closed, skew=taker.skew)

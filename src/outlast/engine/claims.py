@@ -39,7 +39,7 @@ class Claims:
         capacity: Capacity,
         dead: DeadWorkers,
         begin: Begin,
-        budget_ms: int,
+        claim_ms: int,
         lanes: Callable[[], tuple[str, ...]],
         scheduler: str = OWN,
     ) -> None:
@@ -48,7 +48,7 @@ class Claims:
         self._capacity = capacity
         self._dead = dead
         self._begin = begin
-        self._budget_ms = budget_ms
+        self._claim_ms = claim_ms
         self._lanes = lanes
         self._scheduler = scheduler
 
@@ -70,7 +70,7 @@ class Claims:
                 return 0
             lanes = self._lanes()
             taking = capacity.begin_take(
-                self._worker, self._budget_ms, lanes, owners, dead.is_chosen_for, skew=self._store.skew
+                self._worker, self._claim_ms, lanes, owners, dead.is_chosen_for, skew=self._store.skew
             )
             try:
                 runs = await self._store.take(
@@ -173,7 +173,7 @@ class Claims:
                 return None
             taking = capacity.begin_take(
                 self._worker,
-                self._budget_ms,
+                self._claim_ms,
                 self._lanes(),
                 NO_OWNERS,
                 dead.is_chosen_for,
@@ -193,7 +193,7 @@ class Claims:
                 capacity.lose_take(taking)
                 raise
             sessions = await self._sessions(taking, [moved(commit)])
-        limit = SliceLimit(services.clock, self._budget_ms, nodes, disagreement(run, seen or 0), begun_anew(run, seen))
+        limit = SliceLimit(services.clock, self._claim_ms, nodes, disagreement(run, seen or 0), begun_anew(run, seen))
         return self._begin(sessions[0], limit) if sessions else None
 
     # --- claims without an answer -------------------------------------------------------------------

@@ -28,7 +28,7 @@ class DeadWorkers:
         store: Store,
         clock: Clock,
         live: Liveness,
-        budget_ms: int,
+        claim_ms: int,
         *,
         counters: Counters,
         outage: Outage,
@@ -37,7 +37,7 @@ class DeadWorkers:
         self._store = store
         self._clock = clock
         self._live = live
-        self._budget_ms = budget_ms
+        self._claim_ms = claim_ms
         self._counters = counters
         self._outage = outage
         self._heard: dict[str, int] = {}
@@ -98,7 +98,7 @@ class DeadWorkers:
         for row in rows:
             if row.status is LeaseStatus.CLOSED:
                 if (
-                    row.lease_until + self._budget_ms + skew > now or row.id in overdue
+                    row.lease_until + self._claim_ms + skew > now or row.id in overdue
                 ):  # afterwards its runs are due anyway
                     owners[row.id] = row.died_holding
             elif row.id != self._worker and has_expired(row, now, skew):

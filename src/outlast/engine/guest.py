@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
-from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, ExecutionBudget, Liveness
+from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, ClaimTime, Liveness
 from outlast.core.machine import RunStatus
 from outlast.core.rows import Run
 from outlast.core.slices import SliceEnd
@@ -37,7 +37,7 @@ class GuestAway(Exception):
 class SliceWorker(Protocol):
     """Worker of a guest, as the guest's engine sees it."""
 
-    budget: ExecutionBudget
+    claim_time: ClaimTime
     """A slice enters no further node after this time, and takes at most twice as long."""
 
     @property

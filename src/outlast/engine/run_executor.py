@@ -108,7 +108,7 @@ class RunExecutor:
         session: RunSession,
         workflows: Mapping[str, Workflow[Any]],
         services: WorkerServices,
-        budget_ms: int,
+        claim_ms: int,
         limit: SliceLimit | None = None,
     ) -> None:
         self._limit = limit  # None: until the run is released or has ended
@@ -117,7 +117,7 @@ class RunExecutor:
         self._workflows = workflows
         self._workflow = reader_of(workflows, session.held.run)
         self._services = services
-        self._budget_ms = budget_ms
+        self._claim_ms = claim_ms
         self._pending: list[LogEntry] = []  # log entries for the next move of the run row
         self._called: list[Attention] = []  # reasons to notify people of once that move has landed
         self._next: tuple[bytes, Any] | None = None  # the state that was written last, as loaded for the next node
@@ -463,7 +463,7 @@ class RunExecutor:
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
             most = None
         ceiling_ms = int(ceiling.total_seconds() * SECOND) if ceiling else 0
-        return Entering(target, state, to.status_label, most, ceiling_ms, self._budget_ms, results, chunks)
+        return Entering(target, state, to.status_label, most, ceiling_ms, self._claim_ms, results, chunks)
 
     async def _settle(self, way: Rest) -> Move:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""

@@ -19,9 +19,9 @@ from outlast.core.durations import (
     KEPT_LOOK,
     SECOND,
     STORE_RETRY,
-    ExecutionBudget,
+    ClaimTime,
     Liveness,
-    execution_budget,
+    longest_claim,
 )
 from outlast.core.failed_calls import EffectKey
 from outlast.core.generation import GENERATION
@@ -74,12 +74,12 @@ class OverrunWatch:
     Without it such a run would stay `running`, appear in no list, and occupy a slot.
     """
 
-    def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, budget_ms: int) -> None:
+    def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, claim_ms: int) -> None:
         self._store = store
         self._lease = lease
         self._clock = clock
-        self._budget_ms = budget_ms
-        self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, budget_ms // 2)
+        self._claim_ms = claim_ms
+        self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, claim_ms // 2)
         self._late = 2 * live.heartbeat_every
         self._looked = clock.mono()
         self._since: dict[asyncio.Task[None], int] = {}
@@ -120,8 +120,8 @@ class OverrunWatch:
         self._seen_before[execution] = execution.progress
         if left_ms <= self._margin and seen_before.get(execution) == execution.progress:
             run = execution.session.held.run
-            what = f"node {run.node} does not return: after {(self._budget_ms - left_ms) / SECOND:g} s it still waits"
-            why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._budget_ms / SECOND:g} s"
+            what = f"node {run.node} does not return: after {(self._claim_ms - left_ms) / SECOND:g} s it still waits"
+            why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._claim_ms / SECOND:g} s"
             fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
             execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
 
@@ -170,19 +170,19 @@ class Executors:
         workflows: Mapping[str, Workflow[Any]],
         services: WorkerServices,
         capacity: Capacity,
-        budget_ms: int,
+        claim_ms: int,
     ) -> None:
         self.services = services
         self._store = store
         self._workflows = workflows
         self._capacity = capacity
-        self._budget_ms = budget_ms
-        self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, budget_ms)
+        self._claim_ms = claim_ms
+        self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, claim_ms)
         self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
 
     def begin(self, session: RunSession, limit: SliceLimit | None) -> asyncio.Task[None]:
         """Execute a run until it is released. Return the task, which never raises."""
-        executor = RunExecutor(session, self._workflows, self.services, self._budget_ms, limit)
+        executor = RunExecutor(session, self._workflows, self.services, self._claim_ms, limit)
         task = asyncio.create_task(executor.execute())
         self._tasks[task] = executor
         self._capacity.hold(session)
@@ -227,7 +227,7 @@ def _checked(store: Store, workflows: Sequence[Workflow[Any]]) -> Sequence[Workf
     return workflows
 
 
-def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBudget:
+def claim_time_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ClaimTime:
     """Return the execution budget of a worker that serves these workflows (REC-2)."""
     calls = [
         (millis(a.timeout) if a.timeout else live.attempt_timeout, a.retry.attempts)
@@ -236,7 +236,7 @@ def budget_of(workflows: Iterable[Workflow[Any]], live: Liveness) -> ExecutionBu
         for a in (activity, activity.undoing)
         if a is not None
     ]
-    return execution_budget(live, calls)
+    return longest_claim(live, calls)
 
 
 class WorkerProcess:
@@ -274,7 +274,7 @@ class WorkerProcess:
         live = (live or Liveness()).checked()
         if guest is not None:
             workflows = [workflow.scheduled_by(guest.name) for workflow in workflows]
-        self.budget = budget_of([workflow.validate() for workflow in workflows], live)
+        self.claim_time = claim_time_of([workflow.validate() for workflow in workflows], live)
         self.counters = watch.counters if watch is not None else Counters()
         self.generation: Row | None = None  # generation of the store when this worker began
         self._store = store
@@ -295,13 +295,13 @@ class WorkerProcess:
             throttle=RateLimiter(store, clock, lease, chance), errors=errors,
             window=SendWindow(), deltas=DeltaSender(store), chance=chance, counted=self.counters.add, watch=watch,
         )  # fmt: skip
-        self._executors = Executors(store, self._workflows, services, capacity, self.budget.ms)
+        self._executors = Executors(store, self._workflows, services, capacity, self.claim_time.ms)
         self._dead_workers = dead = DeadWorkers(
-            worker, store, clock, live, self.budget.ms, counters=self.counters, outage=self._outage
+            worker, store, clock, live, self.claim_time.ms, counters=self.counters, outage=self._outage
         )
         scheduler, lanes = guest.name if guest is not None else OWN, lambda: self.lanes
-        begin, budget_ms = self._executors.begin, self.budget.ms
-        self._claims = Claims(store, services, capacity, dead, begin, budget_ms, lanes, scheduler)
+        begin, claim_ms = self._executors.begin, self.claim_time.ms
+        self._claims = Claims(store, services, capacity, dead, begin, claim_ms, lanes, scheduler)
         self._bridge = Bridge(guest, store, clock, live, dead, lanes) if guest is not None else None
         self._heartbeat = Heartbeat(
             store, clock, live, lease, self._on_lost, outage=self._outage, name=name, threads=threads,

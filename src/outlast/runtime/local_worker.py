@@ -1,4 +1,4 @@
-"""The worker of this process: made from settings, replaced when it loses its lease, and what it shows of itself."""
+"""The worker of this process: made, replaced when it loses its lease, and described to operators."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.guest import Guest
-from outlast.engine.worker import WorkerProcess, budget_of
+from outlast.engine.worker import WorkerProcess, claim_time_of
 from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store, lost
@@ -210,13 +210,13 @@ def lease_view(workflows: Sequence[Workflow[Any]], live: Liveness, skew: int) ->
     `skew`: of the store; it widens what another process judges. Raises ValueError with the violated relation,
     DefinitionError.
     """
-    budget = budget_of(workflows, live.checked())
-    own = [(workflow.lane, budget_of([workflow], live)) for workflow in workflows]
+    longest = claim_time_of(workflows, live.checked())
+    own = [(workflow.lane, claim_time_of([workflow], live)) for workflow in workflows]
     return {
         **{f"{name}_ms": value for name, value in live._asdict().items() if name != "attempts_max"},
         "attempts_max": live.attempts_max,
-        "execution_budget_ms": budget.ms,
-        "derivation": budget.derivation,
+        "execution_budget_ms": longest.ms,
+        "derivation": longest.derivation,
         "clock_skew_ms": skew,
         "takeover_ms": live.heartbeat_window + skew,
         "settle_time_ms": live.start_budget + live.attempt_timeout + live.settle_margin + skew,

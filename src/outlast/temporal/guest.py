@@ -87,7 +87,7 @@ class TemporalGuest(Guest):
 
     @override
     async def serve(self, worker: SliceWorker) -> None:
-        self._times = times_of(worker.live, worker.budget.ms)
+        self._times = times_of(worker.live, worker.claim_time.ms)
         try:
             client = await self._connected()
             slices = Slices(worker, self._times, await register_attributes(client))

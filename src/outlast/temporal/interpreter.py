@@ -14,7 +14,7 @@ from temporalio.common import RetryPolicy, SearchAttributeKey
 from temporalio.exceptions import ActivityError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from outlast.core.durations import Liveness, execution_budget
+from outlast.core.durations import Liveness, longest_claim
 
 TEMPORAL: Final = "temporal"  # name of the scheduler
 WORKFLOW: Final = "outlast.run"
@@ -77,10 +77,10 @@ class SliceReport:
     searchable: bool  # the namespace has the search attributes
 
 
-def times_of(live: Liveness, budget_ms: int | None = None) -> SliceTimes:
+def times_of(live: Liveness, claim_ms: int | None = None) -> SliceTimes:
     """Return the durations of a worker. A slice takes at most twice its execution budget."""
-    budget = execution_budget(live).ms if budget_ms is None else budget_ms
-    return SliceTimes(2 * budget, live.heartbeat_window, 2 * live.heartbeat_window)
+    longest = longest_claim(live).ms if claim_ms is None else claim_ms
+    return SliceTimes(2 * longest, live.heartbeat_window, 2 * live.heartbeat_window)
 
 
 def task_queue(lane: str) -> str:
