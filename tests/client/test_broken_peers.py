@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -10,12 +11,12 @@ import pytest
 import outlast
 from outlast import Client
 from outlast.client import service as service_client
-from outlast.client.connection import PROBLEM, REQUEST_ID, STREAM_S, ServiceConnection
+from outlast.client.connection import PROBLEM, REQUEST_ID, REQUESTS_MAX, STREAM_S, ServiceConnection
 from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, frames
 from outlast.client.service import ServiceClient
 from outlast.core.events import EventType
 from outlast.core.machine import RunStatus
-from outlast.errors import Busy, Misplaced, Unavailable, Uncertain, WaitTimeout
+from outlast.errors import Busy, Misplaced, NotFound, NotStorable, Unavailable, Uncertain, WaitTimeout
 from outlast.models.runs import EndedRun, RunDelta, RunSummary
 from outlast.models.service import PauseEnded
 from tests.client.peers import Asked, Script, event, http, peer, stream, summary
@@ -25,6 +26,14 @@ END = EventType.FINISHED_WELL.value
 DELTA = RunDelta(run="r1", node="n", visit=1, epoch=1, key="", attempt=0, text="a\u2028b\x85c\x0bd")
 BOMB = gzip.compress(bytes(64 * 1024 * 1024))
 DELTA_FRAME = f"event: delta\ndata: {DELTA.model_dump_json()}\n\n".encode()
+
+
+def deep(levels: int) -> list[object]:
+    """Return a list in a list in a list."""
+    found: list[object] = []
+    for _ in range(levels):
+        found = [found]
+    return found
 
 
 def against(script: Script, test: Callable[[Client], Awaitable[None]], timeout: float = 20) -> None:
@@ -303,6 +312,111 @@ def test_reconnecting_ends_and_is_reported_once_if_the_run_cannot_be_read(
         assert len(told) > 100 and len(waited) > 100
         return
     assert len(told) == 1 and 50 < sum(waited) <= 60 and len(waited) < 20, (told, waited)
+
+
+@pytest.mark.parametrize("seen", [0, 2])
+def test_the_events_that_no_stream_brought_are_read_when_the_run_has_ended(seen: int) -> None:
+    """The run ends between the end of its stream and the look at its status, or a proxy ends each stream at once."""
+    texts = [event("r1", n, END if n == 5 else "dev.outlast.run.checkpoint") for n in range(1, 6)]
+    bodies = [text.partition(b"data: ")[2].strip() for text in texts]
+    streams = [stream(*texts[:seen])] if seen else []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        if "event-stream" in asked.headers["accept"]:
+            return (streams.pop() if streams else stream(), b"")
+        if "/events" not in asked.path:
+            return (http(summary("r1", "completed")),)
+        after = int(asked.path.partition("after=")[2].partition("&")[0] or 0)
+        page = bodies[after : after + 2]
+        last = b'{"events": [%b], "last": %d, "ended": %b}'
+        return (http(last % (b",".join(page), after + len(page), b"true" if after + 2 >= 5 else b"false")),)
+
+    async def test(client: Client) -> None:
+        assert [each.number async for each in client.get("r1").events()] == [1, 2, 3, 4, 5]
+
+    against(script, test)
+
+
+def test_a_stream_that_leaves_out_its_first_events_is_opened_again() -> None:
+    opened: list[int] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        opened.append(int(asked.headers["last-event-id"]))
+        whole = [event("r1", n, END if n == 3 else "dev.outlast.run.checkpoint") for n in range(1, 4)]
+        return (stream(*whole[1:] if len(opened) == 1 else whole), b"")
+
+    async def test(client: Client) -> None:
+        assert [each.number async for each in client.get("r1").events()] == [1, 2, 3]
+        assert opened == [0, 0]
+
+    against(script, test)
+
+
+def test_open_streams_keep_no_request_from_its_connection() -> None:
+    """More streams than a pool of connections holds, as of a program that waits for many runs."""
+    streams = 2 * REQUESTS_MAX + 1
+    opened: list[str] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        if "event-stream" in asked.headers["accept"]:
+            opened.append(asked.path)
+            return (stream(event("r1", 1)),)
+        return (http(summary("r1")),)
+
+    async def test(client: Client) -> None:
+        async def follow(gone_on: asyncio.Event) -> None:
+            async for _ in client.get("r1").events():
+                gone_on.set()
+
+        events = [asyncio.Event() for _ in range(streams)]
+        tasks = [asyncio.create_task(follow(each)) for each in events]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(each.wait() for each in events))
+        assert len(opened) == streams and (await client.run_summary("r1")).run == "r1"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    against(script, test)
+
+
+@pytest.mark.parametrize(
+    "value", ["a\ud800b", math.nan, math.inf, object(), {1: object()}, {"a\ud800": 1}, deep(5_000)]
+)
+def test_what_is_no_json_is_refused_before_it_is_sent(value: object) -> None:
+    """As an action on the store refuses it. Before, the encoder's own errors came through."""
+    asked_of: list[str] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        asked_of.append(asked.path)
+        return (http(b"{}"),)
+
+    async def test(client: Client) -> None:
+        with pytest.raises(NotStorable):
+            await client.signal("r1", "word", {"text": value})
+        with pytest.raises(NotStorable):
+            await client.approve("a1", changes={"text": value}, version=1)
+        assert asked_of == []
+
+    against(script, test)
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_a_url_leaves_out_is_not_sent(name: str) -> None:
+    """`/runs/../cancel` would be another path."""
+    asked_of: list[str] = []
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        asked_of.append(asked.path)
+        return (http(summary("r1")),)
+
+    async def test(client: Client) -> None:
+        for call in (client.run_summary(name), client.cancel(name, reason="x"), client.webhooks.remove(name)):
+            with pytest.raises(NotFound):
+                await call
+        assert asked_of == []
+
+    against(script, test)
 
 
 def test_a_stream_that_ends_early_while_the_run_goes_on_is_reopened_for_as_long_as_it_takes() -> None:

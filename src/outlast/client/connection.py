@@ -9,6 +9,7 @@ the next request. Each request has an id that the service returns, and each obje
 """
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -23,6 +24,7 @@ from outlast import errors
 from outlast.client.event_frames import BrokenStream, Frame, frames
 from outlast.core.acts import check_idempotency_key
 from outlast.core.argument_checks import client_is_closed
+from outlast.core.codec import canonical
 from outlast.core.durations import SECOND, asked_wait
 from outlast.engine.clocks import SystemClock, new_id
 from outlast.models.runs import CloudEvent, RunDelta
@@ -35,6 +37,9 @@ ANSWER_S: Final = 60.0
 """Maximum time of one request with its repetitions, unless the caller sets another."""
 STREAM_S: Final = 60.0
 """Maximum silence of a stream. The service sends a comment every 15 s."""
+REQUESTS_MAX: Final = 100
+"""Maximum of concurrent requests. Streams do not count, because each is open for as long as its caller wants."""
+KEPT_ALIVE: Final = 20
 REPEATS_S: Final = (0.0, 0.2, 1.0, 2.0)
 """Waits before a request whose answer was lost is repeated. The first is 0: an idle connection may be closed."""
 API: Final = "/v1"
@@ -139,6 +144,22 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
+def check_path(path: str) -> None:
+    """Raise NotFound for a name that a URL leaves out, because another path would be asked."""
+    for name in path.split("/")[1:]:
+        if name in ("", ".", ".."):
+            raise errors.NotFound(f"nothing has the id {name!r}", "a URL leaves it out", "use an id that a list shows")
+
+
+def json_of(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON. Raises NotStorable for what is no JSON, as an action on the store does."""
+    try:
+        return json.dumps(dict(body), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError
+        canonical(dict(body))  # names the value
+        raise errors.NotStorable("a value cannot be sent", str(error), "send plain data") from error
+
+
 class OtherAnswer(httpx2.RemoteProtocolError):
     """The answer to another request. Its connection is closed, because the answers on it are displaced."""
 
@@ -192,6 +213,7 @@ class ServiceConnection:
         self.unsent_s = timeout_s if unsent_s is None else unsent_s
         self._id, self._number = new_id("req_"), count()
         self._clock = SystemClock()
+        self._free = asyncio.Semaphore(REQUESTS_MAX)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "outlast"}
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
@@ -203,6 +225,7 @@ class ServiceConnection:
             base_url=base + API,
             headers=headers,
             trust_env=not is_here(base),  # a proxy does not reach this machine's loopback
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_ALIVE),
         )
 
     async def close(self) -> None:
@@ -244,10 +267,10 @@ class ServiceConnection:
         """
         if key:
             check_idempotency_key(key)
-        headers = {"Idempotency-Key": key or new_id("key_")}
+        headers = {"Idempotency-Key": key or new_id("key_"), "Content-Type": "application/json"}
         if version:
             headers["If-Match"] = f'"v{version}"'
-        return await self._ask(kind, method, path, json=dict(body or {}), headers=headers)
+        return await self._ask(kind, method, path, content=json_of(body or {}), headers=headers)
 
     async def _ask(self, kind: type[M], method: str, path: str, **more: Any) -> M:
         """Return the value in the answer to a request. Raises the error that it describes or that its loss means."""
@@ -280,7 +303,7 @@ class ServiceConnection:
     async def _send(self, attempts: "Attempts", within_s: float, method: str, path: str, **more: Any) -> HttpAnswer:
         """Send a request once and return its answer. `within_s` bounds connection, request and answer together."""
         timeout = httpx2.Timeout(within_s, connect=min(within_s, CONNECT_S))
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(within_s), self._free:
             async with self._opened(method, path, timeout, trace=attempts.trace, **more) as response:
                 answer = HttpAnswer(
                     response.status_code, response.reason_phrase, response.headers, await _body(response)
@@ -292,6 +315,7 @@ class ServiceConnection:
         self, method: str, path: str, timeout: httpx2.Timeout, *, headers: Mapping[str, str] | None = None, **more: Any
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request and give the head of its answer. Raises OtherAnswer."""
+        check_path(path)
         trace = more.pop("trace", None)
         extensions = {"trace": trace} if trace is not None else {}
         id_ = f"{self._id}.{next(self._number)}"
@@ -516,15 +540,14 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
 async def _updates_in(
     chunks: AsyncIterator[bytes], run: str, after: int
 ) -> AsyncGenerator[tuple[int, str | RunDelta | None]]:
-    first = True
     async with aclosing(frames(chunks)) as all_frames:
         async for frame in all_frames:
             if frame.comment:
                 yield 0, ""
             elif frame.id and (number := _number_of(frame, run)) > after:
-                if not first and number != after + 1:
+                if number != after + 1:
                     raise BrokenStream(f"the stream left out event {after + 1}")
-                after, first = number, False
+                after = number
                 yield number, frame.data
             elif frame.type == "delta" and (delta := _delta_of(frame.data, run)) is not None:
                 yield 0, delta

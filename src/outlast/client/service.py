@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from outlast.client.connection import LOST, REPEATS_S, UNSENT, ServiceConnection
+from outlast.client.event_frames import BrokenStream
 from outlast.client.parts import answer_parts, move_each
 from outlast.client.webhooks import ServiceWebhooks
 from outlast.core.attention import check_for_all, check_many
@@ -374,11 +375,23 @@ class ServiceClient(Client):
                 if ended:
                     return
 
+    async def _rest(self, run: str, after: int) -> AsyncGenerator[str]:
+        """Yield the further events of a run that has ended. Its stream may have ended before they were recorded."""
+        more = True
+        while more:
+            page = await self.events(run, after=after)
+            for event in page.events:
+                if event.id != f"{run}/{after + 1}":
+                    raise self.connection.away(BrokenStream("a page of events is not the next one of this run"))
+                yield event.model_dump_json()
+                after += 1
+            more = bool(page.events) and not page.ended
+
     @override
     async def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
         outage = StreamOutage(self.connection)
         while True:
-            ended, news, gone = False, False, None
+            ended, over, news, gone = False, False, False, None
             try:
                 async with aclosing(self._heard(run, after, outage)) as found:
                     async for number, update, last in found:
@@ -387,8 +400,7 @@ class ServiceClient(Client):
                 if ended:
                     return
                 outage.noticed()
-                if not news and (await self.run_summary(run)).status in TERMINAL:
-                    return
+                over = not news and (await self.run_summary(run)).status in TERMINAL
                 outage.answered()
             except (httpx2.HTTPError, TimeoutError, Unavailable, Busy) as error:
                 gone = error
@@ -398,7 +410,12 @@ class ServiceClient(Client):
                     raise gone if isinstance(gone, Busy) else self.connection.away(gone) from gone
                 if outage.is_news():
                     self._lost(f"the stream broke off after event {after}; reconnecting")
+            if over:
+                break
             await asyncio.sleep(outage.wait_s())
+        async with aclosing(self._rest(run, after)) as rest:
+            async for text in rest:
+                yield text
 
     @override
     async def explain(self, run: str) -> RunExplanation:
