@@ -8,10 +8,11 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import outlast
+from outlast.core.events import ENDINGS
 from outlast.errors import OutlastError, RunCancelled, RunFailed, Unavailable, Uncertain
 from tests import forked
 from tests.proxied.proxy import DOOMED
@@ -41,6 +42,14 @@ class Said(NamedTuple):
         """Return the reason without ids, as one line."""
         line = self.why.partition("\n")[0]
         return re.sub(r"m\d{6}|\b[a-z]+_[0-9a-z]+|:\d+", "…", line)[:REASON_CHARS]
+
+
+def is_denied(heard: Sequence[str], *, created: bool) -> bool:
+    """True if the last of the attempts with one key found what the earlier ones say was not done.
+
+    An uncertain attempt before it may have done it.
+    """
+    return not created and bool(heard[:-1]) and set(heard[:-1]) == {NOT_DONE}
 
 
 class Callers:
@@ -129,15 +138,19 @@ class Callers:
             self.wrong.append(f"the run of {mark}: {value}")
 
     async def _follow(self, client: outlast.Client, run: str) -> None:
-        numbers: list[int] = []
+        numbers, last = list[int](), ""
 
         async def follow() -> None:
+            nonlocal last
             async for event in client.get(run).events():
                 numbers.append(event.number)
+                last = event.type
                 if event.subject != run:
                     self.wrong.append(f"an event of {event.subject} in the stream of {run}")
 
-        await self.try_("follow", run, follow())
+        heard, _ = await self.try_("follow", run, follow())
+        if heard == DONE and last not in ENDINGS:
+            self.wrong.append(f"the events of {run} ended with {last!r}")
         if numbers != [*range(1, len(numbers) + 1)]:
             self.wrong.append(f"events of {run} came as {numbers}")
 
@@ -149,8 +162,8 @@ class Callers:
             heard.append(claim)
             if claim == DONE:
                 break
-        if heard[-1] == DONE and NOT_DONE in heard[:1] and value is not None and not value.created:
-            self.wrong.append(f"start {mark} was called not done, and then found")
+        if heard[-1] == DONE and is_denied(heard, created=value.created):
+            self.wrong.append(f"start {mark} was called not done, and then found: {heard}")
         if heard[-1] == DONE:
             self.keep("start", mark, DONE, value)
             other = self.mark()

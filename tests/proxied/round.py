@@ -5,6 +5,7 @@ import faulthandler
 import json
 import logging
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -66,8 +67,7 @@ class Stored(NamedTuple):
     @classmethod
     def empty(cls) -> "Stored":
         """Return the rows of an empty store."""
-        counts = (Counter[str]() for _ in range(4))
-        return cls({}, {}, {}, set(), set(), *counts, [])
+        return cls({}, {}, {}, set(), set(), Counter(), Counter(), Counter(), Counter(), [])
 
 
 class Told(logging.Handler):
@@ -85,7 +85,7 @@ class Told(logging.Handler):
 def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
     """Run the round. Returns its figures and a sentence for each fault."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-proxied-")))
+        folder = Path(tempfile.mkdtemp(prefix="outlast-proxied-"))
         store = f"sqlite:{folder / 'outlast.db'}"
         record = folder / "record"
         record.touch()
@@ -129,7 +129,12 @@ def play(plan: Plan) -> tuple[dict[str, Any], list[str]]:
             "longest call": [round(callers.longest[0], 1), callers.longest[1]],
         }
         counts = {name: n for name, n in figures.items() if name in ("answers", "broken", "effects")}
-        return figures, wrong + unmeasured(acts=len(callers.said), **counts) + _weak(plan, figures)
+        wrong += unmeasured(acts=len(callers.said), **counts) + _weak(plan, figures)
+    if wrong:
+        figures["kept"] = f"{folder}"
+    else:
+        shutil.rmtree(folder)
+    return figures, wrong
 
 
 def claims_of(said: list[Said], stored: Stored, effects: list[str]) -> dict[str, Any]:
@@ -168,9 +173,13 @@ def _warnings(stack: ExitStack) -> Told:
 
 def _end(plan: Plan, callers: Callers, begun: float, ended: threading.Event) -> None:
     """End the acts in time, and the process if the callers do not end."""
+    told = 0
     while not ended.is_set() and (time.monotonic() - begun < plan.seconds or len(callers.said) < plan.acts):
         ended.wait(min(1.0, plan.seconds))
         plan.say(f"{time.monotonic() - begun:5.0f} s, {len(callers.said)} acts, {len(callers.wrong)} wrong")
+        for each in callers.wrong[told:]:
+            plan.say(f"  wrong: {each}")
+        told = len(callers.wrong)
     callers.stop()
     if not ended.wait(2 * COMMAND_S + HANG_S):
         faulthandler.dump_traceback()
