@@ -16,7 +16,7 @@ from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, fr
 from outlast.client.service import ServiceClient
 from outlast.core.events import EventType
 from outlast.core.machine import RunStatus
-from outlast.errors import Busy, Misplaced, NotFound, NotStorable, Unavailable, Uncertain, WaitTimeout
+from outlast.errors import Busy, Misplaced, NotFound, NotStorable, OutlastError, Unavailable, Uncertain, WaitTimeout
 from outlast.models.runs import EndedRun, RunDelta, RunSummary
 from outlast.models.service import PauseEnded
 from tests.client.peers import Asked, Script, event, http, peer, stream, summary
@@ -397,6 +397,29 @@ def test_what_is_no_json_is_refused_before_it_is_sent(value: object) -> None:
         with pytest.raises(NotStorable):
             await client.approve("a1", changes={"text": value}, version=1)
         assert asked_of == []
+
+    against(script, test)
+
+
+def test_a_client_that_is_closed_answers_the_calls_that_wait_for_others() -> None:
+    """More calls than are sent at once, to a peer that does not answer. Each gets an error of Outlast."""
+    asked_of: list[str] = []
+
+    all_sent = asyncio.Event()
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        asked_of.append(asked.path)
+        if len(asked_of) == REQUESTS_MAX:
+            all_sent.set()
+        return ()
+
+    async def test(client: Client) -> None:
+        calls = [asyncio.create_task(client.run_summary("r1")) for _ in range(REQUESTS_MAX + 20)]
+        await all_sent.wait()
+        await client.close()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(each, OutlastError) for each in ends), {repr(each) for each in ends}
+        assert len(asked_of) == REQUESTS_MAX
 
     against(script, test)
 

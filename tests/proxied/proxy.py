@@ -69,6 +69,7 @@ class Proxy:
         self._rate = rate
         self._last = page(200)
         self._writers = set[asyncio.StreamWriter]()
+        self._serving = set[asyncio.Task[None] | None]()  # the loop itself holds a task weakly
         self.did: Counter[str] = Counter()
         self._faults: dict[str, Callable[[Request], Awaitable[tuple[bytes, ...]]]] = {
             "reset before": self._reset_before, "reset after": self._reset_after, "refuse": self._refuse,
@@ -81,6 +82,7 @@ class Proxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass requests on until the client closes or the connection is cut."""
         self._writers.add(writer)
+        self._serving.add(asyncio.current_task())
         try:
             while (request := await read(reader)) is not None:
                 if request.is_doomed:
@@ -107,6 +109,7 @@ class Proxy:
             pass  # one of both has closed
         finally:
             self._writers.discard(writer)
+            self._serving.discard(asyncio.current_task())
             writer.close()
 
     async def come_and_go(self, server: asyncio.Server) -> None:

@@ -279,7 +279,6 @@ class ServiceConnection:
         give_up = begun + round(self.timeout_s * SECOND)
         repeats, unsent = iter(REPEATS_S), chain(REPEATS_S, repeat(REPEATS_S[-1]))
         while True:
-            self._check_open(attempts)
             try:
                 left_s = max(give_up - self._clock.mono(), 1) / SECOND
                 answer = await self._send(attempts, left_s, method, path, **more)
@@ -304,6 +303,7 @@ class ServiceConnection:
         """Send a request once and return its answer. `within_s` bounds connection, request and answer together."""
         timeout = httpx2.Timeout(within_s, connect=min(within_s, CONNECT_S))
         async with asyncio.timeout(within_s), self._free:
+            self._check_open(attempts)
             async with self._opened(method, path, timeout, trace=attempts.trace, **more) as response:
                 answer = HttpAnswer(
                     response.status_code, response.reason_phrase, response.headers, await _body(response)
