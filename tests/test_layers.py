@@ -18,7 +18,6 @@ ROOMS = (
     "store",
     "core",
     "service",
-    "adapters",
     "agent",
     "upkeep",
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from outlast.core.commit import IDENTITY, Mapping
 from outlast.core.events import EventType
 from outlast.core.limits import CALLS_PER_VISIT_MAX, EVENT_BYTES_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX
-from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.run_columns import (
     ATTENTION,
     TIMERS,
@@ -16,7 +16,6 @@ from outlast.core.run_columns import (
     Attention,
     Timer,
     WaitingFor,
-    attention_for_people,
     fit_attention,
     fit_waits,
 )
@@ -56,10 +55,10 @@ def test_waiting_for_round_trips(items: list[WaitingFor]) -> None:
 def test_attention_round_trips(items: list[Attention]) -> None:
     run = RUN._replace(attention_text=ATTENTION.encode(items))
     assert run.attention == fit_attention(items)
-    for shown, item in zip(attention_for_people(run.attention), items, strict=True):
+    for item in items:
         given = {Choice.USE_RECORDED: bool(item.digest), Choice.ACCEPT: bool(item.missing)}
-        offered = [c.value for c in CHOICES[item.reason] if given.get(c, True)]
-        assert shown["choices"] == offered and shown["if_ignored"]
+        assert list(item.choices(items)) == [c for c in CHOICES[item.reason] if given.get(c, True)]
+        assert if_ignored(item.reason)
 
 
 @given(st.lists(ARMED, max_size=3))

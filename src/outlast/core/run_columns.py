@@ -10,7 +10,7 @@ from outlast.core.codec import compact
 from outlast.core.columns import CACHED_TEXTS, Column, stored_text, typed
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, if_ignored
+from outlast.core.machine import CHOICES, Choice, Reason, RunStatus
 from outlast.core.usage import Amounts
 
 SlotName: TypeAlias = tuple[str, int]
@@ -304,20 +304,3 @@ def attention_timers(reasons: Iterable[Attention]) -> tuple[Timer, ...]:
     timed_out = [a.since + APPROVAL_STALE_AFTER for a in reasons if a.reason is Reason.APPROVAL_TIMEOUT]
     stale = (Timer("approval_stale", min(timed_out)),) if timed_out else ()
     return (*stale, *(Timer(a.reason.value, a.until) for a in reasons if a.until))
-
-
-def attention_for_people(entries: Iterable[Attention]) -> list[dict[str, object]]:
-    """Return attention as CLI and HTTP show it: reason, since, detail, choices, and the effect of no answer."""
-    entries = tuple(entries)
-    return [
-        {
-            "reason": a.reason.value,
-            "since": a.since,
-            "detail": a.detail,
-            "key": a.key,
-            "trigger": a.trigger,
-            "choices": [c.value for c in a.choices(entries)],
-            "if_ignored": if_ignored(a.reason),
-        }
-        for a in entries
-    ]

@@ -135,11 +135,6 @@ def _silent(field: FormField) -> FormField:
     return replace(field, problems=(), inside=tuple(map(_silent, field.inside)))
 
 
-def is_sent(form: Form, name: str = "input") -> bool:
-    """Return True if the form has fields of this name."""
-    return any(key == name or key.startswith(f"{name}/") for key, _ in form.fields)
-
-
 Names = tuple[str, str]
 """Name of a field, and the name under which it was sent, which differs after a row above it was removed."""
 
