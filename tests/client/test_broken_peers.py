@@ -17,7 +17,7 @@ from outlast.client.service import ServiceClient
 from outlast.core.events import EventType
 from outlast.core.machine import RunStatus
 from outlast.errors import Busy, Misplaced, NotFound, NotStorable, OutlastError, Unavailable, Uncertain, WaitTimeout
-from outlast.models.runs import EndedRun, RunDelta, RunSummary
+from outlast.models.runs import CloudEvent, EndedRun, RunDelta, RunSummary
 from outlast.models.service import PauseEnded
 from tests.client.peers import Asked, Script, event, http, peer, stream, summary
 from tests.mutants import remove
@@ -438,6 +438,62 @@ def test_a_name_that_a_url_leaves_out_is_not_sent(name: str) -> None:
             with pytest.raises(NotFound):
                 await call
         assert asked_of == []
+
+    against(script, test)
+
+
+@pytest.mark.parametrize("sign", ["comment", "event", "answer"])
+def test_each_sign_of_the_service_begins_the_time_of_an_outage_anew(monkeypatch: pytest.MonkeyPatch, sign: str) -> None:
+    """A comment, an event, or the answer that the run goes on. The waits grow unless the stream itself brought it."""
+    waited: list[float] = []
+    opened: list[int] = []
+    clock = Held()
+    monkeypatch.setattr(service_client, "BACK_OFF_S", (0.2, 0.5, 1.0, 2.0, 5.0))
+
+    class HeldOutage(service_client.StreamOutage):
+        def __init__(self, connection: ServiceConnection) -> None:
+            super().__init__(connection)
+            self._clock = clock  # type: ignore[assignment]
+
+    async def sleep(seconds: float) -> None:
+        if seconds:  # not of a library that lets others go on
+            waited.append(seconds)
+            clock.ms += 1_000 + round(seconds * 1_000)
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        if "event-stream" not in asked.headers["accept"]:
+            return (http(summary("r1") if sign == "answer" else b"<html>", 200),)
+        opened.append(1)
+        if len(opened) > 60:
+            return (stream(event("r1", int(asked.headers["last-event-id"]) + 1, END)), b"")
+        news = {"comment": b": heartbeat\n\n", "event": event("r1", len(opened)), "answer": b""}[sign]
+        return (stream(news), b"")
+
+    async def go() -> None:
+        async with peer(script) as url:
+            client = ServiceClient(ServiceConnection(url, "", timeout_s=20), lambda told: None)
+            with monkeypatch.context() as patch:
+                patch.setattr(service_client, "StreamOutage", HeldOutage)
+                patch.setattr(service_client.asyncio, "sleep", sleep)
+                assert [each async for each in client.updates("r1")]
+            await client.close()
+
+    asyncio.run(go())
+    assert len(opened) == 61 and sum(waited) > 10
+    assert set(waited) == ({0.2, 0.5, 1.0, 2.0, 5.0} if sign == "answer" else {0.2})
+
+
+def test_a_text_that_is_not_one_of_the_run_is_left_out() -> None:
+    """A text may be lost, so it breaks no stream."""
+    foreign = DELTA.model_copy(update={"run": "r2"})
+
+    def script(asked: Asked) -> Sequence[bytes]:
+        texts = [f"event: delta\ndata: {data}\n\n".encode() for data in (foreign.model_dump_json(), "{}", "<html>")]
+        return (stream(*texts, DELTA_FRAME, event("r1", 1, END)), b"")
+
+    async def test(client: Client) -> None:
+        updates = [each async for each in client.get("r1").updates()]
+        assert [type(each) for each in updates] == [RunDelta, CloudEvent]
 
     against(script, test)
 
