@@ -151,6 +151,12 @@ def test_no_one_else_sees_or_writes_the_first_line(tmp_path: Path) -> None:
         assert 'id="done"' not in service.get("/ui/").text
 
 
+MANY_CHANGES = """() => {
+  const row = document.querySelector('#difference tbody tr');
+  for (let n = 0; n < 80; n++) row.after(row.cloneNode(true));
+}"""
+
+
 # --- edits -----------------------------------------------------------------------------------------
 def test_the_difference_is_on_the_screen_with_its_button(service: Service, open_page: Callable[..., Page]) -> None:
     """The second press approved unseen: the difference was 1,700 pixels below."""
@@ -167,6 +173,10 @@ def test_the_difference_is_on_the_screen_with_its_button(service: Service, open_
         expect(part).to_be_in_viewport()
     expect(page.locator("#changing")).to_be_in_viewport()
     expect(page.locator("#changing")).to_contain_text("850")
+    page.evaluate(MANY_CHANGES)
+    bar = page.locator(".bar.decide").bounding_box()
+    assert bar is not None and bar["height"] < 780, "many changes scroll, and leave the page and the buttons in sight"
+    expect(button).to_be_in_viewport()
 
 
 # --- texts of strangers ----------------------------------------------------------------------------
@@ -192,6 +202,7 @@ def test_a_marked_text_shows_the_code_point_and_not_the_character() -> None:
     found = str(isolated_pieces(marked(ODD)))
     assert RLO not in found and "\u202c" not in found
     assert "<bdi>U+202E</bdi>" in found and "RIGHT-TO-LEFT OVERRIDE is invisible" in found
+    assert str(isolated_pieces([("to ", ""), ("\u05d0", "")])) == 'to <bdi class="any">\u05d0</bdi>'
 
 
 @pytest.mark.parametrize(
@@ -206,6 +217,7 @@ def test_a_marked_text_shows_the_code_point_and_not_the_character() -> None:
         ("<svg><text>{{ x }}</text></svg><b>{{ y }}</b>",
          "<svg><text>{{ ( x ) | visible }}</text></svg><b>{{ ( y ) | isolated }}</b>"),
         ('{% macro f(x) %}id="of-{{ x }}"{% endmacro %}', '{% macro f(x) %}id="of-{{ x }}"{% endmacro %}'),
+        ("<p {{ x }}>{{ y }}</p>", "<p {{ x }}>{{ ( y ) | isolated }}</p>"),
         ("{# {{ x }} #}{{- x -}}", "{# {{ x }} #}{{- ( x ) | isolated -}}"),
     ],
 )  # fmt: skip
