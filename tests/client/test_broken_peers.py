@@ -4,12 +4,14 @@ import asyncio
 import gzip
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, cast
 
 import pytest
 
 import outlast
 from outlast import Client
+from outlast.client import connection
 from outlast.client import service as service_client
 from outlast.client.connection import PROBLEM, REQUEST_ID, REQUESTS_MAX, STREAM_S, ServiceConnection
 from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, frames
@@ -162,6 +164,28 @@ def test_an_answer_that_inflates_is_not_read(encoding: str) -> None:
     assert len(read) == 3, "each is read once"
 
 
+@pytest.mark.parametrize(("encoding", "limit"), [("gzip", "INFLATED_BYTES_MAX"), ("", "ANSWER_BYTES_MAX")])
+def test_no_more_of_an_answer_is_read_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, limit: str
+) -> None:
+    """A little more than the limit, and not the whole that a peer sends."""
+    read: list[int] = []
+    chunk = bytes(1_024)
+    monkeypatch.setattr(connection, limit, 8 * len(chunk))
+
+    class Endless:
+        headers: Final = {"content-encoding": encoding}
+        num_bytes_downloaded = 1
+
+        async def aiter_bytes(self) -> AsyncIterator[bytes]:
+            while len(read) < 20:
+                read.append(1)
+                yield chunk
+
+    assert asyncio.run(connection._body(cast(Any, Endless()))) == b""
+    assert len(read) == 9
+
+
 def test_a_compressed_answer_is_read_although_none_was_asked_for() -> None:
     async def test(client: Client) -> None:
         assert (await client.run_summary("r1")).run == "r1"
@@ -218,6 +242,10 @@ FOREIGN = {
     "bytes": b"id: 2\ndata: \xff\xfe\n\n",
     "run": event("r2", 2),
     "left out": event("r1", 3),
+    "number of an event": event("r1", 2).replace(b"id: 2", b"id: x").replace(b"r1/2", b"r1/x"),
+    "digits of an event": event("r1", 2)
+    .replace(b"id: 2", b"id: " + b"9" * 5_000)
+    .replace(b"r1/2", b"r1/" + b"9" * 5_000),
     "another number": b"id: 2\n" + event("r1", 3).partition(b"\n")[2],
 }
 

@@ -15,7 +15,7 @@ def test_the_auction_is_killed_in_round_3_and_awarded_on_dynamodb(url: str, tmp_
     folder = tmp_path / "folder"
     done = subprocess.run(
         [f"{OUTLAST}", "demo", "--store", url, "--approve", "--json", "--folder", f"{folder}", *FASTER],
-        capture_output=True, text=True, timeout=GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
+        capture_output=True, text=True, timeout=5 * GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     printed = json.loads(done.stdout)

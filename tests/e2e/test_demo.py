@@ -113,7 +113,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
     folder = tmp_path / "folder"
     done = subprocess.run(
         [f"{OUTLAST}", "demo", "--approve", "--json", "--folder", f"{folder}", *FASTER],
-        capture_output=True, text=True, timeout=GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
+        capture_output=True, text=True, timeout=5 * GIVE_UP_S, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -141,7 +141,7 @@ def test_the_auction_is_killed_in_round_3_taken_over_approved_and_awarded(tmp_pa
 def decide(command: list[str]) -> None:
     """Run a command in another folder, without the virtual environment, while no worker serves."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False, cwd="/", env={"PATH": os.defpath}
+        command, capture_output=True, text=True, timeout=5 * GIVE_UP_S, check=False, cwd="/", env={"PATH": os.defpath}
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "approved by local:" in done.stdout and done.stderr == "", "no warning about a worker that starts later"
@@ -212,7 +212,7 @@ def test_a_run_approved_while_no_demo_runs_continues_with_the_next_demo(
 def test_no_path_is_printed_of_a_folder_that_is_deleted(tmp_path: Path) -> None:
     command = [f"{OUTLAST}", "demo", "--approve", "--no-keep", "--sample", "spot"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=GIVE_UP_S, check=False,
+        command, capture_output=True, text=True, timeout=5 * GIVE_UP_S, check=False,
         stdin=subprocess.DEVNULL, env={**os.environ, "TMPDIR": f"{tmp_path}"},
     )  # fmt: skip
     assert done.returncode == 0 and "the run is AWARDED" in done.stdout, done.stdout + done.stderr

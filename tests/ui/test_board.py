@@ -213,7 +213,8 @@ def test_the_runs_after_the_first_page_of_a_reason_can_be_answered(
             runs
         )
         status, answered = press(service, last.set(text="no line"), ("choice", "fail"))
-        assert status == 200 and "1 of 1 answered" in answered.text, "the answer is for the page that was shown"
+        assert status == 200 and "1 of 1 answered" in answered.text
+        assert not [run for run in seen[0] if run in answered.text], "it is followed by the page that was shown"
         service.ended(seen[-1][0])
 
 

@@ -12,9 +12,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
-from outlast.core.rows import RUN
+from outlast.core.rows import RUN, Pause
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations
+from outlast.runtime.attention import breaker_item
 from outlast.runtime.confusables import marked
 from outlast.store.queries import Load
 from outlast.store.sqlite.store import SqliteStore
@@ -247,6 +248,25 @@ BROKEN_WORDS = """() => [...document.querySelectorAll('.state, th, button, time'
 }).map(each => each.textContent)"""
 
 
+SQUEEZED = """() => {
+  const row = document.querySelector('main').appendChild(document.createElement('table')).insertRow();
+  row.closest('table').className = 'list';
+  const texts = [['state', 'REQUIRES_ATTENTION'], ['', 'checkpoint'], ['', 'many words '.repeat(300)]];
+  row.insertCell().appendChild(document.createElement('code')).textContent = 'x'.repeat(400);
+  const made = texts.map(([kind, text]) => {
+    const each = row.insertCell().appendChild(document.createElement('span'));
+    each.className = kind;
+    each.textContent = text;
+    return each;
+  });
+  return made.map(each => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    return new Set([...range.getClientRects()].map(one => Math.round(one.top))).size;
+  });
+}"""
+
+
 # --- words and commands ----------------------------------------------------------------------------
 @pytest.mark.parametrize("width", [360, 900, 1440])
 def test_words_are_not_broken(service: Service, open_page: Callable[..., Page], width: int) -> None:
@@ -260,12 +280,26 @@ def test_words_are_not_broken(service: Service, open_page: Callable[..., Page], 
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{address} scrolls sideways"
 
 
+def test_a_long_cell_does_not_squeeze_the_words_beside_it(service: Service, open_page: Callable[..., Page]) -> None:
+    """The least width of a cell is that of its longest word, and not of a letter."""
+    page = open_page(width=900)
+    page.goto(f"{service.url}/ui/runs")
+    assert page.evaluate(SQUEEZED)[:2] == [1, 1]
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "an id breaks anywhere"
+
+
 def test_a_command_quotes_each_of_its_words(service: Service) -> None:
     page = HtmlPage(service.get("/ui/runs?workflow=$(id)&q=a'b").text).text
     assert "outlast runs ls --workflow '$(id)' --search 'a'\"'\"'b'" in page
     words = ["outlast", "signal", "run-1", "a b", "--data", "{…}", "--reason", "…", "RUN…", "x;y…", ""]
     assert split(command_line(words)) == words
     assert command_line(["--reason", "…"]) == "--reason …"
+
+
+def test_the_commands_of_a_breaker_quote_its_provider() -> None:
+    pause = Pause("default", "provider/a b$(id)", 1, 1, "ops", "away", 0, "breaker")
+    for choice in breaker_item(pause, 1).choices:
+        assert split(choice.command)[2:4] == ["provider", "a b$(id)"]
 
 
 def test_templates_give_commands_as_lists_of_words() -> None:

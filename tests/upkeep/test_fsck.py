@@ -360,6 +360,22 @@ def test_an_unreadable_row_of_no_run_is_reported_and_ends_nothing(kind: str, sta
     assert len({key for _, _, key in told}) == {"worker": 1, "slot": 10, "subscription": 2}[kind], "each of them"
 
 
+def test_a_worker_whose_row_cannot_be_read_is_still_a_known_owner(played: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(played, tmp_path / "worker.db"))
+    spoil(path, "UPDATE worker SET lease_until = 'x'")
+
+    async def known() -> frozenset[str]:
+        store = await open_store(f"sqlite:{path}", use="read")
+        try:
+            fsck = Fsck(store)
+            await fsck._wide()
+            return fsck._workers
+        finally:
+            await store.close()
+
+    assert len(asyncio.run(known())) == 1
+
+
 @pytest.mark.req("TEST-4", "EFF-7")
 def test_undo_goes_back(played: Path) -> None:
     """Undone in the order of the effects, so the second undo is reported."""
