@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
 from outlast.core.durations import DEATHS_ALONE_MAX, DEATHS_THEN_GROUPS
-from outlast.core.rows import Run
+from outlast.core.rows import Run, RunKey
 
 ALONE: Final = 1
-Key = tuple[str, str]
-NONE_LOST: Final[Facts[Key, int]] = MappingProxyType({})
+NONE_LOST: Final[Facts[RunKey, int]] = MappingProxyType({})
 
 
 class Suspicion(NamedTuple):
@@ -50,7 +49,7 @@ def group_of(run: Run) -> int:
 class RunGroup:
     """Runs that one worker holds during one take: their number, and the smallest limit among them."""
 
-    def __init__(self, held: int, most: int, groups: Iterable[int] = (), lost: Facts[Key, int] = NONE_LOST) -> None:
+    def __init__(self, held: int, most: int, groups: Iterable[int] = (), lost: Facts[RunKey, int] = NONE_LOST) -> None:
         """Create a group. `most`: limit of the worker; `groups`: `group_of` each run that it holds.
 
         `lost`: runs whose claim has no answer, with the size of their groups. They count, and may be claimed again.
@@ -64,11 +63,11 @@ class RunGroup:
         """Number of runs that may join if none has a smaller limit."""
         return max(0, self.most - self.held)
 
-    def fits(self, key: Key, group: int) -> bool:
+    def fits(self, key: RunKey, group: int) -> bool:
         """True if this run may join, or has joined already with a group of this size."""
         return self.given.get(key) == group or self.held < (min(self.most, group) if group else self.most)
 
-    def give(self, key: Key, group: int) -> None:
+    def give(self, key: RunKey, group: int) -> None:
         """Add this run to the group."""
         if key not in self.given:
             self.given[key] = group

@@ -322,6 +322,8 @@ class Meta(NamedTuple):
     value: str
 
 
+RunKey: TypeAlias = tuple[str, str]
+"""Tenant and id of a run."""
 Row: TypeAlias = (
     Run | Event | Effect | Memo | Evidence | Wait | Approval | Message | Token | Slot | Pause | Usage | CallUsage
     | TenantBudget | Topology | StateChunk | Result | Request | Subscription | Cursor | Delivery | Unpublished | Worker

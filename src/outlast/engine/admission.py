@@ -15,7 +15,7 @@ from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.row_checks import check_readable
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, is_overdue, lanes_served
+from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, RunKey, Slot, is_over, is_overdue, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession
@@ -183,7 +183,6 @@ async def set_slots(store: Store, tenant: str, n: int) -> None:
     await repair(store, (tenant,))
 
 
-Key = tuple[str, str]
 Owners = Facts[str, int | None]
 NO_OWNERS: Final[Owners] = MappingProxyType({})
 TAKE_MAX: Final = 200  # runs claimed in one transaction
@@ -220,18 +219,18 @@ class Capacity:
 
     def __init__(self, count: int, clock: Clock) -> None:
         self.count = count
-        self.held: dict[Key, RunSession] = {}
-        self.lost_claims: dict[Key, LostClaim] = {}  # they count as held
+        self.held: dict[RunKey, RunSession] = {}
+        self.lost_claims: dict[RunKey, LostClaim] = {}  # they count as held
         self.changed = asyncio.Event()  # set when a run may fit that did not, and when the worker stops
         self.claiming = asyncio.Lock()  # while runs are claimed or returned
         self._kept = count // KEPT
         self._clock = clock
         self._recent: dict[str, int] = {}  # monotonic time of each tenant's last run here
-        self._grouped: dict[Key, RunSession] = {}  # runs of groups, held because their workers crashed
+        self._grouped: dict[RunKey, RunSession] = {}  # runs of groups, held because their workers crashed
         # a due run whose group allows fewer runs than are held; claimed before others
         self._makes_room: Run | None = None
         self._room_asked = 0  # monotonic time at which that run was offered last
-        self._skipped: set[Key] = set()  # runs that the store offered although this worker holds them
+        self._skipped: set[RunKey] = set()  # runs that the store offered although this worker holds them
         self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
         self._passed = 0  # runs that the last take skipped; the next one reads as many more
 
@@ -256,7 +255,7 @@ class Capacity:
         owners: Owners,
         is_ours: Callable[[Run, int], bool],
         *,
-        asked: Key | None = None,
+        asked: RunKey | None = None,
         skew: int = 0,
     ) -> "Taking":
         """Return the decisions of one take: of due runs, of runs of these `owners`, or of the one run `asked` for.
@@ -348,8 +347,8 @@ class Taker(NamedTuple):
     worker: str
     claim_ms: int
     lanes: Collection[str]
-    holders: Collection[Key]
-    skipped: set[Key]  # runs that the store offers although this worker holds them
+    holders: Collection[RunKey]
+    skipped: set[RunKey]  # runs that the store offers although this worker holds them
     is_ours_to_make_room: Callable[[Run, int], bool]
     skew: int  # ms by which the clock of an owner may differ from this worker's
 
@@ -365,7 +364,7 @@ class Taking:
         room: FreeSlots,
         makes_room: Run | None,
         most: int,
-        asked: Key | None = None,
+        asked: RunKey | None = None,
     ) -> None:
         """Create the decisions of one take of at most `most` runs.
 
@@ -374,7 +373,7 @@ class Taking:
         self.most = most
         self.owners = owners
         self.room = room
-        self.before: dict[Key, Run] = {}  # each claimed run before its claim
+        self.before: dict[RunKey, Run] = {}  # each claimed run before its claim
         self.overdue: set[str] = set()  # owners of due runs, to be checked before they are taken over
         self.passed = 0  # runs that were offered and skipped; the next take reads as many more
         is_other = asked is not None and makes_room is not None and makes_room[:2] != asked
@@ -445,7 +444,7 @@ class Taking:
             return requeue(run, now=now, closed={run.owner: self._closed.get(run.owner, 0)})
         return None
 
-    def _fits(self, key: Key, group: int) -> bool:
+    def _fits(self, key: RunKey, group: int) -> bool:
         return (self._only is None or self._only[:2] == key) and self.group.fits(key, group)
 
     def _claim(self, run: Run, now: Instant) -> Commit | None:

@@ -17,7 +17,7 @@ from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Liveness
 from outlast.core.limits import CONCURRENCY_MAX
-from outlast.core.rows import RUN, Run, is_over
+from outlast.core.rows import RUN, Run, RunKey, is_over
 from outlast.core.slices import SliceEnd
 from outlast.engine.compatibility import reader_of
 from outlast.engine.guest import Guest, GuestAway, SliceWorker
@@ -32,7 +32,6 @@ NAME: Final = "langgraph"
 STEPS_MAX: Final = 2**31 - 1  # nodes of a thread; the workflow limits its visits
 
 Graph = CompiledStateGraph[ThreadState, None, ThreadState, ThreadState]
-Key = tuple[str, str]  # tenant and run
 
 
 class LangGraphGuest(Guest):
@@ -71,10 +70,10 @@ class LangGraphGuest(Guest):
         self._concurrency = concurrency
         self._worker: SliceWorker | None = None
         self._queued: dict[str, dict[str, None]] = {}  # runs of each tenant that have no thread yet, the oldest first
-        self._threads: dict[Key, asyncio.Task[None]] = {}
+        self._threads: dict[RunKey, asyncio.Task[None]] = {}
         self._active: Counter[str] = Counter()  # threads of each tenant
-        self._again: set[Key] = set()  # runs that were woken while their thread executed
-        self._ends: dict[Key, SliceEnd] = {}  # of the last slice of each thread
+        self._again: set[RunKey] = set()  # runs that were woken while their thread executed
+        self._ends: dict[RunKey, SliceEnd] = {}  # of the last slice of each thread
         self._failed = False  # the last thread that ended raised an error
         self._workflows = {each.lane: each for each in [workflow.scheduled_by(NAME) for workflow in workflows]}
         self.graphs: Mapping[str, Graph] = {
@@ -106,7 +105,7 @@ class LangGraphGuest(Guest):
             await asyncio.gather(*threads, return_exceptions=True)
 
     # --- threads ---------------------------------------------------------------------------------
-    def _queue(self, key: Key) -> None:
+    def _queue(self, key: RunKey) -> None:
         """Execute the thread of a run as soon as there is room, and once more if it executes now."""
         if key in self._threads:
             self._again.add(key)
@@ -127,7 +126,7 @@ class LangGraphGuest(Guest):
             self._active[tenant] += 1
             self._threads[key] = asyncio.create_task(self._continue(key))
 
-    async def _continue(self, key: Key) -> None:
+    async def _continue(self, key: RunKey) -> None:
         """Execute the thread of a run until the run does not continue."""
         after_ms = None
         try:
@@ -149,7 +148,7 @@ class LangGraphGuest(Guest):
                 asyncio.get_running_loop().call_later(after_ms / SECOND, self._queue, key)
             self._begin()
 
-    async def _invoke(self, key: Key) -> int | None:
+    async def _invoke(self, key: RunKey) -> int | None:
         """Execute the thread of a run once. Return after how many ms another slice can continue the run, if one can."""
         run, config = await self._load(key), config_of(*key)
         if run is not None:
@@ -165,7 +164,7 @@ class LangGraphGuest(Guest):
         """Return the graph of the version of a `run`, or of the newest one of its workflow. Raises KeyError."""
         return self.graphs[reader_of(self._workflows, run).lane]
 
-    async def _load(self, key: Key) -> Run | None:
+    async def _load(self, key: RunKey) -> Run | None:
         """Return the row of a run; None if the run is over or another engine schedules it. Raises StoreError."""
         run = await self._store.load(RUN, key)
         return None if run is None or is_over(run) or run.scheduler != NAME else run

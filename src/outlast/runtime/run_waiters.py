@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from outlast.core.rows import RUN, Event, Run, is_over
+from outlast.core.rows import RUN, Event, Run, RunKey, is_over
 from outlast.core.state.deltas import Delta
 from outlast.engine.commands import no_run
 from outlast.engine.deltas import DeltaBuffer
@@ -22,7 +22,6 @@ POLL_MAX_S: Final = 0.25
 POLL_GROWTH: Final = 1.25
 POLL_S_PER_RUN: Final = 0.001  # bounds a poll for many runs to a few percent of one core
 
-RunKey = tuple[str, str]
 Condition = Callable[[Run], bool]
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
-from outlast.core.rows import EVENT, RUN, Event, Run, is_over
+from outlast.core.rows import EVENT, RUN, Event, Run, RunKey, is_over
 from outlast.core.state.deltas import Delta
 from outlast.engine.clocks import new_id
 from outlast.errors import Busy, Corrupt, StoreError
@@ -162,8 +162,6 @@ AT_ONCE: Final = 50  # runs whose events are read concurrently
 KEEP_S: Final = 120.0
 """How long the events of a tenant are kept without a listener, so that one who reconnects misses none."""
 RETRY_AFTER_S: Final = 10  # because streams rarely end
-RunKey = tuple[str, str]
-"""Tenant and run."""
 log: Final = logging.getLogger("outlast.service")
 
 
