@@ -81,23 +81,23 @@ class SentRequest(NamedTuple):
 
 def sent(operation: Operation[Any, Any], request: OperationRequest[Any]) -> SentRequest:
     """Return the parts of a request. None is left out of a body, and None, False and '' are left out of a query."""
-    path, given = operation.path, SentRequest("", {}, {}, 0, "")
+    path, version, key = operation.path, 0, ""
     query, body = dict[str, Any](), dict[str, Any]()
-    for each in sent_fields(operation):
-        value = getattr(request, each.field)
-        if each.kind == "path":
-            path = path.replace(f"{{{each.name}}}", quote(value, safe=""))
-        elif each.kind == "version":
-            given = given._replace(version=value)
-        elif each.kind == "key":
-            given = given._replace(key=value)
+    for field, kind, name, write in sent_fields(operation):
+        value = getattr(request, field)
+        if kind == "path":
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        elif kind == "version":
+            version = value
+        elif kind == "key":
+            key = value
         else:
-            written = each.write(value) if each.write is not None and value is not None else value
-            if each.kind == "body" and written is not None:
-                body[each.name] = written
-            elif each.kind == "query" and written not in ("", None, False):
-                query[each.name] = written
-    return given._replace(path=path, query=query, body=body)
+            written = write(value) if write is not None and value is not None else value
+            if kind == "body" and written is not None:
+                body[name] = written
+            elif kind == "query" and written not in ("", None, False):
+                query[name] = written
+    return SentRequest(path, query, body, version, key)
 
 
 class SentField(NamedTuple):
