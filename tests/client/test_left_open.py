@@ -152,6 +152,29 @@ def test_an_iterator_closed_by_another_thread_ends(client: SyncClient) -> None:
     assert numbers and list(events) == []
 
 
+def test_a_thread_that_waits_for_the_next_item_goes_on_when_another_closes_the_iterator() -> None:
+    loop = LoopThread()
+    waiting = threading.Event()
+    found: list[int] = []
+
+    async def numbers() -> AsyncGenerator[int]:
+        yield 1
+        waiting.set()
+        await asyncio.Event().wait()
+
+    stream = SyncStream(loop, numbers())
+    thread = threading.Thread(target=lambda: found.extend(stream), daemon=True)
+    thread.start()
+    waiting.wait()
+    closing = threading.Thread(target=stream.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+    thread.join()
+    loop.stop()
+    assert found == [1]
+
+
 def test_a_client_that_is_closed_while_threads_call_it_is_misplaced_for_all(target: str) -> None:
     """Each call returns, or raises an error of Outlast; none hangs."""
     with ThreadPoolExecutor(4) as threads:
