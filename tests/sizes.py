@@ -1,0 +1,125 @@
+"""Sizes of the package, which `limits.toml` bounds: `python -m tests.sizes` prints them, `--write` stores them.
+
+A limit may be lowered at any time. A raise needs an entry `[[raise]]` with its date and its reason, which a reviewer
+reads; `tests/test_limits.py` compares the file with the one of the parent commit.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from outlast import agent, flow, operations, testing
+from outlast.flow.source import syntax_tree
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "src" / "outlast"
+LIMITS: Final = ROOT / "limits.toml"
+MANY_PARAMETERS: Final = 8
+SLACK: Final = 1.03
+"""A limit that is higher than this multiple of its size must be lowered."""
+Sizes = dict[str, int]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def statements_of(tree: ast.AST) -> int:
+    """Count statements in bodies of functions, without docstrings, imports and inner signatures."""
+    found = 0
+    for function in (node for node in ast.walk(tree) if isinstance(node, Function)):
+        for node in _inside(function):
+            plain = not isinstance(node, Function | ast.ClassDef | ast.Import | ast.ImportFrom)
+            found += plain and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    return found
+
+
+def _inside(function: ast.AST) -> Iterator[ast.stmt]:
+    for child in ast.iter_child_nodes(function):
+        if isinstance(child, Function | ast.ClassDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from _inside(child)
+
+
+@cache
+def files() -> tuple[tuple[str, str, ast.Module], ...]:
+    """Return each file of the package: the name of its part, its text and its tree."""
+    return tuple(
+        (_part(path), text, syntax_tree(text))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for text in [path.read_text(encoding="utf-8")]
+    )
+
+
+def _part(path: Path) -> str:
+    """Return the package of a file; a store with a folder of its own is a part of its own."""
+    parts = path.relative_to(PACKAGE).parts[:-1]
+    return "/".join(parts[: 2 if parts[:1] == ("store",) else 1]) or "outlast"
+
+
+@cache
+def words_by_file() -> tuple[frozenset[str], ...]:
+    """Return the words of each file of the package, the tests and the docs."""
+    found = [*PACKAGE.rglob("*"), *(ROOT / "tests").rglob("*"), *(ROOT / "docs").rglob("*")]
+    kinds = {".py", ".toml", ".json", ".csv", ".md", ".html", ".jsonl"}
+    texts = (path.read_text(encoding="utf-8") for path in found if path.suffix in kinds and path.is_file())
+    return tuple(frozenset(re.findall(r"\w+", text)) for text in texts)
+
+
+def files_naming(words: frozenset[str]) -> int:
+    """Count the files of the package, the tests and the docs that contain one of the words."""
+    return sum(not words.isdisjoint(each) for each in words_by_file())
+
+
+def measure() -> Sizes:
+    """Return the sizes by name, as in `limits.toml`."""
+    sizes: Counter[str] = Counter()
+    for part, text, tree in files():
+        sizes[f"statements.{part}"] += statements_of(tree)
+        sizes[f"modules.{part}"] += 1
+        sizes["fmt_skip"] += text.count("# fmt: skip")
+        for node in ast.walk(tree):
+            if isinstance(node, Function):
+                given = node.args
+                sizes["functions_with_many_parameters"] += (
+                    len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs) >= MANY_PARAMETERS
+                )
+    import outlast
+
+    for name, module in (("outlast", outlast), ("flow", flow), ("agent", agent), ("testing", testing)):
+        sizes[f"exports.{name}"] = len(module.__all__)
+    names = (frozenset((each.id, each.id.upper(), each.request.__name__)) for each in operations.OPERATIONS)
+    sizes["files_of_an_operation"] = int(median(map(files_naming, names)))
+    return dict(sorted(sizes.items()))
+
+
+def read(text: str) -> tuple[Sizes, list[dict[str, object]]]:
+    """Return the limits of a `limits.toml`, and its raises."""
+    found = tomllib.loads(text)
+    return found["limits"], found.get("raise", [])
+
+
+def written(sizes: Sizes, raises: str) -> str:
+    """Return the text of a `limits.toml`."""
+    lines = (f'"{name}" = {size}' for name, size in sizes.items())
+    return "\n".join((HEAD, "[limits]", *lines, "", raises)).rstrip() + "\n"
+
+
+HEAD: Final = """\
+# Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise one, add a [[raise]] with name, to,
+# date and reason. Statements are those in bodies of functions; files_of_an_operation is the number of files of the
+# package, the tests and the docs that name an operation, as the median of all operations.
+"""
+
+if __name__ == "__main__":
+    now = measure()
+    if "--write" in sys.argv:
+        before = LIMITS.read_text(encoding="utf-8") if LIMITS.exists() else ""
+        LIMITS.write_text(written(now, before[before.index("[[raise]]") :] if "[[raise]]" in before else ""))
+    sys.stdout.writelines(f"{name:40} {size:>7,}\n" for name, size in now.items())

@@ -1,0 +1,56 @@
+"""The sizes of the package keep the limits of `limits.toml`, and a raised limit has a date and a reason."""
+
+import datetime
+import subprocess
+
+import pytest
+
+from tests import sizes
+from tests.sizes import Sizes
+
+Raises = list[dict[str, object]]
+
+
+def test_no_size_is_above_its_limit() -> None:
+    limits, _ = sizes.read(sizes.LIMITS.read_text(encoding="utf-8"))
+    found = sizes.measure()
+    above = {name: f"{size:,} > {limits.get(name, 0):,}" for name, size in found.items() if size > limits.get(name, 0)}
+    assert above == {}, "make it smaller, or raise the limit with a [[raise]] in limits.toml"
+    loose = {name for name, limit in limits.items() if limit > found.get(name, 0) * sizes.SLACK + 3}
+    assert loose == set(), "lower them: python -m tests.sizes --write"
+
+
+def unexplained(before: Sizes, after: Sizes, raises: Raises) -> list[str]:
+    """Return the limits that are higher than before, without a raise to this value that has a date and a reason."""
+    explained = {
+        (each.get("name"), each.get("to"))
+        for each in raises
+        if isinstance(each.get("date"), datetime.date) and len(str(each.get("reason", ""))) >= 20
+    }
+    return [name for name, limit in after.items() if limit > before.get(name, 0) and (name, limit) not in explained]
+
+
+def test_a_raised_limit_has_a_date_and_a_reason() -> None:
+    git = ["git", "-C", str(sizes.ROOT), "show", "HEAD~1:limits.toml"]
+    parent = subprocess.run(git, capture_output=True, text=True, check=False)
+    if parent.returncode:
+        pytest.skip("no parent commit with limits.toml is known here")
+    before, _ = sizes.read(parent.stdout)
+    after, raises = sizes.read(sizes.LIMITS.read_text(encoding="utf-8"))
+    assert unexplained(before, after, raises) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "left"),
+    [
+        ({}, ["modules.core"]),
+        ({"name": "modules.core", "to": 6, "date": datetime.date(2026, 11, 28), "reason": "short"}, ["modules.core"]),
+        ({"name": "modules.core", "to": 5, "date": datetime.date(2026, 11, 28), "reason": "r" * 20}, ["modules.core"]),
+        ({"name": "modules.core", "to": 6, "reason": "r" * 20}, ["modules.core"]),
+        ({"name": "modules.core", "to": 6, "date": datetime.date(2026, 11, 28), "reason": "r" * 20}, []),
+    ],
+    ids=["none", "no reason", "another value", "no date", "explained"],
+)
+def test_a_raise_is_explained(entry: dict[str, object], left: list[str]) -> None:
+    found = unexplained({"modules.core": 5, "modules.ui": 4}, {"modules.core": 6, "modules.ui": 3}, [entry])
+    assert found == left
