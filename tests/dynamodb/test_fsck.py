@@ -16,7 +16,7 @@ from outlast.store.dynamodb.items import Stamp, encode, place
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.upkeep.fsck import Fsck
 from tests import slices
-from tests.runtime.test_fsck import CANARIES, played, spoil
+from tests.upkeep.test_fsck import CANARIES, played, spoil
 
 __all__ = ["played"]
 Rows = dict[tuple[str, Key], Row]

@@ -39,7 +39,7 @@ from tests.conformance.subject import (
 from tests.dynamodb import server
 from tests.dynamodb.test_fsck import change, rows_of
 from tests.mutants import remove
-from tests.runtime.test_fsck import played
+from tests.upkeep.test_fsck import played
 
 __all__ = ["played"]
 LARGE = b"x" * 400_000  # more than an item holds
