@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 import outlast
 from outlast import Context, Workflow, lookup
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
 from tests.guests import FakeEngine

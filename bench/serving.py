@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from bench.usage import Usage
 from outlast import Workflow
+from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.durations import Liveness
 from outlast.core.rows import RUN
 from outlast.engine import commands
-from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.runtime.stores import open_store

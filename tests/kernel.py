@@ -21,7 +21,7 @@ import click
 from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[1]
-KERNEL: Final = ("core", "engine", "errors.py", "flow", "store", "telemetry")
+KERNEL: Final = ("clocks.py", "core", "engine", "errors.py", "flow", "store", "telemetry")
 AROUND: Final = ("postgres", "dynamodb")
 """Folders of `store` that are not the kernel."""
 PLAYED: Final = ("conformance", "core", "engine", "flow", "lockstep", "store")

@@ -121,5 +121,6 @@ if __name__ == "__main__":
     now = measure()
     if "--write" in sys.argv:
         before = LIMITS.read_text(encoding="utf-8") if LIMITS.exists() else ""
-        LIMITS.write_text(written(now, before[before.index("[[raise]]") :] if "[[raise]]" in before else ""))
+        _, mark, raises = before.partition("\n[[raise]]")
+        LIMITS.write_text(written(now, f"{mark}{raises}".lstrip()))
     sys.stdout.writelines(f"{name:40} {size:>7,}\n" for name, size in now.items())

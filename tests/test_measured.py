@@ -45,6 +45,7 @@ def test_every_program_of_the_scripts_is_in_the_list() -> None:
         "tests.core.lifecycle",
         "tests.e2e.over_http",
         "tests.failures",
+        "tests.kernel",
         "tests.prose",
         "tests.supply",
         "tests.ui.screenshots",

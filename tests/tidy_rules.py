@@ -24,7 +24,7 @@ RATCHET: dict[str, int] = {}
 # The sources of time, ids and randomness. All other modules get them as arguments.
 ALLOWED_TIME = {
     "outlast/core/clock.py",
-    "outlast/engine/clocks.py",
+    "outlast/clocks.py",
     "outlast/store/dynamodb/connection.py",  # a signature has the machine's time, whatever the store's clock is
 }
 

@@ -21,9 +21,9 @@ from bench.serving import ACTOR, CONCURRENCY, TENANT, opened, start_runs, until_
 from bench.usage import usage
 from outlast import Workflow
 from outlast.cli.serving import GC_THRESHOLDS
+from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.durations import SECOND, Liveness
 from outlast.engine import commands
-from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.worker import WorkerProcess
 from outlast.store.port import Store
 

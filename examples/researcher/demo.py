@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from outlast import connect
+from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
 from outlast.core.rows import Run, is_over
-from outlast.engine.clocks import SystemClock
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
 from outlast.runtime.operations import Operations

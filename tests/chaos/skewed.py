@@ -6,7 +6,7 @@ python -m tests.chaos.skewed -7200 "" worker flows.py
 import sys
 import time
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 
 
 def main() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 import outlast
 from outlast import Client
+from outlast.clocks import new_id
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECRET_KEPT
 from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
 from outlast.core.rows import MESSAGE, Message
 from outlast.core.webhooks.deliveries import secrets_of
-from outlast.engine.clocks import new_id
 from outlast.errors import BadRequest, Conflict, Uncertain
 from outlast.runtime.operations import Operations
 from tests.client.conftest import Place

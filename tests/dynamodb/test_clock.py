@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
+from outlast.clocks import SystemClock
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, Liveness
 from outlast.core.rows import RUN, STORE, WORKER, Run
 from outlast.engine import commands
-from outlast.engine.clocks import SystemClock
 from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable
 from outlast.runtime.local_worker import worker_of

@@ -9,7 +9,7 @@ import httpx2
 from pydantic import BaseModel
 
 from outlast import Context, DidNotHappen, Happened, Unknown, Workflow, activity, this_call
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 
 LETTERS = 3
 WALL = "WALL_CLOCK_OFF"  # names a file that says by how many seconds the wall clock of a worker process is off

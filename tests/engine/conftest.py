@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.engine.clocks import VirtualClock
+from outlast.clocks import VirtualClock
 from outlast.flow.registry import ACTIVITIES
 from tests.engine.ground import Ground, InMemory
 from tests.engine.world import World

@@ -3,9 +3,9 @@
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from outlast.clocks import VirtualClock
 from outlast.core.row_kind import AnyKind, Key
 from outlast.core.rows import Row
-from outlast.engine.clocks import VirtualClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from secrets import token_hex
 from typing import Any
 
+from outlast.clocks import VirtualClock
 from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.row_kind import AnyKind, Key
 from outlast.core.rows import Row
-from outlast.engine.clocks import VirtualClock
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from tests.postgres import server

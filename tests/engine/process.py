@@ -5,12 +5,12 @@ import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from outlast.clocks import VirtualClock
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.durations import Liveness
 from outlast.core.rows import Run
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
-from outlast.engine.clocks import VirtualClock
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Rejected, StoreError, Unavailable, Uncertain

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from outlast.clocks import VirtualClock
 from outlast.core.rows import Run
 from outlast.engine.admission import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look, LostClaim
-from outlast.engine.clocks import VirtualClock
 from tests.core.drive import Drive
 from tests.models.world import MAPPING, TENANT, at, born
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.clocks import SystemClock
 from outlast.core.durations import KEPT_LOOK, Liveness
 from outlast.engine import commands
-from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.flow import Context, Workflow
 from outlast.store.memory import MemoryCore, MemoryStore

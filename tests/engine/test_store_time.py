@@ -6,9 +6,9 @@ from typing import Literal
 
 import pytest
 
+from outlast.clocks import SystemClock
 from outlast.core.commit import Instant
 from outlast.core.durations import Liveness
-from outlast.engine.clocks import SystemClock
 from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
 from outlast.upkeep.fsck import violations

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed, refusal
 from outlast.core.machine import SubscriptionStatus
-from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput
 from outlast.outbox.address import SystemResolver, checked_addresses, checked_url
 from outlast.outbox.client import DeliveryClient

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from outlast.clocks import SystemClock, chance
 from outlast.core.commit import Commit, Drop, Put
 from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
-from outlast.engine.clocks import SystemClock, chance
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.client import DeliveryClient

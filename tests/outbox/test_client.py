@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.durations import DAY, SECOND
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.core.webhooks.deliveries import Attempt
-from outlast.engine.clocks import SystemClock
 from outlast.outbox import client
 from outlast.outbox.client import DeliveryClient
 from tests.outbox.authority import Authority

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 import outlast
 from outlast import Client, Context, Workflow, activity
+from outlast.clocks import SystemClock
 from outlast.core.durations import Liveness
-from outlast.engine.clocks import SystemClock
 from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_handle import RunHandle

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import httpx2
 import uvicorn
 
+from outlast.clocks import SystemClock
 from outlast.core.approvals import Actor
-from outlast.engine.clocks import SystemClock
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

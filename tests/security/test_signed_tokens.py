@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.engine.clocks import SystemClock, VirtualClock
+from outlast.clocks import SystemClock, VirtualClock
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.service.identity import AuthSettings, Principal, authenticator, signed_tokens
 from outlast.service.identity.credentials import Credentials

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import SecretStr
 
-from outlast.engine.clocks import VirtualClock
+from outlast.clocks import VirtualClock
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.credentials import Credentials
@@ -241,7 +241,7 @@ def test_processes_with_a_shared_file_count_together() -> None:
 
 GUESSERS = """
 import os
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.service.identity.lockout import MOST, FailedCredentials, SlotTables, shared_file
 fd = shared_file()
 children = []

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.runtime.settings import load
 from outlast.service.identity import authenticator
 from tests import forked

@@ -16,8 +16,8 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from outlast.clocks import SystemClock
 from outlast.core.limits import CONNECTIONS_MAX, connections_within
-from outlast.engine.clocks import SystemClock
 from outlast.errors import Busy
 from outlast.runtime.stores import open_store
 from outlast.service.connections import STRANGERS_SHARE, Connections

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.errors import Unauthenticated, Unverifiable
 from outlast.service import event_broadcaster
 from outlast.service import event_stream as streams

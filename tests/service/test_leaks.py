@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity
+from outlast.clocks import SystemClock
 from outlast.core import events
 from outlast.core.codec import compact
-from outlast.engine.clocks import SystemClock
 from outlast.runtime.local_worker import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous

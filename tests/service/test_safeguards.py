@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from outlast.clocks import SystemClock
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import MESSAGE
-from outlast.engine.clocks import SystemClock
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
 from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import TenantRows

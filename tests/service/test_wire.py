@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import SecretStr
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.service.connections import PIPELINED_MAX
 from outlast.service.identity import AuthSettings, authenticator, new_token
 from tests.service.conftest import Running, Service

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Final
 
+from outlast.clocks import FIRST_INSTANT
 from outlast.core.durations import Liveness
-from outlast.engine.clocks import FIRST_INSTANT
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryCore
 from tests.simulation.dice import Dice

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
+from outlast.clocks import FIRST_INSTANT
 from outlast.core import crash_points
 from outlast.core.rows import RUN, Run, is_over
-from outlast.engine.clocks import FIRST_INSTANT
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError
 from outlast.flow import Workflow

@@ -16,8 +16,8 @@ from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
 from outlast.cli.root import cli
+from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
-from outlast.engine.clocks import SystemClock
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service.identity import AuthSettings, authenticator, new_token
 from outlast.ui.app import pages

@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic import SecretStr
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.errors import InvalidInput
 from outlast.service.identity import AuthSettings, authenticator
 from tests.security.issuer import RSA_KEYS, public

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.engine.clocks import SystemClock
+from outlast.clocks import SystemClock
 from outlast.service.identity import AuthSettings, Credentials, authenticator, new_token
 from outlast.service.identity.lockout import MOST
 from outlast.ui import sessions

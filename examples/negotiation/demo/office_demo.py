@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from outlast.clocks import SystemClock
 from outlast.core.approvals import Actor
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
@@ -19,7 +20,6 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows import Run, is_over
 from outlast.core.run_transition import rearmed
-from outlast.engine.clocks import SystemClock
 from outlast.errors import Conflict
 from outlast.flow.workflow import Workflow
 from outlast.runtime.labels import shown_status

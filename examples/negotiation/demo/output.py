@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from outlast.clocks import SystemClock
 from outlast.core.events import iso
-from outlast.engine.clocks import SystemClock
 
 STYLES: Final = {"✓": "green", "✗": "bold red", "⏸": "bold yellow", "▸": "bold"}
 INDENT: Final = 6  # columns before a line of a command

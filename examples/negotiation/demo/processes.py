@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import CONFLICT
+from outlast.clocks import SystemClock
 from outlast.core.lanes import OWN
-from outlast.engine.clocks import SystemClock
 from outlast.errors import OutlastError
 
 ROOT: Final = Path(__file__).parents[__name__.count(".")]

@@ -5,6 +5,7 @@ import shlex
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from outlast.clocks import SystemClock
 from outlast.core.commit import Mapping
 from outlast.core.durations import SECOND
 from outlast.core.effect_rows import Approval
@@ -12,7 +13,6 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows import Event, Run
 from outlast.core.run_transition import rearmed
-from outlast.engine.clocks import SystemClock
 from outlast.runtime.operations import Operations
 from outlast.store.port import maintenance
 

@@ -14,10 +14,10 @@ from outlast.cli.session import client as client_of
 from outlast.cli.session import no_module_for_service, on_client, reads_client, settings_now, warn_unserved
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import json_escaped
+from outlast.clocks import SystemClock
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
-from outlast.engine.clocks import SystemClock
 from outlast.models.approvals import ApprovalDetail, ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
 from outlast.runtime.labels import ATTENTION, call_of

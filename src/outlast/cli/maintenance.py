@@ -13,8 +13,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import on_store, reads_store, settings_now, unsure
 from outlast.cli.settings import Command
 from outlast.cli.text import duration
+from outlast.clocks import SystemClock
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, span
-from outlast.engine.clocks import SystemClock
 from outlast.engine.store_maintenance import Recovered
 from outlast.runtime.operations import Operations
 from outlast.telemetry.redact import redact, redacted

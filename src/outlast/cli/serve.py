@@ -30,9 +30,9 @@ from outlast.cli.session import operations, settings_now
 from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
 from outlast.cli.worker import log_to_stderr
+from outlast.clocks import SystemClock
 from outlast.core.durations import SECOND, Liveness
 from outlast.engine.call_errors import CallErrors
-from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow

@@ -12,8 +12,8 @@ from click.core import ParameterSource
 from outlast.cli.exit_codes import OK, USAGE
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings, one_place
+from outlast.clocks import SystemClock
 from outlast.core.lanes import worker_command
-from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.runtime.client import Client

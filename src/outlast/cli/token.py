@@ -13,8 +13,8 @@ from outlast.cli.screen import Screen
 from outlast.cli.session import settings_now
 from outlast.cli.settings import Command, Group
 from outlast.cli.text import inert
+from outlast.clocks import SystemClock
 from outlast.core.durations import SECOND
-from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput, to_install
 
 

@@ -22,11 +22,11 @@ from pydantic import BaseModel, Field, ValidationError
 
 from outlast import errors
 from outlast.client.event_frames import BrokenStream, Frame, frames
+from outlast.clocks import SystemClock, new_id
 from outlast.core.acts import check_idempotency_key
 from outlast.core.argument_checks import client_is_closed
 from outlast.core.codec import canonical
 from outlast.core.durations import SECOND, asked_wait
-from outlast.engine.clocks import SystemClock, new_id
 from outlast.models.runs import CloudEvent, RunDelta
 from outlast.operations import operation_of
 from outlast.operations.declaration import OperationRequest, sent

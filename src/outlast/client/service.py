@@ -17,6 +17,7 @@ from outlast.client.connection import LOST, REPEATS_S, UNSENT, ServiceConnection
 from outlast.client.event_frames import BrokenStream
 from outlast.client.parts import answer_parts, move_each
 from outlast.client.webhooks import ServiceWebhooks
+from outlast.clocks import SystemClock, new_id
 from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import SECOND, Duration, Liveness
@@ -26,7 +27,6 @@ from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
-from outlast.engine.clocks import SystemClock, new_id
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.argument_checks import Arguments
 from outlast.core.clock import Clock
 from outlast.core.columns import WorkerHealth
@@ -17,7 +18,6 @@ from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows import META
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
-from outlast.engine.clocks import SystemClock, chance, process_id
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess, claim_time_of
 from outlast.errors import StoreError, StoreReplaced, restored

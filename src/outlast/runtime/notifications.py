@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from outlast.clocks import new_id
 from outlast.core.acts import KeyedAct
 from outlast.core.addresses import AddressPolicy, NotAllowed
 from outlast.core.approvals import Actor
@@ -12,7 +13,6 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.outbox_rows import Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
-from outlast.engine.clocks import new_id
 from outlast.errors import InvalidInput
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from outlast.clocks import new_id
 from outlast.core import compensation
 from outlast.core.acts import KeyedAct, act_of
 from outlast.core.approvals import Actor, PersonDecision
@@ -25,7 +26,6 @@ from outlast.core.run_columns import Attention, What
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
-from outlast.engine.clocks import new_id
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant

@@ -6,12 +6,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from outlast.clocks import SystemClock, new_id, process_id
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation
 from outlast.core.rows import META
-from outlast.engine.clocks import SystemClock, new_id, process_id
 from outlast.errors import Stale, StoreUnusable, to_install
 from outlast.store.port import Store
 from outlast.store.sqlite.database import missing

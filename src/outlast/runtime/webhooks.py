@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typing_extensions import override
 
+from outlast.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.core.acts import KeyedAct, act_of, with_token
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
 from outlast.core.approvals import Actor
@@ -34,7 +35,6 @@ from outlast.core.webhooks.deliveries import (
     sign_of,
     tenants_of,
 )
-from outlast.engine.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from outlast.clocks import new_id
 from outlast.core.limits import KIB
-from outlast.engine.clocks import new_id
 from outlast.errors import BadRequest, OutlastError
 from outlast.service import problems
 from outlast.service.event_stream import HEAD_ONLY

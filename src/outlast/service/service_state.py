@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.assignments import assignments_row
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows import META
-from outlast.engine.clocks import SystemClock
 from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name

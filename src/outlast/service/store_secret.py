@@ -5,9 +5,9 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
+from outlast.clocks import new_credential
 from outlast.core.commit import Commit, Put
 from outlast.core.rows import META, STORE, Meta
-from outlast.engine.clocks import new_credential
 from outlast.errors import Stale
 from outlast.store.port import Store
 

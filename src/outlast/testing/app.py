@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel
 
+from outlast.clocks import SystemClock, VirtualClock
 from outlast.core import commit
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
@@ -24,7 +25,6 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
-from outlast.engine.clocks import SystemClock, VirtualClock
 from outlast.engine.left_code import end_tasks, left_threads, named_tasks
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from outlast.clocks import SystemClock
 from outlast.core.keys import idempotency_key
-from outlast.engine.clocks import SystemClock
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.testing.answers import Decide, answer_of, no_answer

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from outlast.clocks import SystemClock
 from outlast.core import crash_points
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
@@ -20,7 +21,6 @@ from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows import RUN, Run, is_over
-from outlast.engine.clocks import SystemClock
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Conflict, NotFound
 from outlast.flow.calls import Call, current_call, executing_node

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from outlast.clocks import SystemClock
 from outlast.core.approval_columns import PLANS, VOTES
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
-from outlast.engine.clocks import SystemClock
 from outlast.testing.answers import (
     Decide,
     PendingQuestion,

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self, get_args
 
+from outlast.clocks import SystemClock
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration, timedelta_of
-from outlast.engine.clocks import SystemClock
 from outlast.errors import InvalidInput
 from outlast.testing.crash_points import OUTSIDE, RUN_ID, TENANT, CrashPoint
 from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply

@@ -17,10 +17,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.clocks import new_nonce
 from outlast.core.approver_rule import identity
 from outlast.core.durations import SECOND, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso
-from outlast.engine.clocks import new_nonce
 from outlast.errors import NotFound
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary

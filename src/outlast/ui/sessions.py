@@ -15,8 +15,8 @@ from cryptography.fernet import Fernet, InvalidToken
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.clocks import new_credential
 from outlast.core.durations import SECOND
-from outlast.engine.clocks import new_credential
 from outlast.errors import Forbidden
 from outlast.service.identity import Credentials, Principal
 from outlast.service.service_state import ServiceState, root_of

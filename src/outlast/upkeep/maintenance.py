@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from outlast.clocks import SystemClock, new_id
 from outlast.core.commit import Instant
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
@@ -16,7 +17,6 @@ from outlast.core.row_kind import Key
 from outlast.core.rows import META, RUN, Worker, is_over
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
-from outlast.engine.clocks import SystemClock, new_id
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.models.service import VersionStatus

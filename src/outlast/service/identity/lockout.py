@@ -12,8 +12,8 @@ from struct import Struct
 from time import sleep
 from typing import Final
 
+from outlast.clocks import new_credential
 from outlast.core.clock import Clock
-from outlast.engine.clocks import new_credential
 
 MOST: Final = 20
 WITHIN_MS: Final = 60_000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from outlast.clocks import new_credential
 from outlast.core.approver_rule import refusal_of_name
 from outlast.core.clock import Clock
 from outlast.core.keys import check_name
-from outlast.engine.clocks import new_credential
 from outlast.errors import InvalidInput
 from outlast.service.identity.permissions import Principal
 from outlast.service.identity.signed_tokens import EXPIRED, PROGRAMS, refused

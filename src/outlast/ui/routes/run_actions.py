@@ -7,10 +7,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.clocks import new_id
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import SCHEDULERS, version_in
 from outlast.core.machine import TERMINAL, Choice, Reason
-from outlast.engine.clocks import new_id
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.engine.clocks import new_id
+from outlast.clocks import new_id
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.service import WorkflowDetail
 from outlast.runtime.operations import Operations
