@@ -80,6 +80,12 @@ def test_no_spoilt_due_run_stops_a_worker(name: str, named: list[Case], caplog: 
     assert not [each for case in drawn_now for each in _taken(name, case, caplog)]
 
 
+@pytest.mark.parametrize("name", STORES, indirect=True)
+def test_refused_runs_hide_no_other(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """More runs than a worker has slots, which no commit may move, filled each page that a take of DynamoDB read."""
+    assert _taken(name, Case("run", "waiting_for", "one more"), caplog) == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -15,7 +15,7 @@ from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.plans import DUE, OWNER
 from outlast.store.dynamodb.reads import ItemReader
 from outlast.store.fair_queueing import DueQuery, FairQueue
-from outlast.store.tickets import Take
+from outlast.store.tickets import Offers, Take
 
 PAGE: Final = 1_000  # keys of one page of an index, where those of some tenants are passed over
 PAGES_MAX: Final = 200  # pages that one query passes over; a larger backlog hides due runs of other tenants
@@ -32,6 +32,7 @@ class RunFinder:
     def __init__(self, lander: Lander, items: ItemReader) -> None:
         self._lander = lander
         self._items = items
+        self.offers = Offers()
         self._fair = FairQueue()
         self._old: dict[str, tuple[int, int]] = {}  # when to look at an older mapping again, and the wait, by list
 
@@ -50,7 +51,8 @@ class RunFinder:
     async def _owned(self, owner: str, limit: int) -> list[Run]:
         found: list[Run] = []
         async for entries in self._items.index(RUNS, OWNER, owner, limit=limit):
-            found += [each.run for each in await self._lander.read_at(entries) if each.run.owner == owner]
+            runs = self.offers.of(each.run for each in await self._lander.read_at(entries))
+            found += [run for run in runs if run.owner == owner]
             if len(found) >= limit:
                 break
         return found
@@ -64,10 +66,13 @@ class RunFinder:
         pages = 0
         async for entries in self._items.index(RUNS, DUE, lane, low=query.since, high=now.real, limit=limit):
             wanted = [item for item in entries if item[PK]["S"].partition("#")[0] + "#" not in without]
-            for each in await self._lander.read_at(wanted):
-                run = each.run
-                if is_due(run, now.real) and run.lane == query.lane and run.tenant not in query.without:
-                    found.append(run)
+            # without those that no commit may move: they would fill the page of each take, and hide all others
+            runs = self.offers.of(each.run for each in await self._lander.read_at(wanted))
+            found += [
+                run
+                for run in runs
+                if is_due(run, now.real) and run.lane == query.lane and run.tenant not in query.without
+            ]
             pages += 1
             if len(found) >= query.limit or pages >= PAGES_MAX:
                 break

@@ -14,7 +14,7 @@ from outlast.store.dynamodb.connection import urgent
 from outlast.store.dynamodb.landing import Landed, Lander
 from outlast.store.dynamodb.takes import RunFinder, in_transactions
 from outlast.store.threads import WakeSubscribers
-from outlast.store.tickets import Offers, Take, Task, Ticket, candidates, deliver, refuse
+from outlast.store.tickets import Take, Task, Ticket, candidates, deliver, refuse
 
 log = logging.getLogger("outlast.store")
 TAKE_ROUNDS: Final = 3  # looks for further runs, if other workers took those that were found first
@@ -26,7 +26,6 @@ class CommitScheduler:
     def __init__(self, lander: Lander, finder: RunFinder, wakes: WakeSubscribers) -> None:
         self._lander = lander
         self._finder = finder
-        self._offers = Offers()
         self._wakes = wakes
         self._last: dict[Hashable, asyncio.Future[None]] = {}  # end of the last commit of a group or chain
         self._working: set[asyncio.Task[None]] = set()
@@ -168,8 +167,8 @@ class CommitScheduler:
             found = await self._finder.find(take, self._lander.now())
         now, mapping = self._lander.now(), self._lander.mapping
         batch = Batch(_nothing, now)
-        runs = candidates(take, batch, self._offers.of(run for run in found if run[:2] not in offered))
-        moves = self._offers.moves(take.step, runs, now, mapping)
+        runs = candidates(take, batch, (run for run in found if run[:2] not in offered))
+        moves = self._finder.offers.moves(take.step, runs, now, mapping)
         commits = [(run, commit) for run, commit in moves if commit is not None]
         offered.update(run[:2] for run in runs)
         lost = 0
