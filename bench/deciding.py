@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bench.figures import Figures, Goal, percentile
 from bench.serving import ACTOR, TENANT
 from outlast.core.approvals import Actor, PersonDecision
-from outlast.core.effect_rows import APPROVAL, Approval
+from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.engine import commands
 from outlast.store.port import Store
 

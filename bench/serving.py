@@ -14,7 +14,7 @@ from bench.usage import Usage
 from outlast import Workflow
 from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.durations import Liveness
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.engine import commands
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess

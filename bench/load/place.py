@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from bench.load.works import refunds
 from bench.serving import opened, served
-from outlast.core.effect_rows import APPROVAL, Approval
-from outlast.core.rows import EVENT, RUN
+from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.engine import commands
 from outlast.service.conditional import etag
 from outlast.store.port import Store

@@ -11,8 +11,8 @@ from bench.serving import ACTOR, TENANT, opened, served, until_let_go
 from bench.usage import usage
 from outlast import lookup
 from outlast.agent import AgentState, ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
-from outlast.core.effect_rows import MEMO
-from outlast.core.rows import EVENT, STATE_CHUNK
+from outlast.core.rows.effect_rows import MEMO
+from outlast.core.rows.run_rows import EVENT, STATE_CHUNK
 from outlast.engine import commands
 from outlast.engine.snapshots import state_of_rows
 

@@ -13,7 +13,7 @@ from bench.flows import calling
 from bench.serving import TENANT, Line, Process, opened, start_runs, worker_process
 from outlast.core.durations import SECOND, Liveness
 from outlast.core.machine import ENDED, Reason
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.store.port import Store
 
 REPEATS = 1

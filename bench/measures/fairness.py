@@ -14,7 +14,7 @@ from bench.load.receiver import Accepts, receiving, subscribe
 from bench.load.stack import dispatching
 from bench.serving import ACTOR, STARTS, opened, worker_process
 from outlast.core.events import EventType
-from outlast.core.rows import EVENT, RUN
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.engine import commands
 from outlast.store.port import Store
 from outlast.store.queries import CountBy

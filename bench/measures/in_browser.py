@@ -19,7 +19,7 @@ from bench.figures import Figures, Goal, Size, percentile
 from bench.load import stack
 from bench.load.many_runs import LARGE, WAITING, Counts, fill
 from bench.serving import TENANT, opened
-from outlast.core.rows import EVENT
+from outlast.core.rows.run_rows import EVENT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

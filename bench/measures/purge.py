@@ -13,7 +13,7 @@ from bench.figures import Figures, Goal, Size, percentile
 from bench.flows import effectful
 from bench.serving import opened, start_runs, until_status, worker_process
 from outlast.core.durations import DAY
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.store.port import Store
 
 REPEATS = 1

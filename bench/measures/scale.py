@@ -11,7 +11,7 @@ from bench.figures import Figures, Goal, Size, counted, percentile
 from bench.flows import asking
 from bench.serving import TENANT, opened, start_runs, until_status, worker_process
 from outlast.core.commit import Commit, Instant, Mapping
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.verbs import claim
 from outlast.store.port import Store
 from outlast.store.queries import CountBy, NextDue

@@ -18,7 +18,7 @@ from bench.serving import TENANT, opened, served, start_runs, until_let_go
 from bench.usage import resident_tree, tree
 from outlast import Workflow
 from outlast.core.lanes import OWN
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine.guest import Guest
 from outlast.langgraph import LangGraphGuest
 from outlast.store.port import Store

@@ -19,7 +19,7 @@ from bench.figures import NOT_MEASURED, Figures, Goal, Size, percentile
 from bench.flows import NOTES, RECEIVER, sending
 from bench.serving import TENANT, opened, start_runs, worker_process
 from outlast.core.durations import SECOND, Liveness
-from outlast.core.effect_rows import EFFECT, Effect
+from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.store.port import Store
 from outlast.store.queries import CountBy
 

@@ -11,7 +11,7 @@ from bench.flows import Count, holding, long_effectful
 from bench.serving import TENANT, opened, served, start_runs, worker, worker_process
 from outlast import Context, Workflow
 from outlast.core.durations import SECOND, Liveness
-from outlast.core.rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.store.port import Store
 
 STORES = ("dynamodb",)

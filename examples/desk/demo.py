@@ -4,7 +4,7 @@ import json
 from functools import partial
 from typing import Final
 
-from outlast.core.effect_rows import Approval
+from outlast.core.rows.effect_rows import Approval
 
 from ..negotiation.demo.office_demo import OfficeDemo, Plot
 from . import incident, office

@@ -16,7 +16,7 @@ from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
 from outlast.runtime.operations import Operations

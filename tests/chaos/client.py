@@ -20,9 +20,9 @@ from typing import Any
 import httpx2
 
 from outlast.core.approvals import EVERY_ROLE, Actor
-from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError, StoreError, Uncertain
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from bench.serving import STARTS
-from outlast.core.rows import RUN, STORE, WORKER, Worker
+from outlast.core.rows.run_rows import RUN, STORE, WORKER, Worker
 from outlast.engine import commands
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.figures import percentile
-from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
-from outlast.core.rows import EVENT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Run, Slot, Worker, is_over
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.run_rows import EVENT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Run, Slot, Worker, is_over
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 

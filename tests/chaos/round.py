@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from outlast.core.rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.chaos.fleet import CALL_S, LIVE, Fleet

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from outlast.cli import cli
 from outlast.cli.modules import load_workflows
 from outlast.core.durations import Liveness
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store, until
 from tests import forked

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.runtime.stores import open_store
 from tests.cli.conftest import Terminal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from tests.cli.conftest import Answer, Terminal, waits_for
 from tests.cli.test_attention import flagged, skip
 from tests.cli.test_remote import Far, serve

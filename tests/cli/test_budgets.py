@@ -3,7 +3,7 @@
 import pytest
 
 from outlast.core.machine import Reason
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from tests.cli.conftest import Terminal, waits_for
 
 pytestmark = pytest.mark.req("RUN-10")

@@ -8,7 +8,7 @@ import pytest
 from outlast.cli.run_page import uncertain_lines
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.models.effects import EffectRecord, LateEvidence
 from tests.cli.conftest import MODULE, Terminal, eventually
 from tests.cli.test_remote import Far, serve

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from tests.cli.conftest import MODULE, Answer, Terminal, eventually
 from tests.cli.test_remote import serve
 

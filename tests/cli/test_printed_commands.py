@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from tests.cli.conftest import Terminal, eventually
 
 MODULE = str(Path(__file__).with_name("doubts.py"))

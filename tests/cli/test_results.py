@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from tests.cli.conftest import PATIENCE_S, Terminal, waits_for
 from tests.cli.test_remote import Far, serve
 

@@ -11,7 +11,7 @@ import pytest
 from outlast.cli.run_page import event_text, rounds, way
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.models.runs import RunDetail, Visit
 from outlast.store.sqlite.write_lock import WriteLock
 from tests.cli.conftest import PATIENCE_S, Terminal, eventually, waits_for

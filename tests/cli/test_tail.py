@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast.core.rows import EVENT, Event, is_over
+from outlast.core.rows.run_rows import EVENT, Event, is_over
 from outlast.runtime.stores import open_store
 from tests.cli.conftest import PATIENCE_S, Terminal, waits_for
 

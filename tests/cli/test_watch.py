@@ -15,7 +15,7 @@ import pytest
 from outlast.cli import watch
 from outlast.cli.screen import Screen
 from outlast.cli.settings import CliSettings
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.models import exact_instant
 from outlast.models.runs import RunList, RunListItem
 from outlast.runtime.client import Client

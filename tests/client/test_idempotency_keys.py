@@ -10,8 +10,8 @@ from outlast import Client
 from outlast.clocks import new_id
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECRET_KEPT
-from outlast.core.outbox_rows import SUBSCRIPTION, Subscription
-from outlast.core.rows import MESSAGE, Message
+from outlast.core.rows.outbox_rows import SUBSCRIPTION, Subscription
+from outlast.core.rows.run_rows import MESSAGE, Message
 from outlast.core.webhooks.deliveries import secrets_of
 from outlast.errors import BadRequest, Conflict, Uncertain
 from outlast.runtime.operations import Operations

@@ -3,9 +3,9 @@
 import asyncio
 
 from outlast.core.commit import Chain, Commit, Expect, Put
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.limits import ACTIONS_MAX, ROW_BYTES_MAX
-from outlast.core.rows import EVENT, MESSAGE, META, RUN, STORE, TOKEN, Event, Meta
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import EVENT, MESSAGE, META, RUN, STORE, TOKEN, Event, Meta
 from outlast.errors import Ended, Rejected, Stale
 from tests.conformance.subject import (
     Subject,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.store.fair_queueing import SLACK, TRUSTED
 from outlast.store.port import Store
 from tests.conformance.subject import LANE, T0, Subject, claim_by, run_row, start, two

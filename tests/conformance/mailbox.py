@@ -3,9 +3,9 @@
 import asyncio
 
 from outlast.core.commit import AppendMessage, Commit, Put, Wake
-from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import RUN
+from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import Ended, Stale
 from tests.conformance.subject import (
     T0,

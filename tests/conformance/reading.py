@@ -4,9 +4,10 @@ from base64 import urlsafe_b64encode
 from typing import Final
 
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
-from outlast.core.rows import (
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import (
     EVENT,
     KINDS,
     MESSAGE,
@@ -22,7 +23,6 @@ from outlast.core.rows import (
     Result,
     Run,
 )
-from outlast.core.run_columns import ATTENTION, Attention
 from outlast.errors import InvalidInput
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance

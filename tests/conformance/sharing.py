@@ -4,10 +4,10 @@ import asyncio
 
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT
-from outlast.core.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE, Effect, Evidence, Memo, Usage
 from outlast.core.generation import LEDGERS, ledgers_of
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EVENT, META, REQUEST, RUN, TOKEN, Request
+from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE, Effect, Evidence, Memo, Usage
+from outlast.core.rows.run_rows import EVENT, META, REQUEST, RUN, TOKEN, Request
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import LEDGER_KINDS, Store
 from tests.conformance.subject import (

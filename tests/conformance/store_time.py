@@ -1,7 +1,7 @@
 """Promises about the store's clock, conditions on time, and the mapping of business time (S-4)."""
 
 from outlast.core.commit import Commit, Instant, Mapping, When
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import Rejected
 from outlast.store.queries import NextDue
 from tests.conformance.subject import (

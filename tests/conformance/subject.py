@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Instant, Mapping, Put
-from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
-from outlast.core.rows import (
+from outlast.core.rows.approval_columns import PLANS, OfferedCall
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.run_rows import (
     EVENT,
     MESSAGE,
     RUN,

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from outlast.core import approvals, attention, compensation, effect_verbs, mailbox, run_transition, verbs, version_move
 from outlast.core.commit import Commit
-from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
-from outlast.core.rows import RUN, STORE, Run, Slot
-from outlast.core.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.run_rows import RUN, STORE, Run, Slot
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
 
 INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)

@@ -26,8 +26,6 @@ from outlast.core.conclude import (
     Unwound,
     conclude,
 )
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, MEMO, Approval, Effect, Memo
 from outlast.core.limits import (
     ACTIONS_MAX,
     ARGUMENTS_BYTES_MAX,
@@ -41,8 +39,10 @@ from outlast.core.limits import (
     SMALL_ROWS_MAX,
 )
 from outlast.core.machine import Choice, EffectStatus, LeaseStatus, Reason, RunStatus
-from outlast.core.rows import EVENT, RUN, SLOT, STORE, TOKEN, WRITER, Slot, Writer
-from outlast.core.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Approval, Effect, Memo
+from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.run_rows import EVENT, RUN, SLOT, STORE, TOKEN, WRITER, Slot, Writer
 from outlast.core.run_transition import LogEntry, SlotChange, write_log
 from outlast.core.usage import Used
 from outlast.core.version_move import MoveTarget

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from outlast.core.approval_columns import PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
 from outlast.core.durations import DAY, HOUR, MINUTE
-from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.approval_columns import PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.webhooks import approval_notices as notices
 from outlast.core.webhooks.approval_notices import ASKED, ESCALATED, REMINDER, Notice
 from tests.conformance.subject import run_row

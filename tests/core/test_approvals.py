@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.approvals import (
     NOT_COUNTED,
     Actor,
@@ -21,8 +20,9 @@ from outlast.core.approvals import (
 from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.commit import Instant, Put
-from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
+from outlast.core.rows.approval_columns import PLANS, OfferedCall
+from outlast.core.rows.effect_rows import Approval
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, OutlastError
 
 

@@ -15,7 +15,7 @@ from outlast.core.approvals import (
     waits_for,
 )
 from outlast.core.approver_rule import Person, Rule
-from outlast.core.effect_rows import Approval
+from outlast.core.rows.effect_rows import Approval
 from outlast.errors import Conflict, DefinitionError, Forbidden, InvalidInput
 from outlast.flow import NeedsApproval, person, role
 from outlast.flow.approval_rule import rule_of

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.columns import CACHED_CHARS_MAX, Column
 from outlast.core.commit import Instant
 from outlast.core.durations import Liveness
-from outlast.core.effect_columns import ANSWER, EvidenceAnswer
-from outlast.core.effect_rows import Evidence, Memo, Wait
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import KINDS, Event, Message, Row
-from outlast.core.run_columns import VISITS, entered_visits, placed_visits
+from outlast.core.rows.columns import CACHED_CHARS_MAX, Column
+from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
+from outlast.core.rows.effect_rows import Evidence, Memo, Wait
+from outlast.core.rows.run_columns import VISITS, entered_visits, placed_visits
+from outlast.core.rows.run_rows import KINDS, Event, Message, Row
 from outlast.core.webhooks.deliveries import subscribe
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt

@@ -13,8 +13,8 @@ from outlast.core.durations import (
     DELIVERY_RETRY_AFTER_MAX,
 )
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus
-from outlast.core.outbox_rows import Cursor, Delivery, Subscription
-from outlast.core.rows import Event
+from outlast.core.rows.outbox_rows import Cursor, Delivery, Subscription
+from outlast.core.rows.run_rows import Event
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice
 from outlast.core.webhooks.deliveries import ANY, Attempt

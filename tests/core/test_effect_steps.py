@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Instant
-from outlast.core.effect_columns import ERROR, EffectError
 from outlast.core.effect_steps import (
     Answered,
     AskReceiver,
@@ -30,6 +29,7 @@ from outlast.core.effect_steps import (
 )
 from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_columns import ERROR, EffectError
 from tests.runtime.situations import EFFECT
 
 START, DEFERRED, CANCEL = Moment.START, Moment.DEFERRED, Moment.CANCEL

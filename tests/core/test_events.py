@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.core.events import EventType, chain_hash, iso, trace_of
-from outlast.core.rows import Event, Run
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.run_transition import event
 from tests.core.drive import Drive
 

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.core.durations import FAR, Liveness, check_near, milliseconds, ms_of, timedelta_of
-from outlast.core.effect_rows import APPROVAL
 from outlast.core.events import iso, utc
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.row_checks import listed
-from outlast.core.rows import RUN
+from outlast.core.rows.effect_rows import APPROVAL
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.workflow_options import Objective, StartKey
 from outlast.models import exact_instant

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from outlast.core import machine, run_columns
+from outlast.core import machine
 from outlast.core.machine import (
     CHOICES,
     HELD,
@@ -25,6 +25,7 @@ from outlast.core.machine import (
     WaitStatus,
     can,
 )
+from outlast.core.rows import run_columns
 from outlast.errors import IllegalMove
 from tests.core import lifecycle
 

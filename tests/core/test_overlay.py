@@ -9,7 +9,7 @@ from outlast.core.commit import IDENTITY, Mapping
 from outlast.core.events import EventType
 from outlast.core.limits import CALLS_PER_VISIT_MAX, EVENT_BYTES_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
-from outlast.core.run_columns import (
+from outlast.core.rows.run_columns import (
     ATTENTION,
     TIMERS,
     WAITING_FOR,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from outlast.core.durations import DEATHS_ALONE_MAX
 from outlast.core.quarantine import ALONE, RunGroup, after_death, group_of, is_poisoned, makes_room
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from tests.core.drive import Drive
 
 RUN = Drive().start().claim().run

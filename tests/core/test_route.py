@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
-from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.route import (
@@ -20,8 +19,9 @@ from outlast.core.route import (
     WalkOn,
     route,
 )
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import Message, Run
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run

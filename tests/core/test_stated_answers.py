@@ -4,9 +4,9 @@ import pytest
 
 from outlast.core import compensation, effect_verbs, mailbox
 from outlast.core.attention import corrections
-from outlast.core.effect_rows import STATED
 from outlast.core.row_checks import check_effect
-from outlast.core.rows import MESSAGE, Message
+from outlast.core.rows.effect_rows import STATED
+from outlast.core.rows.run_rows import MESSAGE, Message
 from outlast.errors import Conflict, Corrupt
 from tests.core.drive import INTENT, Drive
 from tests.models.world import at, land

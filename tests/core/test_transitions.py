@@ -9,9 +9,9 @@ from outlast.clocks import VirtualClock
 from outlast.core import approvals, effect_verbs, machine, mailbox, recovery, run_transition
 from outlast.core.commit import Commit
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import EFFECT, Approval, Effect
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import EFFECT, Approval, Effect
+from outlast.core.rows.run_rows import Run
 from outlast.core.verbs import claim
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.store.memory import MemoryCore, MemoryStore

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from outlast.core import attention, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Put
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import Effect, Wait
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus, can
 from outlast.core.row_checks import check_run
-from outlast.core.rows import RUN, Row, Run, has_expired
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import Effect, Wait
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import RUN, Row, Run, has_expired
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved
 from outlast.engine.lease import opened

@@ -21,7 +21,7 @@ from examples.negotiation.workflow import negotiation
 from outlast.core.approvals import Actor
 from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.runtime.in_process import state_of

@@ -11,7 +11,7 @@ import pytest
 
 from outlast.core.durations import Liveness
 from outlast.core.machine import TERMINAL
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.engine import commands
 from outlast.flow import workflows_of
 from outlast.flow.registry import ACTIVITIES

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.runtime.operations import Operations
 from tests import forked
 from tests.deploys import letters_v1

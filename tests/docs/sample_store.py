@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from outlast import Context, Fail, Refused, Retry, RetryLater, Workflow, activity, role
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import rearmed
 from outlast.flow import Perhaps
 from outlast.runtime import InProcessRuntime, open_store

@@ -13,7 +13,7 @@ from outlast.cli import exit_codes
 from outlast.cli.root import cli
 from outlast.core import limits
 from outlast.core.machine import CHOICES, Reason
-from outlast.core.run_columns import WaitingKind
+from outlast.core.rows.run_columns import WaitingKind
 from outlast.runtime.stores import is_there
 from tests.docs.pages import ROOT, anchors, blocks, pages, prose
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from outlast.clocks import SystemClock
 from outlast.core.commit import Chain, Commit, Done, Put
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.machine import RunStatus
-from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 from outlast.errors import Stale, StoreError
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.port import Store

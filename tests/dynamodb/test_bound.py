@@ -6,7 +6,7 @@ import pytest
 
 from outlast.core.commit import Commit, actions_of
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX, TRANSACTION_BYTES
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.store.batch import Batch
 from outlast.store.dynamodb.items import Revision, item_bytes
 from outlast.store.dynamodb.landing import _assumed

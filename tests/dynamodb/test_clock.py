@@ -13,7 +13,7 @@ from outlast.clocks import SystemClock
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, Liveness
-from outlast.core.rows import RUN, STORE, WORKER, Run
+from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run
 from outlast.engine import commands
 from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable

@@ -10,7 +10,7 @@ import pytest
 
 from examples.negotiation import record
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import EVENT, RUN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.errors import StoreUnusable
 from outlast.store.port import RunRows
 from tests.conformance import subject as make

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from outlast.core.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, KIB, ROW_BYTES_MAX
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key
-from outlast.core.rows import EVENT, KINDS, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WRITER, Run
+from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WRITER, Run
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items

@@ -15,7 +15,7 @@ from outlast import Context, Workflow
 from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import HEARTBEAT_WINDOW, HOUR, SECOND
 from outlast.core.effect_verbs import Intent, intend
-from outlast.core.rows import EVENT, RUN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.verbs import advance, claim
 from outlast.engine import commands
 from outlast.errors import Stale

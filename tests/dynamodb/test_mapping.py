@@ -12,8 +12,8 @@ import pytest
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import HOUR
-from outlast.core.rows import RUN, Run
-from outlast.core.run_columns import TIMERS, Timer
+from outlast.core.rows.run_columns import TIMERS, Timer
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.run_transition import rearmed
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.queries import NextDue

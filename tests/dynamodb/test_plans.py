@@ -11,10 +11,10 @@ from typing import Any, get_type_hints
 import pytest
 
 from outlast.core.commit import AppendMessage, Commit, Put
-from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import RunStatus
-from outlast.core.row_kind import AnyKind, key_of
-from outlast.core.rows import EVENT, KINDS, MESSAGE, META, RUN, WRITER, Row
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.row_kind import AnyKind, key_of
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, META, RUN, WRITER, Row
 from outlast.errors import StoreError
 from outlast.store.dynamodb import reads
 from outlast.store.dynamodb.plans import PLANS, PRICES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.rows import MESSAGE, Message, Run
+from outlast.core.rows.run_rows import MESSAGE, Message, Run
 from outlast.store.dynamodb.store import open_dynamodb
 from outlast.store.port import Store
 from tests.conformance.subject import (

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import AppendMessage, Commit, Drop, Expect, Fence, Instant, Put, Wake, actions_of
-from outlast.core.effect_rows import EFFECT, MEMO
 from outlast.core.limits import ACTIONS_MAX
 from outlast.core.machine import ENDED, LeaseStatus, RunStatus
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key
-from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WRITER, Run, Writer
+from outlast.core.rows.effect_rows import EFFECT, MEMO
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, SLOT, STORE, WRITER, Run, Writer
 from outlast.store.batch import Batch
 from outlast.store.dynamodb import items
 from outlast.store.dynamodb.connection import ConditionRefused, Connection, DynamoAddress

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from outlast.core.commit import Chain, Commit, Done
-from outlast.core.row_kind import AnyKind, Key
+from outlast.core.rows.row_kind import AnyKind, Key
 from outlast.errors import StoreError
 from outlast.store.clock import StoreClock
 from outlast.store.dynamodb.connection import (

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from outlast import Workflow
 from outlast.core.approvals import Actor
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import Event, Run
+from outlast.core.rows.run_rows import Event, Run
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from tests import forked

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from outlast.core.approvals import Actor
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.flow import Context, Workflow
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

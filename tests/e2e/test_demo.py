@@ -20,7 +20,7 @@ from examples.negotiation.record import Arrived, Executed, read
 from outlast.core.durations import HOUR
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED
-from outlast.core.run_columns import WAITING_FOR, WaitingFor
+from outlast.core.rows.run_columns import WAITING_FOR, WaitingFor
 from tests import copies
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
 from tests.runtime.situations import RUN

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outlast.cli import cli
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.runtime.stores import is_there
 from tests import forked
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, ROOT, SHORT, Installation, installation, when

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.events import EventType
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from tests.e2e.flows import LETTERS
 from tests.e2e.helpers import GIVE_UP_S, Installation, installation, when
 from tests.frozen import freeze

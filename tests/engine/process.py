@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from outlast.clocks import VirtualClock
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.durations import Liveness
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import SLOT, STORE, Slot
+from outlast.core.rows.run_rows import SLOT, STORE, Slot
 from outlast.flow import Context, Fail
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
 

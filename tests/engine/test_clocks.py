@@ -9,8 +9,8 @@ import pytest
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import DAY, HOUR, NOTICE_TIMEOUT
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import rearmed
 from outlast.engine.alerts import Alerts
 from outlast.errors import Conflict, InvalidInput

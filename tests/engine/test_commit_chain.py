@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import EFFECT
-from outlast.core.rows import RUN
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import RUN
 from outlast.engine.commit_chain import sort_answers
 from outlast.engine.holder_clock import HolderClock
 from outlast.engine.late_records import LateRecords

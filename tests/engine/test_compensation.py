@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.core.machine import RunStatus
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import Conflict
 from outlast.flow import Cancel, Context, Fail, Perhaps, Refused, RetryLater, Workflow, activity, resend, role
 from outlast.flow.registry import ACTIVITIES

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.approval_columns import VOTES
 from outlast.core.approvals import approvers_were_entitled, decide
-from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
+from outlast.core.rows.approval_columns import VOTES
+from outlast.core.rows.effect_rows import Approval
 from outlast.engine.permission import usable_approvals
 from outlast.flow import (
     Allow,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.row_kind import key_of
-from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 from tests.engine.world import MINUTE, QUIET, Receiver, Slow, World, ordering, write
 
 Spoil = Callable[[World], None]

@@ -1,8 +1,8 @@
 """Rows of a held run, without a store. `tests/lockstep/test_held_run.py` compares `apply` with the judge."""
 
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import EFFECT
-from outlast.core.rows import EVENT, RUN, Run
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.usage import Used
 from outlast.engine.held_run import HeldRun
 from outlast.store.port import RunRows

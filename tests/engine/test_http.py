@@ -24,7 +24,7 @@ from outlast import (
     this_call,
 )
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import EFFECT, Effect
+from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store
 from tests.engine.shop import Manner, Shop

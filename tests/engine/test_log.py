@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import InvalidInput, OutlastError
 from outlast.flow import Context, Workflow
 from tests.engine.world import MINUTE, QUIET, Receiver, Slow, State, World, one_node, write

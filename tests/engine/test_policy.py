@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.effect_rows import MEMO
 from outlast.core.events import EventType
+from outlast.core.rows.effect_rows import MEMO
 from outlast.flow import (
     Allow,
     Context,

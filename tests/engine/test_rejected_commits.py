@@ -9,9 +9,9 @@ import pytest
 
 import outlast
 from outlast.core.commit import Commit, append_to_inbox
-from outlast.core.effect_rows import EFFECT
 from outlast.core.limits import KEY_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.rows import EVENT, RUN
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.engine.run_session import RunSession
 from outlast.errors import Rejected
 from outlast.flow import (

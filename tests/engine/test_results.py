@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.core.limits import RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
-from outlast.core.rows import RESULT, Result
+from outlast.core.rows.run_rows import RESULT, Result
 from outlast.errors import InvalidInput, LimitExceeded, NotStorable
 from outlast.flow import Context, Fail, Workflow
 from tests.engine.world import QUIET, Go, Receiver, Slow, World, write

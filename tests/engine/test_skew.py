@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.effect_columns import DEADLINE
 from outlast.core.machine import LeaseStatus
+from outlast.core.rows.effect_columns import DEADLINE
 from outlast.flow import Context, resend
 from outlast.store.memory import MemoryStore
 from tests.engine.world import MINUTE, QUIET, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write

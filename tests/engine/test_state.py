@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from outlast.core.commit import Commit, Put
 from outlast.core.limits import INPUT_BYTES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.machine import Choice
-from outlast.core.rows import STATE_CHUNK
+from outlast.core.rows.run_rows import STATE_CHUNK
 from outlast.core.state.snapshot_codec import CHUNK_BYTES, MARK, WHOLE_BELOW, StateChunk, chunks_in, unpack
 from outlast.engine import commands
 from outlast.engine.snapshots import SnapshotStore

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from outlast.core.effect_rows import EFFECT, STATED, Effect
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import EFFECT, STATED, Effect
 from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, Refused, activity, workflow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows import KINDS
+from outlast.core.rows.run_rows import KINDS
 from outlast.core.state.deltas import Delta, DeltaOrigin
 from outlast.engine.deltas import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
 from outlast.flow import Context, lookup, role, this_call

@@ -7,9 +7,9 @@ import pytest
 
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import EFFECT, UNDO_RESERVED, USAGE, USED, Effect
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import RUN
+from outlast.core.rows.effect_rows import EFFECT, UNDO_RESERVED, USAGE, USED, Effect
+from outlast.core.rows.run_rows import RUN
 from outlast.core.run_transition import fence
 from outlast.engine import commands
 from outlast.errors import Stale

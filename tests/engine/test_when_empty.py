@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast.core.failed_calls import WAYS_OUT
-from outlast.core.rows import RESULT
+from outlast.core.rows.run_rows import RESULT
 from outlast.errors import DefinitionError
 from outlast.flow import Allow, Context, Failures, NotSent, Refused, Retry, Workflow, activity, lookup, workflow
 from tests.engine.world import QUIET, Go, World

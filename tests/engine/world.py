@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.attention import AttentionAnswer
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, WAIT, Approval, Effect, Evidence, Wait
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, WAIT, Approval, Effect, Evidence, Wait
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot
 from outlast.engine import commands, pauses
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors

@@ -26,7 +26,7 @@ from examples.negotiation.demo.processes import SHORT, DemoFolder, Processes
 from outlast.core.approvals import Actor
 from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations

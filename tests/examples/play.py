@@ -20,9 +20,9 @@ from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.commit import Mapping
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import Approval, Effect
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.models.runs import RunDetail
 from outlast.runtime.in_process import InProcessRuntime, state_of

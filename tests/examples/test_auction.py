@@ -16,7 +16,7 @@ from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.models.runs import RunDetail
 from outlast.runtime.in_process import InProcessRuntime, state_of
 from outlast.runtime.stores import open_store

@@ -17,7 +17,7 @@ from examples.negotiation.purchase import Opening
 from examples.negotiation.similar import Semantic
 from examples.negotiation.state import Negotiation
 from outlast import Context, RetryLater, Workflow
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.stores import open_store
 from tests.examples.helpers import GIVE_UP_S, purchase

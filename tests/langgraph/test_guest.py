@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from outlast.core.approvals import Actor
 from outlast.core.durations import longest_claim
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.slices import SliceEnd
 from outlast.engine.guest import GuestAway
 from outlast.errors import Unavailable

@@ -14,8 +14,8 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from outlast import Context, Workflow, role
-from outlast.core.effect_rows import EFFECT
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import DefinitionError
 from outlast.langgraph import LangGraphRuntime, ThreadState
 from outlast.langgraph.graph import GATE

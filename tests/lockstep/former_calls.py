@@ -10,12 +10,12 @@ from typing import Any
 from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN
-from outlast.core.effect_rows import EFFECT, STATED, USED, Effect, Memo
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import RUN, is_over
-from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.rows.effect_rows import EFFECT, STATED, USED, Effect, Memo
+from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine import user_code
 from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import Unresolved

@@ -12,7 +12,7 @@ from secrets import token_hex
 import pytest
 
 from outlast.core.commit import Chain, Commit
-from outlast.core.rows import KINDS, WRITER, Row
+from outlast.core.rows.run_rows import KINDS, WRITER, Row
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore
 from tests.conformance.subject import HandClock

@@ -21,14 +21,14 @@ import pytest
 from outlast import activity, lookup
 from outlast.core.codec import digest
 from outlast.core.commit import IDENTITY, Commit, Instant
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, UNDO_RESERVED, USED, Effect, Memo
 from outlast.core.effect_verbs import observed_key
 from outlast.core.first_answer import FirstAnswer
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import GIVEN_UP, REOPENED
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import PERSON_ANSWER, PersonAnswer
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, STATED, UNDO_RESERVED, USED, Effect, Memo
+from outlast.core.rows.run_columns import PERSON_ANSWER, PersonAnswer
+from outlast.core.rows.run_rows import Message, Run
 from outlast.engine import activity_calls
 from outlast.flow.activity import BoundCall
 from tests.lockstep import former_calls

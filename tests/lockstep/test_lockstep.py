@@ -11,9 +11,9 @@ import pytest
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Expect, Fence, Put, Wake, When
 from outlast.core.durations import DAY
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.generation import FILE
-from outlast.core.rows import CALL_USAGE, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Row, Run, Slot
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import CALL_USAGE, EVENT, KINDS, RUN, SLOT, STORE, TOKEN, WRITER, Row, Run, Slot
 from outlast.core.usage import CallUsage
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import AppendMessage, Commit
-from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.machine import ENDED, Reason, RunStatus
-from outlast.core.rows import MESSAGE, RUN, Run
-from outlast.core.run_columns import Attention, WaitingFor
+from outlast.core.rows.effect_rows import MEMO, Memo
+from outlast.core.rows.run_columns import Attention, WaitingFor
+from outlast.core.rows.run_rows import MESSAGE, RUN, Run
 from outlast.store.batch import Batch, CommitChanges, RowChange
 from tests.models.explore import Variant
 from tests.models.world import MAPPING, SLICE, TENANT, Rows, at, born, find, fresh, land, nameless, run_of, seen_by

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from outlast.core import effect_verbs, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, RunStatus, lease_target
-from outlast.core.rows import STORE, WORKER, Run, Worker
-from outlast.core.run_columns import WaitingFor
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_columns import WaitingFor
+from outlast.core.rows.run_rows import STORE, WORKER, Run, Worker
 from outlast.engine.lease import closed, opened
 from tests.models.explore import Variant
 from tests.models.world import (

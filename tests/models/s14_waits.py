@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outlast.core import effect_verbs, mailbox, verbs
-from outlast.core.effect_columns import DEADLINE
-from outlast.core.effect_rows import WAIT, Wait
 from outlast.core.machine import WaitStatus
-from outlast.core.rows import Run
-from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.rows.effect_columns import DEADLINE
+from outlast.core.rows.effect_rows import WAIT, Wait
+from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.rows.run_rows import Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,

@@ -11,7 +11,6 @@ from typing import Final, Literal, NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Commit, Instant
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     AskReceiver,
     DidNotHappen,
@@ -26,8 +25,9 @@ from outlast.core.effect_steps import (
     next_step,
 )
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Message, Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,

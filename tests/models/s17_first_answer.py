@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs, verbs
 from outlast.core.commit import Commit
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, UNDO_RESERVED, USED, Effect
 from outlast.core.effect_steps import MarkUncertain, Moment, Terms, next_step
 from outlast.core.first_answer import (
     AskPerson,
@@ -37,7 +35,9 @@ from outlast.core.first_answer import (
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import GIVEN_UP, REOPENED, is_reopened, resolve_effect
-from outlast.core.rows import Run
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, STATED, UNDO_RESERVED, USED, Effect
+from outlast.core.rows.run_rows import Run
 from tests.models.explore import Variant
 from tests.models.world import NEW, SLICE, Rows, at, born, find, fresh, land, run_of
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from outlast.core import compensation, effect_verbs, run_transition, verbs
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import EFFECT, UNDO_RESERVED, Effect, Usage
 from outlast.core.keys import undo_key
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import EFFECT, UNDO_RESERVED, Effect, Usage
+from outlast.core.rows.run_rows import Run
 from tests.models.explore import Variant
 from tests.models.world import SLICE, Rows, at, born, find, fresh, land, run_of, seen_by
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from outlast.core import approvals, effect_verbs, mailbox, run_transition, verbs
-from outlast.core.approval_columns import VOTES
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import Message, Row, Run
-from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.rows.approval_columns import VOTES
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.rows.run_rows import Message, Row, Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from outlast.core import divergence, effect_verbs, verbs
-from outlast.core.effect_rows import EFFECT, Effect
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import Run
 from tests.models.explore import Variant
 from tests.models.world import SLICE, TENANT, Rows, at, born, find, fresh, land, run_of, seen_by
 

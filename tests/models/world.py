@@ -8,11 +8,11 @@ are compared with are renumbered alike.
 from typing import NamedTuple
 
 from outlast.core.commit import IDENTITY, Commit, Instant
-from outlast.core.effect_rows import STATED, Effect
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
-from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, Event, Message, Row, Run
+from outlast.core.rows.effect_rows import STATED, Effect
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, Event, Message, Row, Run
 from outlast.core.verbs import start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
-from outlast.core.effect_rows import APPROVAL, Approval
-from outlast.core.outbox_rows import CURSOR, DELIVERY, Delivery
+from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Delivery
 from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.core.webhooks.deliveries import Attempt
 from outlast.flow import Context, Workflow, activity, role

@@ -14,8 +14,8 @@ from standardwebhooks import Webhook
 
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.rows import EVENT, Event
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.run_rows import EVENT, Event
 from outlast.flow import Context, Workflow
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.local_worker import worker_of

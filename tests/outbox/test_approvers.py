@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.events import EventType
-from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION
+from outlast.core.rows.outbox_rows import CURSOR, SUBSCRIPTION
 from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import webhooks
 from outlast.runtime.operations import Operations

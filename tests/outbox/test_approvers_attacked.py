@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.columns import SECRET, WebhookSecret
 from outlast.core.commit import Commit, Put
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.rows.columns import SECRET, WebhookSecret
+from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.errors import InvalidInput
 from outlast.outbox.channel_address import checked_channel

@@ -8,7 +8,7 @@ import pytest
 
 from outlast.clocks import SystemClock, chance
 from outlast.core.commit import Commit, Drop, Put
-from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
+from outlast.core.rows.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
 from outlast.outbox import cursor_sender, dispatcher

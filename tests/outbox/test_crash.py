@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from outlast.core.crash_points import POINTS
-from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.store.queries import Owing
 from outlast.upkeep.fsck import Fsck
 from tests import forked

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from outlast.core.machine import SWEPT
-from outlast.core.outbox_rows import UNPUBLISHED
+from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.store.queries import Owing
 from tests.outbox.helpers import Receiver, a_store, dispatching, firsts, history, until, working
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.core.outbox_rows import CURSOR, UNPUBLISHED, Cursor
+from outlast.core.rows.outbox_rows import CURSOR, UNPUBLISHED, Cursor
 from outlast.outbox import unpublished
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhooks import new_dispatcher

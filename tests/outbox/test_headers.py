@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from outlast.core.limits import ANSWER_CHARS_MAX, HEADERS_MAX
-from outlast.core.outbox_rows import DELIVERY
+from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.errors import InvalidInput
 from outlast.outbox.subscriptions import checked_headers
 from outlast.telemetry.redact import GONE

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from outlast.core.machine import Reason
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
 from outlast.engine.alerts import Alerts
 from outlast.outbox.client import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters

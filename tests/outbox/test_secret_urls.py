@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from outlast.core.webhooks.deliveries import shown_url
 from outlast.errors import InvalidInput
 from outlast.upkeep.maintenance import examine

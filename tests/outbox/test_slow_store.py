@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from outlast.errors import Conflict, Stale
 from outlast.outbox import subscriptions
 from outlast.runtime.operations import Operations

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.postgres import statements
 from outlast.store.postgres.store import PostgresStore, open_postgres

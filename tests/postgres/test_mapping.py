@@ -10,7 +10,7 @@ import pytest
 
 from outlast.core import crash_points
 from outlast.core.commit import Commit, Mapping
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance import subject as make

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import outlast
 from outlast.core.machine import TERMINAL, SubscriptionStatus
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from outlast.models.runs import RunSummary
 from outlast.runtime.stores import open_store
 from tests import forked

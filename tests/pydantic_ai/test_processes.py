@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.runtime.operations import Operations
 from outlast.testing import times_out
 from tests import forked

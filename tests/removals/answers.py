@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from outlast.core.effect_rows import Effect
 from outlast.core.first_answer import (
     AskPerson,
     Compare,
@@ -20,6 +19,7 @@ from outlast.core.first_answer import (
     WaitForOther,
     answer_of,
 )
+from outlast.core.rows.effect_rows import Effect
 from tests.removals import Patch, replace
 
 

@@ -69,7 +69,7 @@ def statement_without_subscriptions(patch: Patch) -> None:
 
 def _without(patch: Patch, check: str, instead: str) -> None:
     """Take a condition out of the text of the statement."""
-    from outlast.core.effect_rows import EFFECT
+    from outlast.core.rows.effect_rows import EFFECT
     from outlast.store.postgres import statements
 
     kept = statements.write_alone

@@ -4,7 +4,7 @@ from typing import Any
 
 from outlast.core import lanes, slices
 from outlast.core.commit import Instant
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.engine import guest
 from outlast.engine.admission import Taking
 from outlast.engine.run_executor import SliceLimit

@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from outlast import Context, Fail, Refused, activity, lookup, role, workflow
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_columns import ANSWER, EvidenceAnswer
-from outlast.core.effect_rows import EVIDENCE, Evidence
 from outlast.core.machine import DeliveryStatus
-from outlast.core.outbox_rows import DELIVERY, Delivery
-from outlast.core.row_kind import AnyKind
-from outlast.core.rows import TOKEN
+from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
+from outlast.core.rows.effect_rows import EVIDENCE, Evidence
+from outlast.core.rows.outbox_rows import DELIVERY, Delivery
+from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.run_rows import TOKEN
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store, until

@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, MINUTE, SECOND
-from outlast.core.effect_rows import Approval, Effect, Wait
 from outlast.core.events import EventType
 from outlast.core.machine import (
     ENDED,
@@ -17,8 +15,10 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
-from outlast.core.rows import Event, Message, Pause, Run, Slot, Worker
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
+from outlast.core.rows.approval_columns import PLANS, OfferedCall
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
+from outlast.core.rows.run_rows import Event, Message, Pause, Run, Slot, Worker
 from outlast.core.run_transition import event
 from outlast.runtime.run_facts import RunFacts
 

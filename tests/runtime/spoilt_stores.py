@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from outlast.core.row_kind import AnyKind
-from outlast.core.rows import RUN
+from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.run_rows import RUN
 from outlast.store.dynamodb.items import _COLUMNS, INDEXES, Item, kind_of, lane_of
 from outlast.store.dynamodb.reads import table_of
 from tests.dynamodb import server as dynamodb

@@ -6,8 +6,8 @@ import pytest
 
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus
+from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.errors import InvalidInput
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

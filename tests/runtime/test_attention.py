@@ -9,8 +9,8 @@ import pytest
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
-from outlast.core.rows import MESSAGE, RUN, Run
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.run_rows import MESSAGE, RUN, Run
 from outlast.errors import Conflict
 from outlast.models.attention import AnsweredRuns, AnswerFor
 from outlast.runtime import attention

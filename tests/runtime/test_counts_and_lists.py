@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import APPROVAL, EFFECT
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, Reason, SubscriptionStatus
-from outlast.core.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
-from outlast.core.rows import RUN
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT
+from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
+from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.run_rows import RUN
 from outlast.models.attention import RunAttention
 from outlast.models.service import StatusSummary
 from outlast.runtime import approvals, tenant_rows

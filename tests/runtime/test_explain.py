@@ -4,7 +4,7 @@ import pytest
 
 from outlast.core.durations import HOUR
 from outlast.core.machine import Reason
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.models.runs import RunExplanation
 from outlast.runtime.explain import explain
 from outlast.runtime.run_facts import RunFacts

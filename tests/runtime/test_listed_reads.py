@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import EffectStatus, Reason
+from outlast.core.rows.effect_rows import EFFECT
 from outlast.engine import commands
 from outlast.errors import Corrupt
 from outlast.runtime.operations import Operations

@@ -6,7 +6,6 @@ from pydantic import BaseModel
 
 from outlast.core.approvals import Actor
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Approval, Effect, Evidence
 from outlast.core.machine import (
     ApprovalStatus,
     DeliveryStatus,
@@ -16,9 +15,10 @@ from outlast.core.machine import (
     RunStatus,
     SubscriptionStatus,
 )
-from outlast.core.outbox_rows import Delivery, Subscription
-from outlast.core.rows import Pause, Result, Run, Worker
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.effect_rows import Approval, Effect, Evidence
+from outlast.core.rows.outbox_rows import Delivery, Subscription
+from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.core.rows.run_rows import Pause, Result, Run, Worker
 from outlast.runtime.approvals import approval_summary
 from outlast.runtime.attention import attention_item, breaker_item
 from outlast.runtime.row_models import (

@@ -21,7 +21,7 @@ from outlast.agent import ChatCompletions, Price, RecordingModel, ScriptedModel,
 from outlast.client.connection import ServiceConnection
 from outlast.client.service import ServiceClient
 from outlast.core.approvals import Actor
-from outlast.core.run_columns import StatusLabels
+from outlast.core.rows.run_columns import StatusLabels
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 from outlast.flow import (
     Allow,

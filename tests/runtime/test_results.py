@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from outlast import Context, Workflow
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import RESULT, Result
+from outlast.core.rows.run_rows import RESULT, Result
 from outlast.errors import NotFound
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.operations import Operations

@@ -5,12 +5,11 @@ import json
 import pytest
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Event, Run, Worker
-from outlast.core.run_columns import (
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_columns import (
     ATTENTION,
     WAITING_FOR,
     Attention,
@@ -19,6 +18,7 @@ from outlast.core.run_columns import (
     WaitingKind,
     stored_label,
 )
+from outlast.core.rows.run_rows import Event, Run, Worker
 from outlast.core.run_transition import event
 from outlast.models import exact_instant
 from outlast.runtime import row_models

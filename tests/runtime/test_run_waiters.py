@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlast.core.row_kind import Key
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import NotFound, Unavailable
 from outlast.runtime import run_waiters
 from outlast.runtime.run_waiters import RunWaiters

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Approval, Effect, Wait
 from outlast.core.events import TYPES, EventType
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus, WaitStatus
-from outlast.core.rows import Event, Run
-from outlast.core.run_columns import WAITING_FOR, WaitingFor
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.run_columns import WAITING_FOR, WaitingFor
+from outlast.core.rows.run_rows import Event, Run
 from outlast.errors import InvalidInput
 from outlast.models import exact_instant, milliseconds
 from outlast.models.timeline import Timeline, TimelineBar

@@ -18,9 +18,9 @@ from examples.negotiation.samples import sample
 from examples.negotiation.suppliers import INBOX
 from examples.negotiation.workflow import negotiation
 from outlast.core.commit import Mapping as ClockMapping
-from outlast.core.effect_rows import Approval
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations

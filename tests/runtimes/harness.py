@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import outlast
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import MEMO
 from outlast.core.events import EventType
+from outlast.core.rows.effect_rows import MEMO
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations

@@ -18,7 +18,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from outlast.core.rows import MESSAGE
+from outlast.core.rows.run_rows import MESSAGE
 from outlast.runtime.port import local_actor
 from outlast.service import multiprocess, problems
 from outlast.service.secured_route import _outcome

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from outlast import Context, Workflow, activity
 from outlast.core.approvals import Actor
 from outlast.core.codec import Codec
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.errors import DefinitionError
 from outlast.flow import role
 from outlast.runtime.in_process import InProcessRuntime

@@ -19,7 +19,7 @@ from outlast import Context, Workflow, activity
 from outlast.cli import cli
 from outlast.cli.text import inert, json_escaped
 from outlast.core.approvals import Actor
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.flow import role
 from outlast.flow.source import syntax_tree
 from outlast.runtime.confusables import confusable_texts

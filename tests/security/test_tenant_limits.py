@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import Busy
 from outlast.service import service_state as module
 from outlast.service.service_state import TenantLimits

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from outlast.core.approvals import Actor
 from outlast.core.generation import GENERATION
-from outlast.core.rows import META, Meta
+from outlast.core.rows.run_rows import META, Meta
 from outlast.errors import InvalidInput
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.rows import EVENT, RUN, Event, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 from outlast.errors import Corrupt, Unavailable
 from outlast.service import event_broadcaster
 from outlast.service.event_broadcaster import LATE_MS, EventBroadcaster, EventPoller

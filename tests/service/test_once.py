@@ -21,10 +21,10 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import DeliveryStatus, LeaseStatus, Reason
-from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
-from outlast.core.row_kind import key_of
-from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, STORE, WORKER, WRITER, Event, Worker
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import EVENT, KINDS, REQUEST, RUN, STORE, WORKER, WRITER, Event, Worker
 from outlast.service import idempotency
 from tests import forked, slices
 from tests.conformance.subject import put_run

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.machine import EffectStatus, LeaseStatus, Reason
-from outlast.core.rows import MESSAGE, RUN, STORE, TOKEN, WORKER, Run, Token, Worker
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import MESSAGE, RUN, STORE, TOKEN, WORKER, Run, Token, Worker
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.conformance.subject import put_run

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from outlast.clocks import SystemClock
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import MESSAGE
+from outlast.core.rows.run_rows import MESSAGE
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
 from outlast.runtime.operations import Operations
 from outlast.runtime.tenant_rows import TenantRows

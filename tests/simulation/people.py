@@ -6,12 +6,12 @@ from typing import Any
 
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.attention import AttentionAnswer
-from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.mailbox import EffectAnswer
-from outlast.core.rows import RUN, Run, is_over
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine import commands
 from outlast.errors import Conflict, NotFound, OutlastError, StoreError

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast.core.effect_rows import EFFECT, Effect
-from outlast.core.rows import SLOT, Run, Slot
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import SLOT, Run, Slot
 from outlast.engine import admission
 from outlast.flow import Context, Perhaps, Workflow, activity, resend
 from outlast.store.port import Store

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
-from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.keys import idempotency_key
 from outlast.core.machine import (
     ENDED,
@@ -26,8 +25,9 @@ from outlast.core.machine import (
 )
 from outlast.core.mailbox import REOPENED
 from outlast.core.quarantine import group_of
-from outlast.core.rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot, Worker
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot, Worker
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from outlast.upkeep.fsck import violations

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import Chain, Commit, Done, Instant
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import StoreError, Unavailable, Uncertain
 from outlast.store.memory import MemoryStore
 from outlast.store.port import RunRows, Store

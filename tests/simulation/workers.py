@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from outlast.clocks import FIRST_INSTANT
 from outlast.core import crash_points
-from outlast.core.rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import StoreError
 from outlast.flow import Workflow

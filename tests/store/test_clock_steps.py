@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Mapping, Put
 from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
-from outlast.core.rows import META, RUN, WORKER, Meta, Run
-from outlast.core.run_columns import TIMERS, Timer
+from outlast.core.rows.run_columns import TIMERS, Timer
+from outlast.core.rows.run_rows import META, RUN, WORKER, Meta, Run
 from outlast.core.run_transition import rearmed
 from outlast.engine.store_maintenance import ClockStep
 from outlast.errors import Rejected

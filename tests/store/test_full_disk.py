@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outlast.cli import cli
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import Unavailable
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store

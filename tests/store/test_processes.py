@@ -12,8 +12,8 @@ import pytest
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Put
-from outlast.core.effect_rows import EFFECT
-from outlast.core.rows import EVENT, MESSAGE, RUN, Message, Run
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.store.port import Store
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.sqlite.store import open_without_sync

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from outlast.core.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
-from outlast.core.outbox_rows import DELIVERY
-from outlast.core.row_kind import AnyKind
-from outlast.core.rows import KINDS, RESULT, RUN, STORE
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
+from outlast.core.rows.outbox_rows import DELIVERY
+from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.run_rows import KINDS, RESULT, RUN, STORE
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from tests.e2e.helpers import Receiver
 from tests.measured import unmeasured
 from tests.temporal.office import Office

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 from temporalio.client import Client
 
 from outlast import Workflow
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.models.approvals import ApprovalSummary
 from outlast.runtime.operations import Operations
 from tests.e2e.helpers import Installation, Receiver, when

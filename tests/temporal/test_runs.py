@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from outlast import Context, Workflow
 from outlast.core.approvals import Actor
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
-from outlast.core.rows import RUN, Pause
+from outlast.core.rows.run_rows import RUN, Pause
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations
 from outlast.runtime.attention import breaker_item

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.addresses import AddressPolicy
-from outlast.core.outbox_rows import SUBSCRIPTION
+from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from tests.ui.conftest import Service
 
 

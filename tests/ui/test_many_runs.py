@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import RUN
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import RUN
 from outlast.runtime.stores import open_store
 from tests.conformance.subject import T0, effect_row, run_row
 from tests.service.conftest import Running, Service

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from outlast import Cancel, Context, Workflow, activity, role
 from outlast.core.codec import digest
-from outlast.core.effect_rows import Effect, Usage
 from outlast.core.machine import EffectStatus, RunStatus
-from outlast.core.rows import EVENT, Event
+from outlast.core.rows.effect_rows import Effect, Usage
+from outlast.core.rows.run_rows import EVENT, Event
 from outlast.core.usage import CallUsage, day_of
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.stores import until

@@ -15,10 +15,10 @@ from outlast.core.approvals import Actor
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
 from outlast.core.durations import HOUR, MINUTE, SECOND
-from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.flow.workflow import Workflow

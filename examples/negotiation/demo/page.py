@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from outlast.core.durations import SECOND
-from outlast.core.effect_rows import Approval
 from outlast.core.events import EventType
-from outlast.core.rows import Event
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Event
 from outlast.runtime.in_process import state_of
 from outlast.runtime.operations import Operations
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from outlast.clocks import SystemClock
 from outlast.core.commit import Mapping
 from outlast.core.durations import SECOND
-from outlast.core.effect_rows import Approval
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import Event, Run
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.run_transition import rearmed
 from outlast.runtime.operations import Operations
 from outlast.store.port import maintenance

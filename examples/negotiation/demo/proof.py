@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from outlast.core.effect_rows import Effect
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Event
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_rows import Event
 from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 

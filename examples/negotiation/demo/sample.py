@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from outlast.core.durations import HOUR, SECOND
-from outlast.core.effect_rows import Approval
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.store.port import Store
 

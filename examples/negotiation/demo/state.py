@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from outlast.core.commit import Mapping
-from outlast.core.rows import RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import Conflict
 from outlast.store.port import Store
 from outlast.store.queries import Census

@@ -40,9 +40,9 @@ from outlast.agent.tool_results import (
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import INVALID, compact, plain_json, problems_of
 from outlast.core.durations import Duration
-from outlast.core.effect_columns import HEAD_CHARS
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.run_columns import StatusLabels
+from outlast.core.rows.effect_columns import HEAD_CHARS
+from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.visible import is_blank
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
 from outlast.flow.activity import Activity

@@ -8,8 +8,8 @@ from outlast.cli.settings import CliSettings
 from outlast.cli.text import inert
 from outlast.core.durations import span
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
 from outlast.engine.call_errors import CallErrors
 from outlast.runtime.attention import ChoiceCommand, choice_commands
 from outlast.runtime.tenant_rows import TenantRows, effect_name

@@ -19,9 +19,9 @@ from outlast.cli.session import no_module_for_service, reads_client, says, setti
 from outlast.cli.settings import CliSettings, Group
 from outlast.cli.text import ago, duration
 from outlast.core.durations import span
-from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import WITHHELD
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
+from outlast.core.rows.effect_rows import WITHHELD
 from outlast.errors import InvalidInput
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail

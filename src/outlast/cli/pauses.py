@@ -8,7 +8,7 @@ from outlast.cli.exit_codes import OK
 from outlast.cli.screen import Screen
 from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Command
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.runtime.client import Client
 
 KINDS = click.Choice(get_args(What))

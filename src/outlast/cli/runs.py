@@ -16,7 +16,7 @@ from outlast.cli.text import ago, amount, duration, instant, results_text
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
-from outlast.core.run_columns import WaitingKind
+from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.models.runs import RunDetail, RunList, RunListItem
 from outlast.models.steps import StepKind

@@ -25,7 +25,7 @@ from outlast.core.events import ENDINGS
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow

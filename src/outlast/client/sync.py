@@ -18,7 +18,7 @@ from outlast.core.approvals import Actor
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, DeliveryStatus, EffectStatus, Reason
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.core.usage import Budget, Money
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
-from outlast.core.rows import TOKEN, Token
+from outlast.core.rows.run_rows import TOKEN, Token
 from outlast.errors import BadRequest, KeyRefused, NotStorable
 
 KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")

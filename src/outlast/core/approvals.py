@@ -9,13 +9,13 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
-from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.keys import check_reason
 from outlast.core.machine import ApprovalStatus, Reason, approval_target
+from outlast.core.rows.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
+from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, NotStorable
 
 DecisionVerb = Literal["approve", "reject", "again"]

@@ -11,9 +11,9 @@ from outlast.core.keys import check_reason
 from outlast.core.limits import ASSIGNMENT_BYTES_MAX, ASSIGNMENTS_MAX
 from outlast.core.machine import Reason
 from outlast.core.mailbox import check_unfinished
-from outlast.core.row_kind import Key
-from outlast.core.rows import META, Meta, Run, is_over
-from outlast.core.run_columns import Attention
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import META, Meta, Run, is_over
 from outlast.errors import Corrupt, InvalidInput, LimitExceeded
 
 ME: Final = "me"

@@ -7,17 +7,17 @@ from typing import Final, NamedTuple, cast
 from outlast.core import compensation, mailbox
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Expect, Instant, Mapping
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import Approval, Effect
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
 from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
-from outlast.core.row_kind import Key
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers, fit_attention
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_columns import ATTENTION, Attention, Timer, WaitingFor, attention_timers, fit_attention
+from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 

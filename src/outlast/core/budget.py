@@ -11,8 +11,8 @@ from outlast.core.keys import check_reason
 from outlast.core.limits import MODELS_PER_ATTEMPT_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.mailbox import check_unfinished
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import RAISE, Attention, RaiseRequest
+from outlast.core.rows.run_columns import RAISE, Attention, RaiseRequest
+from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, fence
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, day_of, money_text
 from outlast.errors import InvalidInput

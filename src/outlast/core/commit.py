@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
 from outlast.core.machine import ENDED
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import EVENT, KINDS, MESSAGE, RUN, WRITER, Message, R, Row, Run
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, WRITER, Message, R, Row, Run
 
 
 class Put(NamedTuple):

@@ -10,15 +10,15 @@ from typing import Final
 from outlast.core import mailbox
 from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Instant, Put, When
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, UNDO_RESERVED, WITHHELD, Approval, Effect
 from outlast.core.effect_verbs import Intent, given, intend, record, reserve_undo, settle
 from outlast.core.events import EventType
 from outlast.core.keys import undo_key
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus, effect_target
 from outlast.core.row_checks import check_effect
-from outlast.core.rows import Run
-from outlast.core.run_columns import ATTENTION, ENDING, Ending
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, STATED, UNDO_RESERVED, WITHHELD, Approval, Effect
+from outlast.core.rows.run_columns import ATTENTION, ENDING, Ending
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry, fence, transition
 
 NO_UNDO: Final = "no: "

@@ -13,11 +13,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
-from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
-from outlast.core.effect_rows import Approval, Effect, Memo
 from outlast.core.effect_verbs import mark_uncertain
 from outlast.core.failed_calls import (
     WAYS_OUT,
@@ -38,8 +36,10 @@ from outlast.core.limits import (
 )
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
-from outlast.core.rows import Run, Slot
-from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
+from outlast.core.rows.run_rows import Run, Slot
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park

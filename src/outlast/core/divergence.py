@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.effect_verbs import UNANSWERED, USED_HERE
 from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
-from outlast.core.rows import Message, Run
+from outlast.core.rows.effect_rows import Approval, Effect, Memo, Wait
+from outlast.core.rows.run_rows import Message, Run
 
 DROPPED: Final = "outlast.dropped"
 """Name of the memo of a migration whose version does not make the recorded calls of some activities any more."""

@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from outlast.core.commit import Instant
 from outlast.core.compensation import can_undo
 from outlast.core.durations import SECOND, wait_before
-from outlast.core.effect_columns import EffectError
-from outlast.core.effect_rows import Effect
 from outlast.core.effect_verbs import TOO_LATE, deferred_until, tries
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.recovery import cut_off, used_up
+from outlast.core.rows.effect_columns import EffectError
+from outlast.core.rows.effect_rows import Effect
 
 R_co = TypeVar("R_co", covariant=True)
 CANCELLED: Final = "run_cancelled"

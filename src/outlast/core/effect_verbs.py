@@ -7,10 +7,13 @@ holder cannot write.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, in_portions
-from outlast.core.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
-from outlast.core.effect_rows import (
+from outlast.core.limits import DETAIL_CHARS_MAX, KEY_BYTES_MAX
+from outlast.core.machine import EffectStatus, Reason, WaitStatus, approval_target, effect_target, wait_target
+from outlast.core.row_checks import check_effect
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_columns import ANSWER, BINDING, ERROR, NO_ERROR, EffectError, EvidenceAnswer
+from outlast.core.rows.effect_rows import (
     APPROVAL,
     EFFECT,
     EVIDENCE,
@@ -27,11 +30,8 @@ from outlast.core.effect_rows import (
     Usage,
     Wait,
 )
-from outlast.core.limits import DETAIL_CHARS_MAX, KEY_BYTES_MAX
-from outlast.core.machine import EffectStatus, Reason, WaitStatus, approval_target, effect_target, wait_target
-from outlast.core.row_checks import check_effect
-from outlast.core.row_kind import key_of
-from outlast.core.rows import Run
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import fence
 
 

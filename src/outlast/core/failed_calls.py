@@ -4,10 +4,10 @@ from collections.abc import Collection
 from collections.abc import Mapping as Facts
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.keys import MODEL
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.visible import is_blank
 
 RESERVED: Final = "outlast."  # beginning of the names of the package's own lookups

@@ -50,12 +50,12 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from outlast.core.effect_rows import STATED, USED, Effect, Memo
 from outlast.core.effect_verbs import is_usable
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import is_reopened
-from outlast.core.rows import Message
+from outlast.core.rows.effect_rows import STATED, USED, Effect, Memo
+from outlast.core.rows.run_rows import Message
 
 
 # --- facts of the decision ------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.rows import STORE, Meta, Run
+from outlast.core.rows.run_rows import STORE, Meta, Run
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")

@@ -5,11 +5,8 @@ from hashlib import sha256
 from typing import Literal
 
 from outlast.core.approvals import withdraw
-from outlast.core.columns import stored_text
 from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, in_portions
 from outlast.core.durations import SECOND
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, Approval, Effect
 from outlast.core.events import iso
 from outlast.core.keys import check_reason
 from outlast.core.limits import KEY_BYTES_MAX, TEXT_CHARS_MAX
@@ -21,8 +18,11 @@ from outlast.core.machine import (
     effect_target,
 )
 from outlast.core.row_checks import check_effect
-from outlast.core.rows import TOKEN, Message, Run, Token, is_over
-from outlast.core.run_columns import PERSON_ANSWER, REASON, STATED_ANSWER, PersonAnswer, StatedAnswer
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, STATED, Approval, Effect
+from outlast.core.rows.run_columns import PERSON_ANSWER, REASON, STATED_ANSWER, PersonAnswer, StatedAnswer
+from outlast.core.rows.run_rows import TOKEN, Message, Run, Token, is_over
 from outlast.errors import Conflict
 
 EffectAnswer = Literal["happened", "did_not_happen", "give_up"]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
 from outlast.core.durations import DEATHS_ALONE_MAX, DEATHS_THEN_GROUPS
-from outlast.core.rows import Run, RunKey
+from outlast.core.rows.run_rows import Run, RunKey
 
 ALONE: Final = 1
 NONE_LOST: Final[Facts[RunKey, int]] = MappingProxyType({})

@@ -6,14 +6,14 @@ from typing import Final
 from outlast.core.attention import joined
 from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import ATTEMPT_TIMEOUT, SETTLE_MARGIN, START_BUDGET
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, Reason, effect_target
 from outlast.core.mailbox import REOPENED
 from outlast.core.row_checks import check_effect
-from outlast.core.rows import Event, Run, is_over
-from outlast.core.run_columns import ATTENTION, Attention, WaitingFor, attention_timers
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_columns import ATTENTION, Attention, WaitingFor, attention_timers
+from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.core.run_transition import give_back
 
 RESTORED: Final = Reason.RESTORED.value

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED, stated
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import Attention, Ending
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_columns import Attention, Ending
+from outlast.core.rows.run_rows import Message, Run
 from outlast.core.version_move import move_request_of
 
 STALE_REASON: Final = "approval_stale_7day_limit_exceeded"

@@ -11,23 +11,8 @@ from functools import cache
 from itertools import product
 from typing import Any, Final, get_args, get_type_hints
 
-from outlast.core.approval_columns import PLANS, OfferedCall
 from outlast.core.approver_rule import Rule, identity
-from outlast.core.columns import SUFFIX
 from outlast.core.commit import changed
-from outlast.core.effect_columns import ANSWER, ANSWER_NOT_STORED, EvidenceAnswer
-from outlast.core.effect_rows import (
-    APPROVAL,
-    EFFECT,
-    EVIDENCE,
-    STATED,
-    UNDO_RESERVED,
-    USED,
-    WAIT,
-    Approval,
-    Effect,
-    Wait,
-)
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import (
     ENDED,
@@ -42,10 +27,25 @@ from outlast.core.machine import (
     SubscriptionStatus,
     WaitStatus,
 )
-from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
-from outlast.core.row_kind import AnyKind, Kind
-from outlast.core.rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
-from outlast.core.run_columns import ATTENTION, Attention
+from outlast.core.rows.approval_columns import PLANS, OfferedCall
+from outlast.core.rows.columns import SUFFIX
+from outlast.core.rows.effect_columns import ANSWER, ANSWER_NOT_STORED, EvidenceAnswer
+from outlast.core.rows.effect_rows import (
+    APPROVAL,
+    EFFECT,
+    EVIDENCE,
+    STATED,
+    UNDO_RESERVED,
+    USED,
+    WAIT,
+    Approval,
+    Effect,
+    Wait,
+)
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
+from outlast.core.rows.row_kind import AnyKind, Kind
+from outlast.core.rows.run_columns import ATTENTION, Attention
+from outlast.core.rows.run_rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
 from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, InvalidInput
 

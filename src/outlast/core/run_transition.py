@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from outlast.core.codec import compact
-from outlast.core.columns import stored_data
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
-from outlast.core.effect_rows import MEMO, Memo
 from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
 from outlast.core.limits import EVENT_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import run_target
 from outlast.core.row_checks import check_run
-from outlast.core.rows import EVENT, RUN, SLOT, Event, Run, Slot
-from outlast.core.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
+from outlast.core.rows.columns import stored_data
+from outlast.core.rows.effect_rows import MEMO, Memo
+from outlast.core.rows.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
+from outlast.core.rows.run_rows import EVENT, RUN, SLOT, Event, Run, Slot
 
 
 class LogEntry(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.commit import Instant
 from outlast.core.durations import HEARTBEAT_EVERY
-from outlast.core.effect_rows import Approval, Wait
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, WaitStatus
-from outlast.core.rows import Run, is_due, is_over
+from outlast.core.rows.effect_rows import Approval, Wait
+from outlast.core.rows.run_rows import Run, is_due, is_over
 from outlast.core.run_transition import LogEntry
 
 Then: TypeAlias = Literal["ended", "waits", "due", "held", "elsewhere", "gone", "unserved"]

@@ -12,14 +12,35 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import withdraw
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
-from outlast.core.effect_rows import Approval
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, LARGE_ITEMS_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.row_checks import check_run
-from outlast.core.rows import EVENT, RESULT, RUN, SLOT, TOKEN, Event, Result, Run, Slot, Token, is_due, is_overdue
-from outlast.core.run_columns import ATTENTION, WAITING_FOR, Timer, WaitingFor, entered_visits, fit_waits, placed_visits
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_columns import (
+    ATTENTION,
+    WAITING_FOR,
+    Timer,
+    WaitingFor,
+    entered_visits,
+    fit_waits,
+    placed_visits,
+)
+from outlast.core.rows.run_rows import (
+    EVENT,
+    RESULT,
+    RUN,
+    SLOT,
+    TOKEN,
+    Event,
+    Result,
+    Run,
+    Slot,
+    Token,
+    is_due,
+    is_overdue,
+)
 from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
 from outlast.errors import Corrupt
 

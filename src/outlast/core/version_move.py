@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from outlast.core.commit import AppendMessage, Commit, Instant, Put
 from outlast.core.divergence import drop_memo
-from outlast.core.effect_rows import MEMO
 from outlast.core.events import EventType
 from outlast.core.lanes import lane_of, scheduler_of, version_in, workflow_in
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import Message, Run
-from outlast.core.run_columns import PERSON_ANSWER, WAITING_FOR, PersonAnswer, placed_visits
+from outlast.core.rows.effect_rows import MEMO
+from outlast.core.rows.run_columns import PERSON_ANSWER, WAITING_FOR, PersonAnswer, placed_visits
+from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, fence, transition
 
 UNSERVED = "unserved"

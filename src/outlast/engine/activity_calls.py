@@ -10,8 +10,6 @@ from typing import Any
 from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
 from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
-from outlast.core.effect_columns import ERROR, EffectError
-from outlast.core.effect_rows import EFFECT, STATED, Effect, Memo
 from outlast.core.failed_calls import EffectKey
 from outlast.core.first_answer import (
     FIRST,
@@ -45,8 +43,10 @@ from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import RUN, is_over
-from outlast.core.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT, STATED, Effect, Memo
+from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.run_rows import RUN, is_over
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
 from outlast.engine import user_code

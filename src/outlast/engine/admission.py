@@ -15,7 +15,7 @@ from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
 from outlast.core.quarantine import RunGroup, group_of
 from outlast.core.row_checks import check_readable
-from outlast.core.rows import RUN, SLOT, STORE, WORKER, Run, RunKey, Slot, is_over, is_overdue, lanes_served
+from outlast.core.rows.run_rows import RUN, SLOT, STORE, WORKER, Run, RunKey, Slot, is_over, is_overdue, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession

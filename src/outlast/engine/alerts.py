@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from outlast.core.durations import NOTICE_LAST_CHANCE, NOTICE_TIMEOUT, SECOND
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
 from outlast.engine.user_code import ends_process, text_of
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 

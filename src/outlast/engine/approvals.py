@@ -9,15 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outlast.core import approvals, divergence
-from outlast.core.approval_columns import EDITABLE, PLANS, OfferedCall
 from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import canonical, digest
-from outlast.core.columns import stored_text
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
 from outlast.core.durations import DAY, check_near
-from outlast.core.effect_rows import Approval
 from outlast.core.limits import (
     PLANS_BYTES_MAX,
     PLANS_PER_APPROVAL_MAX,
@@ -27,8 +24,11 @@ from outlast.core.limits import (
 )
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.approval_columns import EDITABLE, PLANS, OfferedCall
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.run_rows import Run
 from outlast.engine.compatibility import activity_of
 from outlast.engine.former_digests import as_offered, rewritten_values
 from outlast.engine.node_execution import NodeExecution

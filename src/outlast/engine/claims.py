@@ -7,11 +7,11 @@ from typing import Final
 
 from outlast.core.attention import flag
 from outlast.core.durations import CHANGE_POLL, SECOND
-from outlast.core.effect_rows import APPROVAL, WAIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus, Reason
-from outlast.core.rows import RUN, STORE, WORKER, Run, is_overdue
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import APPROVAL, WAIT
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_overdue
 from outlast.core.slices import SliceEnd, begun_anew, disagreement, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking

@@ -37,14 +37,14 @@ from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import SECOND
-from outlast.core.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.keys import check_name, check_reason, check_text
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
-from outlast.core.row_kind import AnyKind, Key, key_of, version_of
-from outlast.core.rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
+from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of

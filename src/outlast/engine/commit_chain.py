@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from outlast.core.commit import Chain, Commit, Done, Put
 from outlast.core.durations import SECOND, STORE_RETRY
 from outlast.core.effect_verbs import settled_shared
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine.held_run import HeldRun
 from outlast.engine.holder_clock import HolderClock
 from outlast.engine.late_records import LateRecords

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Commit, Put, Wake, in_portions
 from outlast.core.durations import Liveness
-from outlast.core.effect_rows import Effect
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, LeaseStatus, Reason
 from outlast.core.route import ENGINE, WalkOn
-from outlast.core.rows import RUN, STORE, TOPOLOGY, WORKER, Message, Run, Topology, Worker
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, WORKER, Message, Run, Topology, Worker
 from outlast.core.version_move import MoveRequest, MoveTarget, move_request_of
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError, Rejected, Stale

@@ -13,11 +13,11 @@ from typing import Any
 from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
-from outlast.core.effect_columns import ANSWER_NOT_STORED, NO_ERROR
-from outlast.core.effect_rows import STATED, USED, Effect
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
+from outlast.core.rows.effect_columns import ANSWER_NOT_STORED, NO_ERROR
+from outlast.core.rows.effect_rows import STATED, USED, Effect
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, uncertain, undo_failed

@@ -17,16 +17,16 @@ from typing_extensions import override
 from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
 from outlast.core.codec import Codec, canonical, digest, schema_text
-from outlast.core.columns import stored_text
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Duration, check_near, ms_of
-from outlast.core.effect_rows import Approval, Wait
 from outlast.core.events import utc
 from outlast.core.keys import check_key, check_name
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
-from outlast.core.rows import Message
-from outlast.core.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_rows import Approval, Wait
+from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.run_rows import Message
 from outlast.core.run_transition import LogEntry
 from outlast.engine import context_calls
 from outlast.engine.activity_calls import look_up, perform, recorded_calls

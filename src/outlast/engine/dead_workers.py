@@ -8,7 +8,7 @@ from outlast.core.clock import Clock
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
-from outlast.core.rows import STORE, WORKER, Run, Worker, has_expired
+from outlast.core.rows.run_rows import STORE, WORKER, Run, Worker, has_expired
 from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store

@@ -5,8 +5,6 @@ from typing import Any, Final, TypeAlias
 
 from outlast.core.commit import Commit
 from outlast.core.durations import SECOND
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import EVIDENCE, Effect, Evidence
 from outlast.core.effect_steps import (
     EXHAUSTED,
     Answered,
@@ -22,6 +20,8 @@ from outlast.core.effect_steps import (
 from outlast.core.events import utc
 from outlast.core.keys import idempotency_key
 from outlast.core.route import cancel_of
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import EVIDENCE, Effect, Evidence
 from outlast.core.usage import Used
 from outlast.engine.attempts import CallAttempt, Sending
 from outlast.engine.call_outcome import is_transient, judge

@@ -9,8 +9,6 @@ from outlast.core import compensation, effect_verbs
 from outlast.core.commit import Commit, Instant, Put, When
 from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND, Liveness
-from outlast.core.effect_columns import HEAD_CHARS, EffectError, EvidenceAnswer, unstored
-from outlast.core.effect_rows import EFFECT, Effect
 from outlast.core.effect_steps import (
     NOTHING,
     Answered,
@@ -35,8 +33,10 @@ from outlast.core.effect_steps import (
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows import Pause
-from outlast.core.run_columns import Timer, WaitingFor
+from outlast.core.rows.effect_columns import HEAD_CHARS, EffectError, EvidenceAnswer, unstored
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.rows.run_rows import Pause
 from outlast.core.usage import Used
 from outlast.engine.attempts import Sending
 from outlast.engine.commit_chain import RunLost

@@ -13,7 +13,7 @@ from outlast.core.divergence import HeldCall, Missing, Requested
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
 from outlast.engine.body_tasks import calling_line, knows_context_of
 from outlast.engine.run_session import RunSession
 from outlast.errors import DefinitionError, NotFound

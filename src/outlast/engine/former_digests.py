@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from outlast.core.codec import canonical, digest
-from outlast.core.effect_rows import Approval, Effect, Memo
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError
 from outlast.flow.activity import IN_ORDER, Activity, BoundCall
 from outlast.flow.calls import Plan

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from outlast.core.clock import Clock
-from outlast.core.columns import WorkerHealth
 from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, ClaimTime, Liveness
 from outlast.core.machine import RunStatus
-from outlast.core.rows import Run
+from outlast.core.rows.columns import WorkerHealth
+from outlast.core.rows.run_rows import Run
 from outlast.core.slices import SliceEnd
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.store.bounds import INT_MAX

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 from outlast.core import budget, divergence
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.divergence import Missing, Requested
-from outlast.core.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.failed_calls import EffectKey
 from outlast.core.quarantine import group_of
-from outlast.core.rows import CALL_USAGE, Event, Message, Run
+from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
+from outlast.core.rows.run_rows import CALL_USAGE, Event, Message, Run
 from outlast.core.run_transition import LogEntry, log_key
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
 from outlast.store.port import RunRows

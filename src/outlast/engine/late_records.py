@@ -24,13 +24,13 @@ from typing import Final
 
 from outlast.core import effect_verbs
 from outlast.core.commit import Commit, Put
-from outlast.core.effect_columns import EffectError, EvidenceAnswer
-from outlast.core.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
-from outlast.core.row_kind import key_of
-from outlast.core.rows import CALL_USAGE, RUN, is_over
+from outlast.core.rows.effect_columns import EffectError, EvidenceAnswer
+from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import CALL_USAGE, RUN, is_over
 from outlast.engine.holder_clock import HolderClock
 from outlast.errors import StoreError
 from outlast.store.port import Store

@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from outlast.core.clock import Clock
-from outlast.core.columns import HEALTH, WorkerHealth
 from outlast.core.commit import Commit, Done, Put
 from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target
-from outlast.core.rows import STORE, WORKER, Worker
+from outlast.core.rows.columns import HEALTH, WorkerHealth
+from outlast.core.rows.run_rows import STORE, WORKER, Worker
 from outlast.errors import Stale, StoreError, StoreReplaced
 from outlast.store.port import Store
 from outlast.store.queries import Owned

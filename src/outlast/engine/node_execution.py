@@ -14,14 +14,14 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
-from outlast.core.effect_rows import Memo
 from outlast.core.effect_steps import Terms
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled, cancel_of
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention, Timer
+from outlast.core.rows.effect_rows import Memo
+from outlast.core.rows.run_columns import Attention, Timer
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.core.state.deltas import Delta, DeltaOrigin
 from outlast.engine.attempts import ActivityCaller, SendWindow

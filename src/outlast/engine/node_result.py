@@ -9,15 +9,15 @@ from outlast.core.commit import Mapping
 from outlast.core.compensation import is_own, owed, undone
 from outlast.core.conclude import Flagged, NodeResult, Parked, Raised, Resting, Returned, Stopping
 from outlast.core.durations import HOLD_LOOK_AGAIN
-from outlast.core.effect_columns import NO_ERROR, EffectError
-from outlast.core.effect_rows import Effect, Memo
 from outlast.core.effect_steps import EXHAUSTED, Known, MarkUncertain, Moment, Terms, next_step
 from outlast.core.effect_verbs import is_unsent
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.rows import Pause
-from outlast.core.run_columns import Attention, Ending, Timer, WaitingFor
+from outlast.core.rows.effect_columns import NO_ERROR, EffectError
+from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
+from outlast.core.rows.run_rows import Pause
 from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
 from outlast.engine.pauses import waiting_for

@@ -14,8 +14,8 @@ from outlast.core.commit import Commit, Instant, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
-from outlast.core.rows import PAUSE, RUN, Pause, Run, is_over
-from outlast.core.run_columns import WaitingFor
+from outlast.core.rows.run_columns import WaitingFor
+from outlast.core.rows.run_rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.engine.call_outcome import TIMED_OUT
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.acts import done_before

@@ -6,13 +6,13 @@ from outlast.core.approvals import altered_plan, approvers_were_entitled, covers
 from outlast.core.budget import Spending, exhausted
 from outlast.core.commit import Expect
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
-from outlast.core.effect_rows import Approval, Effect
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.rows import TENANT_BUDGET
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import TENANT_BUDGET
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
 from outlast.engine.approvals import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved

@@ -13,12 +13,12 @@ from outlast.core import effect_verbs
 from outlast.core.approvals import Demand, votes_of
 from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
-from outlast.core.columns import decoded, stored_text
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Approval, Memo
 from outlast.core.events import EventType, utc
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.rows import Run
+from outlast.core.rows.columns import decoded, stored_text
+from outlast.core.rows.effect_rows import Approval, Memo
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.engine.node_execution import NodeExecution
 from outlast.engine.user_code import as_exception

@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue
 from outlast.core.codec import canonical, codec_of, plain_json
 from outlast.core.keys import check_key
 from outlast.core.limits import NAME, RESULT_BYTES_MAX, RESULTS_PER_VISIT_MAX
-from outlast.core.rows import RESULT, Result
+from outlast.core.rows.run_rows import RESULT, Result
 from outlast.core.verbs import CHUNK_BYTES, CHUNK_ROWS, emit
 from outlast.engine.run_session import RunSession
 from outlast.errors import InvalidInput, LimitExceeded

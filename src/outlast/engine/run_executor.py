@@ -38,8 +38,8 @@ from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, Run
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
-from outlast.core.rows import EVENT
-from outlast.core.run_columns import Attention, Ending
+from outlast.core.rows.run_columns import Attention, Ending
+from outlast.core.rows.run_rows import EVENT
 from outlast.core.run_transition import LogEntry, write_log
 from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk

@@ -11,7 +11,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Put, actions_of, in_portions
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX
-from outlast.core.rows import MESSAGE, STATE_CHUNK, Message
+from outlast.core.rows.run_rows import MESSAGE, STATE_CHUNK, Message
 from outlast.core.run_transition import fence
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import Amounts, Used

@@ -8,8 +8,8 @@ from typing import Final
 
 from outlast.core.commit import Put
 from outlast.core.limits import INPUT_BYTES_MAX
-from outlast.core.row_kind import key_of
-from outlast.core.rows import STATE_CHUNK, Event
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import STATE_CHUNK, Event
 from outlast.core.state.snapshot_codec import (
     MARK,
     WHOLE_BELOW,

@@ -8,9 +8,9 @@ in which it may be corrected. Only answers of people need that commit.
 from typing import Any
 
 from outlast.core import effect_verbs
-from outlast.core.effect_rows import BY_ITSELF, Effect
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import BY_ITSELF, Effect
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, answer_not_stored, refusal_of, uncertain
 from outlast.errors import NotStorable

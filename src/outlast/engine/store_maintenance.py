@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Expect, Put, in_portions
 from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
-from outlast.core.effect_rows import Effect
 from outlast.core.generation import GENERATION, LEDGERS, Generation, generation_of, ledgers_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import may_have_changed, open_after_restore, restore_run
-from outlast.core.row_kind import Key
-from outlast.core.rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_over
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale

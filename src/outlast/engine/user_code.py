@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from outlast.core.effect_columns import EffectError
+from outlast.core.rows.effect_columns import EffectError
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 BETWEEN_CLASSES: Final = "|"

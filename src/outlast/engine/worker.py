@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from outlast.core import effect_verbs
 from outlast.core.clock import Clock
-from outlast.core.columns import WorkerHealth
 from outlast.core.drain import DRAINS, drains_of
 from outlast.core.durations import (
     CHANGE_POLL,
@@ -27,7 +26,8 @@ from outlast.core.failed_calls import EffectKey
 from outlast.core.generation import GENERATION
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, Reason
-from outlast.core.rows import META, Row
+from outlast.core.rows.columns import WorkerHealth
+from outlast.core.rows.run_rows import META, Row
 from outlast.core.slices import SliceEnd
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served

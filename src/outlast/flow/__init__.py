@@ -5,7 +5,7 @@ This package declares and checks; it executes nothing. The engine implements `Co
 
 from outlast.core.approver_rule import Rule
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
-from outlast.core.run_columns import StatusLabels
+from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.approval_rule import Approvers, Decision, person, role

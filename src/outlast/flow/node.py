@@ -8,7 +8,7 @@ from outlast.core.argument_checks import Arguments, positive
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.core.machine import TERMINAL, RunStatus
-from outlast.core.run_columns import StatusLabels, stored_label
+from outlast.core.rows.run_columns import StatusLabels, stored_label
 from outlast.errors import DefinitionError
 from outlast.flow.context import Context
 from outlast.flow.graph import Exits, Place, read_exits

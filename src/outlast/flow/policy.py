@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from outlast.core.approver_rule import Rule
 from outlast.core.argument_checks import Arguments, positive
-from outlast.core.columns import stored_text
 from outlast.core.durations import Duration
 from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX
+from outlast.core.rows.columns import stored_text
 from outlast.flow.approval_rule import Approvers, rule_of
 
 Occasion: TypeAlias = Literal["offer", "proposal", "decision", "commit", "resume", "consume"]

@@ -19,7 +19,7 @@ from outlast.core.failed_calls import EmptyEnd, WhenEmpty
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.round_trip import ValueComparison
-from outlast.core.run_columns import StatusLabels
+from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.state.growing_list import growing_list
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, DefinitionError, InvalidInput, NotStorable

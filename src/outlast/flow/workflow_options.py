@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from outlast.core.columns import stored_text
 from outlast.core.durations import Duration
 from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.rows.columns import stored_text
 from outlast.core.usage import Budget
 from outlast.errors import DefinitionError, LimitExceeded
 from outlast.flow.functions import NeverAwaited, refuse_unrun, refuse_unrun_function

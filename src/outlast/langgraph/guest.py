@@ -17,7 +17,7 @@ from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Liveness
 from outlast.core.limits import CONCURRENCY_MAX
-from outlast.core.rows import RUN, Run, RunKey, is_over
+from outlast.core.rows.run_rows import RUN, Run, RunKey, is_over
 from outlast.core.slices import SliceEnd
 from outlast.engine.compatibility import reader_of
 from outlast.engine.guest import Guest, GuestAway, SliceWorker

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Final
 
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.models.service import (
     BudgetList,
     CallerInfo,

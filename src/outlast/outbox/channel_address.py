@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from outlast.core.addresses import AddressPolicy
 from outlast.core.limits import URL_CHARS_MAX
-from outlast.core.outbox_rows import Subscription
+from outlast.core.rows.outbox_rows import Subscription
 from outlast.errors import InvalidInput, to_install
 from outlast.outbox.address import PLAIN_PORTS, PORTS
 

@@ -17,8 +17,8 @@ from outlast.core.durations import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, S
 from outlast.core.events import iso
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.core.machine import CHOICES, if_ignored
-from outlast.core.rows import Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import LATER, Attempt
 from outlast.errors import InvalidInput
 from outlast.outbox.address import Resolver, UrlParts, check_parts, check_text, checked_addresses, port_of

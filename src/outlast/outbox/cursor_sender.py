@@ -13,8 +13,8 @@ from outlast.core.commit import Commit, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
 from outlast.core.machine import DeliveryStatus
-from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
-from outlast.core.rows import EVENT, Event
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
+from outlast.core.rows.run_rows import EVENT, Event
 from outlast.core.webhooks import approval_notices, deliveries
 from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice, NoticeId
 from outlast.core.webhooks.deliveries import Attempt, webhook_id

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, DeliveryStatus
-from outlast.core.outbox_rows import DELIVERY, Delivery, Subscription
-from outlast.core.rows import RUN, Event
+from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.rows.outbox_rows import DELIVERY, Delivery, Subscription
+from outlast.core.rows.run_rows import RUN, Event
 from outlast.core.webhooks import approval_notices, deliveries
 from outlast.core.webhooks.approval_notices import ASKED, Notice, NoticeId
 from outlast.store.port import Store

@@ -13,9 +13,9 @@ from outlast.core.commit import Commit, Drop, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.limits import SMALL_ROWS_MAX
 from outlast.core.machine import SWEPT
-from outlast.core.outbox_rows import CURSOR, SUBSCRIPTION, UNPUBLISHED, Cursor, Subscription, Unpublished
-from outlast.core.row_kind import Key
-from outlast.core.rows import EVENT, RUN, Run
+from outlast.core.rows.outbox_rows import CURSOR, SUBSCRIPTION, UNPUBLISHED, Cursor, Subscription, Unpublished
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.webhooks import deliveries
 from outlast.errors import Stale
 from outlast.outbox import subscriptions

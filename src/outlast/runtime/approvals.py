@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple, get_args
 
 from outlast.core.approvals import Actor, may_decide, rounds_of, votes_of, waits_for, why_not
 from outlast.core.approver_rule import Rule, identity
-from outlast.core.effect_rows import APPROVAL, Approval
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Run
+from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.rows.run_rows import Run
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant, instant

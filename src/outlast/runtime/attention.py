@@ -9,10 +9,10 @@ from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
-from outlast.core.effect_rows import Effect
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
-from outlast.core.rows import Pause, Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Pause, Run
 from outlast.errors import OutlastError
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (

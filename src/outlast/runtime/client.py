@@ -13,7 +13,7 @@ from outlast.core.argument_checks import Arguments, check_calls
 from outlast.core.durations import Duration, Liveness
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.core.usage import Budget, Money
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
-from outlast.core.effect_rows import Approval, Effect
 from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.events import TAKEN
 from outlast.core.lanes import OWN
@@ -22,8 +21,9 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
-from outlast.core.rows import Run, Slot, Worker, is_over
-from outlast.core.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.run_rows import Run, Slot, Worker, is_over
 from outlast.core.verbs import end_of
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP

@@ -9,7 +9,7 @@ from typing import Any, Self
 from outlast.core.approvals import Actor
 from outlast.core.clock import Clock
 from outlast.core.durations import Liveness
-from outlast.core.rows import Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
 from outlast.engine.guest import Guest
 from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound

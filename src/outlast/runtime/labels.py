@@ -7,14 +7,14 @@ from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
-from outlast.core.effect_columns import ANSWER_NOT_STORED
-from outlast.core.effect_rows import BY_ITSELF, Effect
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows import Run, Worker, is_over
-from outlast.core.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
+from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
+from outlast.core.rows.effect_rows import BY_ITSELF, Effect
+from outlast.core.rows.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
+from outlast.core.rows.run_rows import Run, Worker, is_over
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
 from outlast.models.service import ReasonCount, StatusSummary

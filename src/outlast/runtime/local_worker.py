@@ -11,11 +11,11 @@ from typing import Any
 from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.argument_checks import Arguments
 from outlast.core.clock import Clock
-from outlast.core.columns import WorkerHealth
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.limits import CONCURRENCY_MAX
-from outlast.core.rows import META
+from outlast.core.rows.columns import WorkerHealth
+from outlast.core.rows.run_rows import META
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest

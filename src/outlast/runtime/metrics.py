@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from outlast.clocks import SystemClock
 from outlast.core.durations import SECOND
-from outlast.core.effect_rows import APPROVAL
 from outlast.core.machine import ApprovalStatus
 from outlast.core.row_checks import listed_attention, listed_rule
-from outlast.core.rows import RUN, SLOT, WORKER
+from outlast.core.rows.effect_rows import APPROVAL
+from outlast.core.rows.run_rows import RUN, SLOT, WORKER
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store

@@ -10,7 +10,7 @@ from outlast.core.approver_rule import Person
 from outlast.core.commit import Instant
 from outlast.core.keys import check_name
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.core.outbox_rows import Subscription
+from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
 from outlast.errors import InvalidInput

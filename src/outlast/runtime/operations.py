@@ -17,12 +17,12 @@ from outlast.core.assignments import Assignments, assignment_of, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
-from outlast.core.effect_rows import Approval
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, EffectStatus, Reason
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, is_over
-from outlast.core.run_columns import Attention, What
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_columns import Attention, What
+from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
 from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots

@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from outlast.core.approvals import EVERY_ROLE, Actor
-from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, if_ignored
 from outlast.core.mailbox import REOPENED, may_answer
-from outlast.core.rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
+from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.state.deltas import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
-from outlast.core.effect_rows import Approval, Effect, Evidence, Wait
 from outlast.core.events import FAR_FROM, FAR_TEXT, EventType, iso
 from outlast.core.lanes import OWN, scheduler_of, worker_command
 from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
-from outlast.core.rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
+from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Wait
+from outlast.core.rows.run_rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
 from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.models.runs import PendingRequest

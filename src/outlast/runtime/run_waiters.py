@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from outlast.core.rows import RUN, Event, Run, RunKey, is_over
+from outlast.core.rows.run_rows import RUN, Event, Run, RunKey, is_over
 from outlast.core.state.deltas import Delta
 from outlast.engine.commands import no_run
 from outlast.engine.deltas import DeltaBuffer

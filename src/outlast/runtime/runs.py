@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from outlast.core.durations import Duration
 from outlast.core.machine import EffectStatus
-from outlast.core.rows import EVENT, Message, Run, is_over, lanes_served
+from outlast.core.rows.run_rows import EVENT, Message, Run, is_over, lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary

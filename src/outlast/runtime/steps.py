@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from outlast.core.approvals import approved_instead, votes_of
 from outlast.core.codec import compact
-from outlast.core.columns import decoded
-from outlast.core.effect_columns import NO_ERROR
-from outlast.core.effect_rows import Approval, Effect, Memo
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows import Event, Run
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.usage import CallUsage, money_text
 from outlast.engine.policy import MEMOS as VERDICTS
 from outlast.engine.policy import RecordedDecision, decision_of

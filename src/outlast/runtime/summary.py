@@ -9,9 +9,9 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
 from outlast.core.machine import EffectStatus, Reason, if_ignored
-from outlast.core.outbox_rows import Subscription
-from outlast.core.rows import Pause, Run
-from outlast.core.run_columns import Attention
+from outlast.core.rows.outbox_rows import Subscription
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Pause, Run
 from outlast.core.webhooks.deliveries import GONE, is_active, shown_url
 from outlast.engine.pauses import BREAKER
 from outlast.models import exact_instant, instant, milliseconds

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
-from outlast.core.columns import decoded
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.events import selects
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
-from outlast.core.rows import (
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
+from outlast.core.rows.run_columns import WaitingKind
+from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     META,
@@ -34,7 +35,6 @@ from outlast.core.rows import (
     Worker,
     lanes_served,
 )
-from outlast.core.run_columns import WaitingKind
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands, pauses
 from outlast.engine.commands import no_run

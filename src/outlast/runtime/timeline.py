@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import Approval, Effect, Wait
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
-from outlast.core.rows import Event, Run, Worker, is_over
-from outlast.core.run_columns import WaitingFor
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.run_columns import WaitingFor
+from outlast.core.rows.run_rows import Event, Run, Worker, is_over
 from outlast.errors import InvalidInput
 from outlast.models import checked_instant, exact_instant, instant, milliseconds
 from outlast.models.effects import effect_id

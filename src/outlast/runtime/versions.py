@@ -18,8 +18,8 @@ from outlast.core.lanes import (
 from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
-from outlast.core.rows import RUN, STORE, TOPOLOGY, Run, lanes_served
-from outlast.core.run_columns import Attention
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, lanes_served
 from outlast.core.version_move import UNSERVED, request_move, transfer
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict, NotFound, OutlastError

@@ -20,8 +20,8 @@ from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration
 from outlast.core.events import EventType
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
-from outlast.core.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
-from outlast.core.rows import EVENT, META, Event
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
+from outlast.core.rows.run_rows import EVENT, META, Event
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import event_of, is_reminder
 from outlast.core.webhooks.deliveries import (

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from outlast.core.limits import KIB
-from outlast.core.rows import Event
+from outlast.core.rows.run_rows import Event
 from outlast.core.state.deltas import Delta
 from outlast.errors import OutlastError
 from outlast.runtime.row_models import run_delta

@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from outlast.core.acts import as_canonical, check_idempotency_key
 from outlast.core.codec import canonical, digest
-from outlast.core.columns import decoded
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import SECOND
 from outlast.core.limits import ROW_BYTES_MAX
-from outlast.core.rows import REQUEST
-from outlast.core.rows import Request as Row
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.run_rows import REQUEST
+from outlast.core.rows.run_rows import Request as Row
 from outlast.errors import KeyRefused, Stale, StoreError
 from outlast.service.identity import Principal
 from outlast.service.request_limits import parsed_body

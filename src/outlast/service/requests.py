@@ -22,7 +22,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
 )
 from outlast.core.machine import Choice, Reason
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.core.usage import AMOUNT_MAX
 from outlast.errors import NotFound
 from outlast.models import RequestBody, Text

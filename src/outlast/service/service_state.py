@@ -18,7 +18,7 @@ from outlast.core.approvals import Actor
 from outlast.core.assignments import assignments_row
 from outlast.core.clock import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
-from outlast.core.rows import META
+from outlast.core.rows.run_rows import META
 from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name

@@ -1,7 +1,7 @@
 """Acts that have landed, found by their identity."""
 
 from outlast.core.acts import KeyedAct, check_same
-from outlast.core.rows import TOKEN, Token
+from outlast.core.rows.run_rows import TOKEN, Token
 from outlast.store.port import Store
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
-from outlast.core.outbox_rows import UNPUBLISHED, Unpublished
-from outlast.core.row_kind import AnyKind, Key, Kind, version_of
-from outlast.core.rows import KINDS, MESSAGE, RUN, WRITER, Event, R, Run, Writer
+from outlast.core.rows.outbox_rows import UNPUBLISHED, Unpublished
+from outlast.core.rows.row_kind import AnyKind, Key, Kind, version_of
+from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, WRITER, Event, R, Run, Writer
 from outlast.errors import Ended, Stale
 
 Read = Callable[[AnyKind, Key], Any]

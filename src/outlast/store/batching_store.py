@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
 from outlast.core.durations import LINGER, SECOND
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import Rejected, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts

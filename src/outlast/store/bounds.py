@@ -5,11 +5,11 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import AppendMessage, Commit, Put, actions_of
-from outlast.core.effect_rows import Effect, Memo
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_BYTES_MAX
 from outlast.core.row_checks import check_row
-from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import KINDS, MESSAGE, META, STORE, Event, Row, Run
+from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.rows.run_rows import KINDS, MESSAGE, META, STORE, Event, Row, Run
 from outlast.errors import Corrupt, Rejected
 
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.store.bounds import INT_MAX
 from outlast.store.fair_queueing import DueQuery
 from outlast.store.queries import Query, Select

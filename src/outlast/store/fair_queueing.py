@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 
 HeldCounts = Mapping[str, int]
 """Number of runs that a taker already holds, by tenant."""

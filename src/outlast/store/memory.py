@@ -11,13 +11,13 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.crash_points import point
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
-from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.outbox_rows import UNPUBLISHED
 from outlast.core.row_checks import check_effect, check_run
-from outlast.core.row_kind import key_of
-from outlast.core.rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
+from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
 from outlast.core.state.deltas import Delta
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable

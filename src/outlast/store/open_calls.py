@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, Values

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_type_
 
 from typing_extensions import override
 
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
-from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.row_checks import listed
-from outlast.core.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows import (
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
+from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
+from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     MESSAGE,

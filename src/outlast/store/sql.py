@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import Mapping
-from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.machine import ENDED
 from outlast.core.row_checks import (
     check_effect,
@@ -21,8 +20,9 @@ from outlast.core.row_checks import (
     stored_types,
     wrong_type,
 )
-from outlast.core.row_kind import AnyKind, Kind
-from outlast.core.rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run, is_due
+from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.row_kind import AnyKind, Kind
+from outlast.core.rows.run_rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run, is_due
 from outlast.errors import Corrupt
 
 log = logging.getLogger("outlast.store")

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.row_kind import Key
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import Corrupt, Rejected, Stale, StoreError
 from outlast.store.batch import Batch
 from outlast.store.bounds import check

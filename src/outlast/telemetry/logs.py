@@ -14,7 +14,7 @@ from typing_extensions import override
 from outlast.core.clock import Clock
 from outlast.core.durations import SECOND
 from outlast.core.events import trace_of
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError, StoreReplaced
 from outlast.telemetry.redact import redact_shown, redacted, shortened
 

@@ -8,12 +8,12 @@ from typing import Any, Final, Protocol
 
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.durations import SECOND
-from outlast.core.effect_rows import Approval, Effect, Wait
 from outlast.core.events import EventType
 from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.route import Answer
-from outlast.core.rows import Event, Run
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.usage import CallUsage
 from outlast.telemetry.logs import RunLog
 from outlast.telemetry.metrics import (

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 from outlast.core.keys import MODEL
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.usage import Used
 from outlast.telemetry.redact import redact, redact_shown
 

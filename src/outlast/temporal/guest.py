@@ -17,7 +17,7 @@ from typing_extensions import override
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Liveness
 from outlast.core.limits import CONCURRENCY_MAX
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.engine.guest import Guest, GuestAway, SliceWorker
 from outlast.errors import StoreError, Unavailable
 from outlast.temporal.connection import check, connect, reason_of, register_attributes, wake

@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from outlast.core.approval_columns import OfferedCall
 from outlast.core.approvals import EVERY_ROLE
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.argument_checks import Arguments
 from outlast.core.limits import PLANS_PER_APPROVAL_MAX
 from outlast.core.machine import Choice
+from outlast.core.rows.approval_columns import OfferedCall
 from outlast.core.usage import amounts_of
 
 

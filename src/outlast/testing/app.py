@@ -22,7 +22,7 @@ from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
-from outlast.core.rows import EVENT, Event, Run, is_over
+from outlast.core.rows.run_rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.left_code import end_tasks, left_threads, named_tasks

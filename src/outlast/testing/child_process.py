@@ -20,7 +20,7 @@ from outlast.core.clock import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Conflict, NotFound
 from outlast.flow.calls import Call, current_call, executing_node

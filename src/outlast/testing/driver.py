@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from outlast.clocks import SystemClock
-from outlast.core.approval_columns import PLANS, VOTES
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
+from outlast.core.rows.approval_columns import PLANS, VOTES
 from outlast.testing.answers import (
     Decide,
     PendingQuestion,

@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
-from outlast.core.effect_rows import APPROVAL, EFFECT, WAIT
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
-from outlast.core.rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
 from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
 from outlast.testing.crash_points import RUN_ID, TENANT, ScenarioState

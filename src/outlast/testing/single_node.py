@@ -13,11 +13,11 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from outlast.core.crash_points import point
-from outlast.core.effect_rows import Wait
 from outlast.core.events import EventType
 from outlast.core.keys import ADMISSION
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.rows import is_over
+from outlast.core.rows.effect_rows import Wait
+from outlast.core.rows.run_rows import is_over
 from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool, PendingCall
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from outlast.core.columns import decoded
-from outlast.core.rows import Message
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.run_rows import Message
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.runs import RunSummary

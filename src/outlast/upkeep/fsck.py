@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
-from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
-from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
-from outlast.core.row_kind import Key, Kind, key_of
-from outlast.core.rows import (
+from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
+from outlast.core.rows.row_kind import Key, Kind, key_of
+from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     META,

@@ -7,11 +7,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
-from outlast.core.columns import SUFFIX
 from outlast.core.commit import Mapping
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Usage
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
-from outlast.core.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.row_checks import (
     check_effect,
     check_run,
@@ -25,8 +22,11 @@ from outlast.core.row_checks import (
     wrong_visits,
     wrong_wait,
 )
-from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import (
+from outlast.core.rows.columns import SUFFIX
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Usage
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     MESSAGE,

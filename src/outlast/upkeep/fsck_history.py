@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from outlast.core.effect_rows import EFFECT
 from outlast.core.events import GENESIS, EventType, chain_hash
 from outlast.core.machine import TABLE, TERMINAL, RunStatus, Transition
-from outlast.core.rows import EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, is_over
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, STATE_CHUNK, Event, Result, is_over
 from outlast.core.state.snapshot_codec import chunks_in, decode, unpack
 from outlast.errors import Corrupt
 from outlast.upkeep.fsck_checks import CheckedRun, Violations, missing_numbers, violation

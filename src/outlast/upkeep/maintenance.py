@@ -13,8 +13,8 @@ from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
 from outlast.core.lanes import GUESTS, worker_command
 from outlast.core.limits import COUNT_MAX
-from outlast.core.row_kind import Key
-from outlast.core.rows import META, RUN, Worker, is_over
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import META, RUN, Worker, is_over
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of

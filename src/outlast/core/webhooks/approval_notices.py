@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from outlast.core.approvals import approved_instead
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.durations import DAY, MINUTE, SECOND, span
-from outlast.core.effect_rows import Approval
 from outlast.core.events import FAR_FROM, FAR_TEXT, TYPES, EventType, iso
 from outlast.core.machine import ApprovalStatus, Reason
-from outlast.core.rows import Event, Run
+from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.visible import INVISIBLE
 
 ASKED: Final = TYPES + "approval.asked"

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from outlast.core.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
 from outlast.core.commit import Instant
 from outlast.core.durations import (
     DELIVERY_ATTEMPTS_MAX,
@@ -20,8 +19,9 @@ from outlast.core.durations import (
 from outlast.core.events import selects
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
-from outlast.core.outbox_rows import Cursor, Delivery, Subscription
-from outlast.core.rows import STORE, Event, Meta
+from outlast.core.rows.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
+from outlast.core.rows.outbox_rows import Cursor, Delivery, Subscription
+from outlast.core.rows.run_rows import STORE, Event, Meta
 from outlast.core.webhooks.approval_notices import CARRIED_BY, KINDS, REMINDER, REMINDERS, Notice, event_of, is_reminder
 from outlast.errors import Conflict, NotFound
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.errors import Conflict, OutlastError
 from outlast.models.approvals import (
     ApprovalDetail,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.durations import SECOND
 from outlast.core.events import EventType
-from outlast.core.rows import Event, Run, is_over
+from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.errors import BadRequest, Forbidden, InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
 from outlast.models.effects import EffectList

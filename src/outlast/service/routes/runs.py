@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import RunStatus
-from outlast.core.run_columns import WaitingKind
+from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.models.runs import (

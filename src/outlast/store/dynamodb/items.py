@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from outlast.core.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
-from outlast.core.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key
-from outlast.core.rows import (
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
+from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     KINDS,

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.durations import ANSWERS_KEPT, SECOND, WORKERS_KEPT
-from outlast.core.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.generation import LEDGERS, LedgersPurged, PurgePoint, last_of, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
+from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, key_of, version_of
+from outlast.core.rows.run_rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause

@@ -15,10 +15,10 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant, Mapping
-from outlast.core.effect_rows import EFFECT, USAGE
 from outlast.core.row_checks import listed_as_unreadable
-from outlast.core.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows import EVENT, META, RUN, WRITER, Event, R
+from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
+from outlast.core.rows.run_rows import EVENT, META, RUN, WRITER, Event, R
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable, pause

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import LeaseStatus
-from outlast.core.row_kind import Key
-from outlast.core.rows import META, STORE, WRITER, Writer
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import META, STORE, WRITER, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS
 from outlast.errors import StoreUnusable, Unavailable, Uncertain
 from outlast.store.clock import MAPPING_ROW

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError, Unavailable
 from outlast.store.batching_store import LoopStore
 from outlast.store.dynamodb.clock import CheckedClock

@@ -7,7 +7,7 @@ from typing import Any, Final
 from outlast.core.commit import Commit, Instant, Mapping, Put, actions_of, bytes_of
 from outlast.core.durations import HOUR, SECOND
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES
-from outlast.core.rows import RUN, Run, is_due
+from outlast.core.rows.run_rows import RUN, Run, is_due
 from outlast.core.run_transition import rearmed
 from outlast.store.dynamodb.connection import RUNS, ConditionRefused
 from outlast.store.dynamodb.items import PK, Revision, lane_of, number, partition, place, text

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Hashable, Sequence
 from typing import Any, Final
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Mapping, Put, Wake
-from outlast.core.row_kind import AnyKind, Key, key_of
-from outlast.core.rows import RUN, Run
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import OutlastError, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import Batch
 from outlast.store.dynamodb.connection import urgent

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import asyncpg
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import EffectStatus
-from outlast.core.row_kind import AnyKind, Kind
-from outlast.core.rows import EVENT, META, RUN, R, Row
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.row_kind import AnyKind, Kind
+from outlast.core.rows.run_rows import EVENT, META, RUN, R, Row
 from outlast.errors import Unavailable
 from outlast.store import open_calls, sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of

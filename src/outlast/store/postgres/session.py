@@ -9,11 +9,11 @@ import asyncpg
 
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
-from outlast.core.effect_rows import EFFECT
 from outlast.core.machine import NO_HOLDER, LeaseStatus
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key
-from outlast.core.rows import KINDS, META, RUN, STORE, WORKER, WRITER, Row, Run, Writer
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WORKER, WRITER, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from outlast.core.clock import Clock
 from outlast.core.commit import Instant, Mapping
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.state.deltas import Delta
 from outlast.errors import OutlastError
 from outlast.store.batch import Batch

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from outlast.core.commit import Instant
-from outlast.core.effect_rows import EFFECT
-from outlast.core.rows import EVENT, META, RUN, Event
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import EVENT, META, RUN, Event
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
-from outlast.core.effect_rows import EFFECT
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import NO_HOLDER, EffectStatus, LeaseStatus
-from outlast.core.outbox_rows import UNPUBLISHED
-from outlast.core.row_kind import AnyKind, Key, Kind
-from outlast.core.rows import KINDS, META, RUN, STORE, WRITER, Meta, R, Row, Run, Writer
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.outbox_rows import UNPUBLISHED
+from outlast.core.rows.row_kind import AnyKind, Key, Kind
+from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WRITER, Meta, R, Row, Run, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql

@@ -14,7 +14,7 @@ from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows import META, REQUEST, STORE, WORKER, Run
+from outlast.core.rows.run_rows import META, REQUEST, STORE, WORKER, Run
 from outlast.core.state.deltas import Delta
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql

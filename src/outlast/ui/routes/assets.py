@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.rows import is_over
+from outlast.core.rows.run_rows import is_over
 from outlast.service.event_stream import EventStream
 from outlast.service.routes.history import caller_of, credential_ended
 from outlast.service.service_state import Ops, State

@@ -13,7 +13,7 @@ from outlast.core.approver_rule import identity
 from outlast.core.assignments import ME, Assignments
 from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
-from outlast.core.run_columns import What
+from outlast.core.rows.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
-from outlast.core.rows import Run
+from outlast.core.rows.run_rows import Run
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import TERMINAL, Choice, RunStatus
-from outlast.core.run_columns import WaitingKind
+from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.models.attention import why_not
 from outlast.models.runs import RunListItem, RunSummary

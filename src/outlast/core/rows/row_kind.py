@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from outlast.core.columns import SUFFIX, Column, Value, decoded
+from outlast.core.rows.columns import SUFFIX, Column, Value, decoded
 from outlast.errors import Corrupt
 
 Key: TypeAlias = tuple[str | int, ...]

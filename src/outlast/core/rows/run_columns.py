@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
-from outlast.core.columns import CACHED_TEXTS, Column, stored_text, typed
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, Choice, Reason, RunStatus
+from outlast.core.rows.columns import CACHED_TEXTS, Column, stored_text, typed
 from outlast.core.usage import Amounts
 
 SlotName: TypeAlias = tuple[str, int]

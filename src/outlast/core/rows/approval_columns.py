@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded, load_names, typed
+from outlast.core.rows.columns import Column, decoded, load_names, typed
 
 
 class PlanChange(NamedTuple):

@@ -1,10 +1,10 @@
-"""Rows of webhooks: subscriptions, cursors, deliveries and unpublished events. See `core/rows.py`."""
+"""Rows of webhooks: subscriptions, cursors, deliveries and unpublished events. See `core/rows/run_rows.py`."""
 
 from typing import Final, NamedTuple
 
-from outlast.core import columns
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
-from outlast.core.row_kind import Kind
+from outlast.core.rows import columns
+from outlast.core.rows.row_kind import Kind
 
 
 class Subscription(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
-from outlast.core.columns import Column, decoded, stored_text, typed
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.rows.columns import Column, decoded, stored_text, typed
 
 
 class UnstoredAnswer(NamedTuple):

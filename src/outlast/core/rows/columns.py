@@ -1,8 +1,8 @@
 """Columns of rows that hold structured values as text. The row keeps the text, its property answers the value.
 
 Stores bind and return the text unchanged. Encode and decode of each column are side by side: those of runs in
-`core/run_columns.py`, those of approvals in `core/approval_columns.py`, those of effects in `core/effect_columns.py`,
-those of workers and subscriptions here.
+`run_columns.py`, those of approvals in `approval_columns.py`, those of effects in `effect_columns.py`, those of workers
+and subscriptions here.
 """
 
 import json

@@ -5,15 +5,18 @@ value as the text of its column; the property without the suffix decodes it, and
 read. Writers encode with the column of the same name. Instants are integers in milliseconds since 1970. Instants of
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 
-This module has the rows of runs, tenants and the store, and the table of all kinds. `core/effect_rows.py` has the rows
-of effects, waits and approvals, `core/outbox_rows.py` those of webhooks.
+This module has the rows of runs, tenants and the store, and the table of all kinds. `effect_rows.py` has the rows of
+effects, waits and approvals, `outbox_rows.py` those of webhooks.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from outlast.core import columns, machine, run_columns
-from outlast.core.effect_rows import (
+from outlast.core import machine
+from outlast.core.events import TYPES, make_body
+from outlast.core.lanes import scheduler_of
+from outlast.core.rows import columns, run_columns
+from outlast.core.rows.effect_rows import (
     APPROVAL,
     EFFECT,
     EVIDENCE,
@@ -27,9 +30,7 @@ from outlast.core.effect_rows import (
     Usage,
     Wait,
 )
-from outlast.core.events import TYPES, make_body
-from outlast.core.lanes import scheduler_of
-from outlast.core.outbox_rows import (
+from outlast.core.rows.outbox_rows import (
     CURSOR,
     DELIVERY,
     SUBSCRIPTION,
@@ -39,7 +40,7 @@ from outlast.core.outbox_rows import (
     Subscription,
     Unpublished,
 )
-from outlast.core.row_kind import Kind
+from outlast.core.rows.row_kind import Kind
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage, TenantBudget
 

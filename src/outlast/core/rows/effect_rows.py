@@ -1,9 +1,10 @@
-"""Rows of what a run calls and waits for: effects, memos, late answers, waits and approvals. See `core/rows.py`."""
+"""Rows of what a run calls and waits for: effects, memos, late answers, waits and approvals. See `run_rows.py`."""
 
 from typing import Any, Final, NamedTuple
 
-from outlast.core import approval_columns, effect_columns, machine
-from outlast.core.row_kind import Kind
+from outlast.core import machine
+from outlast.core.rows import approval_columns, effect_columns
+from outlast.core.rows.row_kind import Kind
 
 USED, UNDO_RESERVED, STATED = 1, 2, 3
 # Effect.shared: mutually exclusive, so that no run uses an answer whose undo has started, and no person corrects an
