@@ -287,7 +287,7 @@ def test_an_unused_module_is_found() -> None:
     planted = [
         Source("outlast/__init__.py", "from outlast.core import rows\n"),
         Source("outlast/core/__init__.py", ""),
-        Source("outlast/core/rows/run_rows.py", "from . import keys\n"),
+        Source("outlast/core/rows.py", "from . import keys\n"),
         Source("outlast/core/keys.py", ""),
         Source("outlast/core/lonely.py", "import outlast.core.lonely\n"),
         Source("outlast/cli/__init__.py", 'LAZY = {"demo": "outlast.cli.demo:demo"}\n'),
