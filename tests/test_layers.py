@@ -12,6 +12,7 @@ ROOMS = (
     "cli",
     "testing",
     "runtime",
+    "insight",
     "engine",
     "outbox",
     "flow",

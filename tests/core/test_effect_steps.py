@@ -30,7 +30,7 @@ from outlast.core.effect_steps import (
 from outlast.core.effect_verbs import TOO_LATE
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_columns import ERROR, EffectError
-from tests.runtime.situations import EFFECT
+from tests.insight.situations import EFFECT
 
 START, DEFERRED, CANCEL = Moment.START, Moment.DEFERRED, Moment.CANCEL
 NOW = Instant(100_000, 100_000, 1)

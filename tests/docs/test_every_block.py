@@ -21,8 +21,8 @@ from tests.docs.commands import NOT_RUN, typed
 from tests.docs.conftest import CONSOLE_PAGES
 from tests.docs.pages import ROOT, Block, blocks, pages, program
 from tests.docs.test_commands import WITH_COMMANDS
-from tests.runtime.situations import OVERDUE, RUN
-from tests.runtime.test_explain import SENTENCES
+from tests.insight.situations import OVERDUE, RUN
+from tests.insight.test_explain import SENTENCES
 
 EXECUTED = {
     "python": "test_blocks.py compiles it, checks its types and runs its definitions",

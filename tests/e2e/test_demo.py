@@ -23,7 +23,7 @@ from outlast.core.machine import ENDED
 from outlast.core.rows.run_columns import WAITING_FOR, WaitingFor
 from tests import copies
 from tests.e2e.helpers import GIVE_UP_S, OUTLAST, Look, looking, when
-from tests.runtime.situations import RUN
+from tests.insight.situations import RUN
 
 FASTER = ("--speed", "100000")
 

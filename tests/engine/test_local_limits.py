@@ -26,8 +26,8 @@ from outlast.engine.call_outcome import is_transient, judge
 from outlast.engine.local_limits import NO_THREAD, NoPlace
 from outlast.engine.pauses import says_away
 from outlast.flow import Retry
-from outlast.runtime.explain import explain
-from outlast.runtime.tenant_rows import TenantRows
+from outlast.insight.explain import explain
+from outlast.insight.tenant_rows import TenantRows
 from tests.engine.test_breaker import Erp, out
 from tests.engine.world import MINUTE, World
 

@@ -11,7 +11,7 @@ from outlast.core.rows.effect_rows import EFFECT, STATED, Effect
 from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput
 from outlast.flow import Context, Perhaps, Refused, activity, workflow
-from outlast.runtime.stated_answers import encoder_of
+from outlast.insight.answer_schemas import encoder_of
 from tests.engine.world import QUIET, Acts, Receiver, Slow, State, World, one_node, ordering, write
 from tests.mutants import remove
 

@@ -28,7 +28,7 @@ from outlast.core.commit import Mapping
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
-from outlast.runtime.labels import shown_status
+from outlast.insight.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import maintenance

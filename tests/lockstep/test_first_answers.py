@@ -31,9 +31,9 @@ from outlast.core.rows.run_columns import PERSON_ANSWER, PersonAnswer
 from outlast.core.rows.run_rows import Message, Run
 from outlast.engine import activity_calls
 from outlast.flow.activity import BoundCall
+from tests.insight import situations
 from tests.lockstep import former_calls
 from tests.mutants import remove
-from tests.runtime import situations
 from tests.slices import params
 
 SEEDS_OF_A_TEST = 1_000

@@ -19,9 +19,9 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import RUN
+from outlast.insight import approvals, tenant_rows
 from outlast.models.attention import RunAttention
 from outlast.models.service import StatusSummary
-from outlast.runtime import approvals, tenant_rows
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.runtime.versions import ANSWERED_BY_MOVE

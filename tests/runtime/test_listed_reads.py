@@ -12,8 +12,8 @@ from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.engine import commands
 from outlast.errors import Corrupt
+from outlast.insight.run_facts import messages_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_facts import messages_of
 from outlast.runtime.run_waiters import RunWaiters
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import lag_of

@@ -19,9 +19,9 @@ from outlast.core.rows.effect_rows import Approval, Effect, Evidence
 from outlast.core.rows.outbox_rows import Delivery, Subscription
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import Pause, Result, Run, Worker
-from outlast.runtime.approvals import approval_summary
-from outlast.runtime.attention import attention_item, breaker_item
-from outlast.runtime.row_models import (
+from outlast.insight.approvals import approval_summary
+from outlast.insight.attention import attention_item, breaker_item
+from outlast.insight.row_models import (
     active_pause,
     caller_info,
     effect_record,
@@ -29,7 +29,7 @@ from outlast.runtime.row_models import (
     run_summary,
     worker_status,
 )
-from outlast.runtime.tenant_rows import EffectEvidence
+from outlast.insight.tenant_rows import EffectEvidence
 from outlast.runtime.webhooks import webhook_delivery, webhook_summary
 
 SAMPLES = Path(__file__).with_name("models.jsonl")

@@ -16,8 +16,8 @@ from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.durations import Liveness
 from outlast.core.events import EventType
 from outlast.core.rows.effect_rows import MEMO
+from outlast.insight.labels import shown_status
 from outlast.runtime.in_process import InProcessRuntime
-from outlast.runtime.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.runtime.port import ExecutionRuntime, local_actor
 from outlast.runtime.stores import open_store

@@ -22,7 +22,7 @@ from outlast.core.approvals import Actor
 from outlast.core.rows.run_rows import is_over
 from outlast.flow import role
 from outlast.flow.source import syntax_tree
-from outlast.runtime.confusables import confusable_texts
+from outlast.insight.confusables import confusable_texts
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store, until

@@ -12,8 +12,8 @@ from outlast.clocks import SystemClock
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.run_rows import MESSAGE
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
+from outlast.insight.tenant_rows import TenantRows
 from outlast.runtime.operations import Operations
-from outlast.runtime.tenant_rows import TenantRows
 from outlast.service import event_broadcaster, idempotency
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.lockout import MOST

@@ -13,10 +13,10 @@ from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
 from outlast.core.rows.run_rows import RUN, Pause
+from outlast.insight.attention import breaker_item
+from outlast.insight.confusables import marked
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations
-from outlast.runtime.attention import breaker_item
-from outlast.runtime.confusables import marked
 from outlast.store.queries import Load
 from outlast.store.sqlite.store import SqliteStore
 from outlast.ui.app import ROUTERS

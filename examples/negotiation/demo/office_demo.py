@@ -22,7 +22,7 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.flow.workflow import Workflow
-from outlast.runtime.labels import shown_status
+from outlast.insight.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store, maintenance
 from outlast.testing.record import Record

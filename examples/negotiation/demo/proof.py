@@ -8,7 +8,7 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_rows import Event
-from outlast.runtime.labels import shown_status
+from outlast.insight.labels import shown_status
 from outlast.runtime.operations import Operations
 
 from .. import record

@@ -18,9 +18,9 @@ from outlast.clocks import SystemClock
 from outlast.core.durations import span
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import TERMINAL, ApprovalStatus
+from outlast.insight.labels import ATTENTION, call_of
 from outlast.models.approvals import ApprovalDetail, ApprovalSort, ApprovalSummary, OfferedPlan
 from outlast.runtime.client import Client
-from outlast.runtime.labels import ATTENTION, call_of
 
 WITHIN_S = 5.0  # target for continuing after a decision (REQ-G201)
 MOVED = frozenset({EventType.CHECKPOINT, EventType.PARKED, EventType.FLAGGED, *ENDINGS})

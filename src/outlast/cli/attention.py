@@ -18,6 +18,8 @@ from outlast.core.attention import check_for_all
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.errors import InvalidInput
+from outlast.insight.attention import choice_commands_for_all
+from outlast.insight.labels import count_of, counted, late_answer_label
 from outlast.models.attention import (
     AttentionChoice,
     ProviderAttention,
@@ -26,9 +28,7 @@ from outlast.models.attention import (
     concerns,
 )
 from outlast.models.service import StatusSummary
-from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.client import Client
-from outlast.runtime.labels import count_of, counted, late_answer_label
 
 FAILURES_SHOWN = 50
 UNCERTAIN = EffectStatus.UNCERTAIN.value

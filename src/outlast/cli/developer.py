@@ -11,8 +11,8 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run
 from outlast.engine.call_errors import CallErrors
-from outlast.runtime.attention import ChoiceCommand, choice_commands
-from outlast.runtime.tenant_rows import TenantRows, effect_name
+from outlast.insight.attention import ChoiceCommand, choice_commands
+from outlast.insight.tenant_rows import TenantRows, effect_name
 from outlast.store.port import Store
 
 ASKED = {

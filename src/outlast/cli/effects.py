@@ -23,13 +23,13 @@ from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
 from outlast.core.rows.effect_rows import WITHHELD
 from outlast.errors import InvalidInput
+from outlast.insight.labels import happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.attention import Verb
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RunDetail
 from outlast.runtime.client import Client
-from outlast.runtime.labels import happened_options, late_answer_label
 
 
 def print_effects(

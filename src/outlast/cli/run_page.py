@@ -13,6 +13,7 @@ from outlast.core.durations import span
 from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.insight.labels import call_of, happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
@@ -30,7 +31,6 @@ from outlast.models.runs import (
     Visit,
 )
 from outlast.runtime.client import Client
-from outlast.runtime.labels import call_of, happened_options, late_answer_label
 
 
 def progress_lines(screen: Screen, progress: Progress) -> list[str]:

@@ -18,10 +18,10 @@ from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import NotFound
+from outlast.insight.labels import ATTENTION
 from outlast.models.runs import RunDetail, RunList, RunListItem
 from outlast.models.steps import StepKind
 from outlast.runtime.client import Client
-from outlast.runtime.labels import ATTENTION
 
 NO_MATCH = "no run matches"
 

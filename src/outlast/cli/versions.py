@@ -15,8 +15,8 @@ from outlast.cli.settings import CliSettings, Command, Group
 from outlast.core.lanes import OWN, lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
+from outlast.insight.labels import counted
 from outlast.runtime.client import Client
-from outlast.runtime.labels import counted
 from outlast.upkeep.deploy_check import DeployReport, StrandedRun, check
 
 

@@ -8,9 +8,9 @@ from outlast.cli.session import on_client, reads_client
 from outlast.cli.settings import Group
 from outlast.core.durations import SECOND, span
 from outlast.core.lanes import OWN
+from outlast.insight.labels import STALLED
 from outlast.models.service import WorkerStatus
 from outlast.runtime.client import Client
-from outlast.runtime.labels import STALLED
 
 LATE = SECOND // 10
 

@@ -28,6 +28,31 @@ from outlast.engine import commands, pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
+from outlast.insight.answer_schemas import encoder_of
+from outlast.insight.approvals import approval_detail, approval_page, approval_summary
+from outlast.insight.attention import answer_each, answer_page, general_attention, run_attention
+from outlast.insight.explain import explain
+from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
+from outlast.insight.run_facts import messages_of
+from outlast.insight.runs import (
+    ActsOfRun,
+    ApprovalOfRun,
+    RunOverview,
+    detail_from,
+    detail_of,
+    effect_page,
+    effects_of_run,
+    end_of_run,
+    one_effect,
+    result_page,
+    run_page,
+    summaries_of,
+)
+from outlast.insight.shown_rows import of_one
+from outlast.insight.steps import step_page
+from outlast.insight.summary import status_summary
+from outlast.insight.tenant_rows import RESULTS_PER_READ, TenantRows, after_commit
+from outlast.insight.timeline import timeline_of
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
@@ -56,33 +81,8 @@ from outlast.models.service import (
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.runtime import versions
-from outlast.runtime.approvals import approval_detail, approval_page, approval_summary
-from outlast.runtime.attention import answer_each, answer_page, general_attention, run_attention
 from outlast.runtime.client import Client
-from outlast.runtime.explain import explain
-from outlast.runtime.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
-from outlast.runtime.run_facts import messages_of
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
-from outlast.runtime.runs import (
-    ActsOfRun,
-    ApprovalOfRun,
-    RunOverview,
-    detail_from,
-    detail_of,
-    effect_page,
-    effects_of_run,
-    end_of_run,
-    one_effect,
-    result_page,
-    run_page,
-    summaries_of,
-)
-from outlast.runtime.shown_rows import of_one
-from outlast.runtime.stated_answers import encoder_of
-from outlast.runtime.steps import step_page
-from outlast.runtime.summary import status_summary
-from outlast.runtime.tenant_rows import RESULTS_PER_READ, TenantRows, after_commit
-from outlast.runtime.timeline import timeline_of
 from outlast.runtime.webhooks import Webhooks, event_types
 from outlast.store.port import Store
 

@@ -12,9 +12,9 @@ from outlast.core.rows.run_rows import RUN, Event, Run, RunKey, is_over
 from outlast.core.state.deltas import Delta
 from outlast.engine.commands import no_run
 from outlast.engine.deltas import DeltaBuffer
+from outlast.insight.row_models import run_delta
+from outlast.insight.tenant_rows import EVENTS_PER_READ, TenantRows
 from outlast.models.runs import RunDelta
-from outlast.runtime.row_models import run_delta
-from outlast.runtime.tenant_rows import EVENTS_PER_READ, TenantRows
 from outlast.store.port import CommitNotifier, DeltaChannel, Store
 
 POLL_S: Final = 0.05  # after a new waiter; each further poll waits longer

@@ -23,11 +23,11 @@ from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, lanes_served
 from outlast.core.version_move import UNSERVED, request_move, transfer
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict, NotFound, OutlastError
+from outlast.insight.run_facts import first_line
+from outlast.insight.tenant_rows import TenantRows
 from outlast.models import instant
 from outlast.models.attention import AnsweredRuns, why_not
 from outlast.models.service import VersionStatus
-from outlast.runtime.run_facts import first_line
-from outlast.runtime.tenant_rows import TenantRows
 from outlast.store.open_rows import LaneCounts
 
 PAGE = 200

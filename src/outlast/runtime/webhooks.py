@@ -36,6 +36,7 @@ from outlast.core.webhooks.deliveries import (
     tenants_of,
 )
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
+from outlast.insight.attention import offered_choice
 from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention
 from outlast.models.webhooks import (
@@ -50,7 +51,6 @@ from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses, checked_url
 from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.subscriptions import checked_headers
-from outlast.runtime.attention import offered_choice
 from outlast.runtime.notifications import add_notification, check_notification
 from outlast.runtime.webhook_client import WebhookClient, shown_once
 from outlast.store.acts import done_before

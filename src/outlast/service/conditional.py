@@ -10,11 +10,11 @@ from fastapi import Depends, Header
 from starlette.responses import Response
 
 from outlast.errors import BadRequest, Conflict, OutlastError, Precondition
+from outlast.insight.tenant_rows import after_commit
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RequestRecorded, RunSummary
 from outlast.runtime.operations import Operations
-from outlast.runtime.tenant_rows import after_commit
 from outlast.service.problems import ProblemError
 from outlast.service.requests import IdempotencyKey, RunId
 from outlast.service.service_state import Ops

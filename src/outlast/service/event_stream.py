@@ -14,7 +14,7 @@ from outlast.core.limits import KIB
 from outlast.core.rows.run_rows import Event
 from outlast.core.state.deltas import Delta
 from outlast.errors import OutlastError
-from outlast.runtime.row_models import run_delta
+from outlast.insight.row_models import run_delta
 
 BUFFER: Final = 1_024
 """Frames that a listener may be behind. Listeners share the frames in memory."""

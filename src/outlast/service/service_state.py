@@ -22,10 +22,10 @@ from outlast.core.rows.run_rows import META
 from outlast.errors import Busy, OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
+from outlast.insight.summary import status_summary
 from outlast.models import PagedList
 from outlast.runtime.metrics import Metrics
 from outlast.runtime.operations import Operations
-from outlast.runtime.summary import status_summary
 from outlast.service.connections import Connections, connections_max
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.run_rows import Message
+from outlast.insight.labels import call_of
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.runs import RunSummary
-from outlast.runtime.labels import call_of
 
 DECISIONS: Final = "decision"
 """Kind of the messages that approvals tell better."""

@@ -22,10 +22,10 @@ from outlast.core.approver_rule import identity
 from outlast.core.durations import SECOND, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso
 from outlast.errors import NotFound
+from outlast.insight.confusables import marked
+from outlast.insight.labels import call_of, count_of, counted
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
-from outlast.runtime.confusables import marked
-from outlast.runtime.labels import call_of, count_of, counted
 from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of

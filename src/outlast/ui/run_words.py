@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import EffectStatus, RunStatus
+from outlast.insight.confusables import marked
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import CloudEvent, RunSummary, Waiting
-from outlast.runtime.confusables import marked
 
 FOLDED: Final = 8_192
 """Characters of a value that a page shows without being asked."""

@@ -19,11 +19,11 @@ from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.errors import Conflict, StoreUnusable, to_install
+from outlast.insight.labels import count_of, counted, engine_label
+from outlast.insight.run_facts import clock_step_text
 from outlast.models.service import VersionStatus
 from outlast.runtime.interpreter import build
-from outlast.runtime.labels import count_of, counted, engine_label
 from outlast.runtime.operations import Operations
-from outlast.runtime.run_facts import clock_step_text
 from outlast.runtime.settings import unknown_variables
 from outlast.runtime.stores import file_of, open_store
 from outlast.runtime.webhooks import dispatcher_heartbeat, lag_of, unattended_ms

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.run_rows import is_over
 from outlast.errors import Conflict, OutlastError
+from outlast.insight.runs import summaries_of
 from outlast.models.approvals import (
     ApprovalDetail,
     ApprovalList,
@@ -18,7 +19,6 @@ from outlast.models.approvals import (
     DecisionRecorded,
 )
 from outlast.runtime.operations import Operations
-from outlast.runtime.runs import summaries_of
 from outlast.service.conditional import IfMatch, conflict_with, etag, expected_version, required_version, stale
 from outlast.service.requests import ApprovalId, IdempotencyKey, ReassignApprovalBody
 from outlast.service.secured_route import SecuredRoute

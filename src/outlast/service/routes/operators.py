@@ -11,6 +11,7 @@ from outlast.core.limits import PERSON_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
+from outlast.insight.tenant_rows import after_commit
 from outlast.models.attention import AnswerList, AttentionList, RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded
@@ -25,7 +26,6 @@ from outlast.models.service import (
     WorkerStatus,
 )
 from outlast.runtime.operations import Operations
-from outlast.runtime.tenant_rows import after_commit
 from outlast.service.conditional import IfMatch, OnRun, etag, expected_version, stale
 from outlast.service.requests import (
     AssignAttentionBody,

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from outlast.errors import OutlastError
+from outlast.insight.row_models import caller_info
 from outlast.models.service import CallerInfo
 from outlast.runtime.metrics import MEDIA_TYPE
-from outlast.runtime.row_models import caller_info
 from outlast.service.responses import Health
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import Ops, State

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus
 from outlast.errors import InvalidInput, OutlastError
+from outlast.insight.labels import call_of
+from outlast.insight.runs import ApprovalOfRun
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
-from outlast.runtime.labels import call_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.runs import ApprovalOfRun
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.requests import ApprovalId
 from outlast.service.routes.approvals import decide, with_current

@@ -15,10 +15,10 @@ from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
+from outlast.insight.attention import choice_commands_for_all
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.service import ReasonCount, StatusSummary
-from outlast.runtime.attention import choice_commands_for_all
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.requests import RunId

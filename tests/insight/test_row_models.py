@@ -20,9 +20,9 @@ from outlast.core.rows.run_columns import (
 )
 from outlast.core.rows.run_rows import Event, Run, Worker
 from outlast.core.run_transition import event
+from outlast.insight import row_models
+from outlast.insight.labels import shown_status, waiting_text
 from outlast.models import exact_instant
-from outlast.runtime import row_models
-from outlast.runtime.labels import shown_status, waiting_text
 
 NOW = Instant(10_000, 10_000, 0)
 RUN = Run(

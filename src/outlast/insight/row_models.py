@@ -22,6 +22,7 @@ from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worke
 from outlast.core.state.deltas import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
+from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
@@ -42,7 +43,6 @@ from outlast.models.runs import (
     Waiting,
 )
 from outlast.models.service import ActivePause, CallerInfo, DailyBudget, WorkerStatus
-from outlast.runtime.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
 
 
 # --- runs ------------------------------------------------------------------------------------------

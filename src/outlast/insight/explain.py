@@ -27,11 +27,11 @@ from outlast.core.rows.run_rows import Run, Slot, Worker, is_over
 from outlast.core.verbs import end_of
 from outlast.engine.pauses import BREAKER
 from outlast.flow.context import SLEEP
-from outlast.models.runs import RunExplanation
-from outlast.runtime.attention import ChoiceCommand, choice_commands
-from outlast.runtime.labels import blocked_ms, is_held, late_answer_label, until_of
-from outlast.runtime.row_models import late_evidence
-from outlast.runtime.run_facts import (
+from outlast.insight.answer_schemas import takes_response
+from outlast.insight.attention import ChoiceCommand, choice_commands
+from outlast.insight.labels import blocked_ms, is_held, late_answer_label, until_of
+from outlast.insight.row_models import late_evidence
+from outlast.insight.run_facts import (
     ExplanationPart,
     RunFacts,
     blocked_text,
@@ -43,7 +43,7 @@ from outlast.runtime.run_facts import (
     start_worker,
     taker_text,
 )
-from outlast.runtime.stated_answers import takes_response
+from outlast.models.runs import RunExplanation
 
 NO_PLACE = (
     "its worker had no connection, descriptor or thread free for the call, because a limit of the client or of the "

@@ -10,6 +10,10 @@ from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.core.rows.run_rows import Run
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
+from outlast.insight.confusables import confusable_texts
+from outlast.insight.labels import effect_label, shown_status
+from outlast.insight.run_facts import messages_of
+from outlast.insight.tenant_rows import PAGES_PER_CALL, TenantRows
 from outlast.models import exact_instant, instant
 from outlast.models.approvals import (
     ApprovalChange,
@@ -21,10 +25,6 @@ from outlast.models.approvals import (
     PriorEffect,
     Vote,
 )
-from outlast.runtime.confusables import confusable_texts
-from outlast.runtime.labels import effect_label, shown_status
-from outlast.runtime.run_facts import messages_of
-from outlast.runtime.tenant_rows import PAGES_PER_CALL, TenantRows
 from outlast.store.open_rows import open_cursor
 from outlast.store.queries import cursor_of
 

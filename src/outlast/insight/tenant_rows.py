@@ -41,11 +41,11 @@ from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
-from outlast.runtime.labels import is_held, may_have_open_calls
-from outlast.runtime.run_facts import RunFacts, in_order
-from outlast.runtime.stated_answers import AnswerSchemas, answer_schemas, takes_response
-from outlast.runtime.steps import StepRows
-from outlast.runtime.timeline import TimelineRows
+from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
+from outlast.insight.labels import is_held, may_have_open_calls
+from outlast.insight.run_facts import RunFacts, in_order
+from outlast.insight.steps import StepRows
+from outlast.insight.timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step

@@ -30,9 +30,9 @@ from outlast.engine.policy import MEMOS as VERDICTS
 from outlast.engine.policy import RecordedDecision, decision_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.policy import Allow, Deny, NeedsApproval
+from outlast.insight.labels import effect_label
 from outlast.models import instant
 from outlast.models.steps import ProposedCall, Step, StepKind, StepList, StepText
-from outlast.runtime.labels import effect_label
 from outlast.telemetry.redact import redacted
 
 HEAD_CHARS: Final = 300

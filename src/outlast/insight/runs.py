@@ -8,12 +8,8 @@ from outlast.core.machine import EffectStatus
 from outlast.core.rows.run_rows import EVENT, Message, Run, is_over, lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
-from outlast.models.approvals import ApprovalDetail, ApprovalSummary
-from outlast.models.attention import RunAttention
-from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
-from outlast.runtime.explain import explain
-from outlast.runtime.row_models import (
+from outlast.insight.explain import explain
+from outlast.insight.row_models import (
     effect_record,
     list_item,
     result_row,
@@ -22,8 +18,12 @@ from outlast.runtime.row_models import (
     takeovers_of,
     with_schemas,
 )
-from outlast.runtime.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
-from outlast.runtime.tenant_rows import TenantRows, effect_name
+from outlast.insight.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
+from outlast.insight.tenant_rows import TenantRows, effect_name
+from outlast.models.approvals import ApprovalDetail, ApprovalSummary
+from outlast.models.attention import RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
 
 
 class RunOverview(NamedTuple):

@@ -22,12 +22,12 @@ from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import WaitingFor
 from outlast.core.rows.run_rows import Event, Run, Worker, is_over
 from outlast.errors import InvalidInput
+from outlast.insight.labels import until_of
+from outlast.insight.row_models import takeovers_of, visits_of
 from outlast.models import checked_instant, exact_instant, instant, milliseconds
 from outlast.models.effects import effect_id
 from outlast.models.runs import Visit
 from outlast.models.timeline import BarKind, MarkKind, Timeline, TimelineBar, TimelineLane, TimelineMark
-from outlast.runtime.labels import until_of
-from outlast.runtime.row_models import takeovers_of, visits_of
 from outlast.telemetry.redact import redacted
 
 BARS_MAX: Final = 400

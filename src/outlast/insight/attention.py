@@ -14,6 +14,9 @@ from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Pause, Run
 from outlast.errors import OutlastError
+from outlast.insight.labels import happened_options, until_of
+from outlast.insight.row_models import late_evidence
+from outlast.insight.tenant_rows import EffectEvidence, TenantRows
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
     AnsweredRuns,
@@ -27,9 +30,6 @@ from outlast.models.attention import (
     concerns,
     why_not,
 )
-from outlast.runtime.labels import happened_options, until_of
-from outlast.runtime.row_models import late_evidence
-from outlast.runtime.tenant_rows import EffectEvidence, TenantRows
 
 PAGE = 500  # runs per read
 AT_ONCE = 50  # concurrent answers, because they share the store's batches

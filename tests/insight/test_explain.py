@@ -5,10 +5,10 @@ import pytest
 from outlast.core.durations import HOUR
 from outlast.core.machine import Reason
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
+from outlast.insight.explain import explain
+from outlast.insight.run_facts import RunFacts
 from outlast.models.runs import RunExplanation
-from outlast.runtime.explain import explain
-from outlast.runtime.run_facts import RunFacts
-from tests.runtime.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
+from tests.insight.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
 
 SENTENCES = {
     "queued, no worker serves": "r1 has been queued for 60m; no live worker serves refund@1.",

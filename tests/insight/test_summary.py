@@ -9,8 +9,8 @@ from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import Pause, Run
 from outlast.core.webhooks.deliveries import GONE
+from outlast.insight.summary import status_summary
 from outlast.models.service import StatusSummary
-from outlast.runtime.summary import status_summary
 from outlast.store.open_rows import GivenUp, SummaryRows
 from tests.conformance.subject import T0, approval_row, run_row
 

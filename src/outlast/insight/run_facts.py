@@ -16,10 +16,10 @@ from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Wait
 from outlast.core.rows.run_rows import MESSAGE, Event, Message, Pause, Run, Slot, Worker, is_over
 from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
+from outlast.insight.answer_schemas import AnswerSchemas
+from outlast.insight.labels import blocked_ms, engine_label, is_held
+from outlast.insight.row_models import pending_request
 from outlast.models.runs import PendingRequest
-from outlast.runtime.labels import blocked_ms, engine_label, is_held
-from outlast.runtime.row_models import pending_request
-from outlast.runtime.stated_answers import AnswerSchemas
 from outlast.store.port import Store
 
 

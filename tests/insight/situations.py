@@ -20,7 +20,7 @@ from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
 from outlast.core.rows.run_rows import Event, Message, Pause, Run, Slot, Worker
 from outlast.core.run_transition import event
-from outlast.runtime.run_facts import RunFacts
+from outlast.insight.run_facts import RunFacts
 
 T = 1_767_225_600_000
 NOW = Instant(T, T, 0)
