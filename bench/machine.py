@@ -6,7 +6,7 @@ import sqlite3
 from datetime import UTC, datetime
 
 from bench.place import file_system
-from outlast.runtime.interpreter import build
+from outlast.runtime.interpreter_build import build
 
 MEMORY_ONLY = frozenset({"tmpfs", "ramfs"})
 

@@ -28,7 +28,7 @@ ASK_MAX = 1 << 20  # bytes
 STATUS = 4  # bytes of a wait status
 # Without OpenTelemetry, because a process that has loaded it creates spans.
 WARM = (
-    "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx2", "outlast.cli.root", "outlast.service.app",
+    "asyncpg", "fastapi", "fastapi.openapi.utils", "httpx2", "outlast.cli.root", "outlast.service.service_app",
     "outlast.testing", "pytest",
     "outlast.store.memory", "outlast.store.postgres", "outlast.store.sqlite.store", "rich.live", "rich.markup",
     "rich.progress", "rich.table", "standardwebhooks", "structlog", "uvicorn", "uvicorn.lifespan.on", "uvicorn.logging",

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.rows.run_rows import Run
 from outlast.core.slices import SliceEnd
 from outlast.engine.guest import GuestAway, SliceWorker

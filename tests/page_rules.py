@@ -17,7 +17,7 @@ LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
 # Functions that filter one page on purpose: (path, name) and why no row is hidden.
 WHOLE: dict[tuple[str, str], str] = {
-    ("outlast/client/service.py", "answer_all"): "it answers one page, and returns the cursor of the next one",
+    ("outlast/client/service_client.py", "answer_all"): "it answers one page, and returns the cursor of the next one",
     ("outlast/engine/admission.py", "_oldest"): "it reads ten times as many until one fits or none is left",
     ("outlast/outbox/dispatcher.py", "_round"): "it passes over its own streams, of which a page is a multiple",
     ("outlast/outbox/unpublished.py", "backfill"): "it reads on after the last run of the page",
@@ -25,7 +25,7 @@ WHOLE: dict[tuple[str, str], str] = {
     ("outlast/insight/tenant_rows.py", "run_facts"): "it leaves out events that are newer than the row of the run",
     ("outlast/runtime/webhooks.py", "_detail"): "it says that there are more, from the page before the filter",
     ("outlast/store/dynamodb/plans.py", "_of_lanes"): "it leaves out counts that are 0, not rows",
-    ("outlast/ui/routes/runs.py", "list_runs"): "it looks for the first row of a page, and says if it is not there",
+    ("outlast/ui/routes/run_list.py", "list_runs"): "it looks for the first row of a page, and says if it is not there",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.flow.source import syntax_tree
 from outlast.testing.campaign import CrashReport
-from outlast.testing.crash_points import CheckFailed
+from outlast.testing.crash_values import CheckFailed
 from tests.measured import unmeasured
 
 ROOT = Path(__file__).resolve().parents[1]

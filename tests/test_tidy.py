@@ -104,6 +104,25 @@ def test_every_module_is_imported() -> None:
     report(tidy_rules.unimported_modules(PACKAGE))
 
 
+def test_modules_have_different_names() -> None:
+    report(tidy_rules.equal_module_names(PACKAGE))
+
+
+def test_equal_names_of_modules_are_found() -> None:
+    planted = [
+        Source("outlast/cli/runs.py", ""),
+        Source("outlast/ui/routes/runs.py", ""),
+        Source("outlast/core/approvals.py", ""),
+        Source("outlast/models/approvals.py", ""),
+        Source("outlast/store/postgres/writer.py", ""),
+        Source("outlast/store/sqlite/writer.py", ""),
+        Source("outlast/cli/__init__.py", ""),
+        Source("outlast/ui/__init__.py", ""),
+    ]
+    found = {finding.path for finding in tidy_rules.equal_module_names(planted)}
+    assert found == {"outlast/cli/runs.py", "outlast/ui/routes/runs.py"}
+
+
 def test_no_imports_go_in_a_circle() -> None:
     report(tidy_rules.import_circles(PACKAGE))
 
@@ -123,7 +142,7 @@ def test_a_circle_of_imports_is_found(back: str, other: str) -> None:
         Source("outlast/runtime/client.py", f"from outlast.{other}.third import x\n"),
         Source(f"outlast/{other}/third.py", "from outlast.runtime.run_handle import RunHandle\n"),
         Source("outlast/runtime/run_handle.py", back),
-        Source("outlast/runtime/port.py", "from outlast.runtime.client import Client\n"),
+        Source("outlast/runtime/execution_runtime.py", "from outlast.runtime.client import Client\n"),
     ]
     found = {finding.path for finding in tidy_rules.import_circles(planted)}
     assert found == {"outlast/runtime/client.py", f"outlast/{other}/third.py", "outlast/runtime/run_handle.py"}

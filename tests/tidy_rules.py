@@ -23,7 +23,7 @@ RATCHET: dict[str, int] = {}
 
 # The sources of time, ids and randomness. All other modules get them as arguments.
 ALLOWED_TIME = {
-    "outlast/core/clock.py",
+    "outlast/core/clock_port.py",
     "outlast/clocks.py",
     "outlast/store/dynamodb/connection.py",  # a signature has the machine's time, whatever the store's clock is
 }
@@ -31,15 +31,15 @@ ALLOWED_TIME = {
 # Statuses that are also ordinary words in a file: (path, word).
 ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/core/verbs.py", "completed"): "a published field of the checkpoint event: the node that is done",
-    ("outlast/engine/context.py", "approved"): "in the type of a decision, as the author compares it",
-    ("outlast/engine/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
-    ("outlast/engine/context.py", "rejected"): "in the type of a decision, as the author compares it",
+    ("outlast/engine/node_context.py", "approved"): "in the type of a decision, as the author compares it",
+    ("outlast/engine/node_context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
+    ("outlast/engine/node_context.py", "rejected"): "in the type of a decision, as the author compares it",
     ("outlast/flow/races.py", "extend"): "the method of a list",
-    ("outlast/outbox/client.py", "accept"): "the name of an HTTP header",
+    ("outlast/outbox/delivery_client.py", "accept"): "the name of an HTTP header",
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/flow/approval_rule.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/flow/approval_rule.py", "rejected"): "in the type of a decision, as the author compares it",
-    ("outlast/service/routes/history.py", "completed"): "a published field of the checkpoint event",
+    ("outlast/service/routes/history_routes.py", "completed"): "a published field of the checkpoint event",
     (
         "outlast/testing/run_snapshot.py",
         "completed",
@@ -72,7 +72,7 @@ LATE_IMPORTS = {
 # Packages whose names are loaded at their first use, from a constant table in the same file.
 LAZY_EXPORTS = {
     "outlast/__init__.py": "importing the front door takes 10 ms",
-    "outlast/cli/session.py": "a command over a service loads neither the engine nor a store",
+    "outlast/cli/command_session.py": "a command over a service loads neither the engine nor a store",
     "outlast/client/__init__.py": "as in LATE_IMPORTS",
     "outlast/runtime/__init__.py": "commands that only read need no worker",
 }
@@ -420,6 +420,23 @@ def unimported_modules(sources: Collection[Source]) -> Iterator[Finding]:
         authors = source.module == AUTHORS_ROOM or source.module.startswith(f"{AUTHORS_ROOM}.")
         if source.module not in used and not authors:
             yield source.found(1, f"{source.module} is never imported")
+
+
+NAMES_USED_TWICE = frozenset({"core", "models", "runtime"})
+"""Packages of which one may have a module that is named like one of the others: users import both by their path."""
+
+
+def equal_module_names(sources: Collection[Source]) -> Iterator[Finding]:
+    """Name a module by what its package does with its subject; only stores have equal names for equal parts."""
+    named: dict[str, list[Source]] = {}
+    for source in sources:
+        *folders, name = source.path.removesuffix(".py").split("/")
+        if name != "__init__" and folders[:2] != ["outlast", "store"]:
+            named.setdefault(name, []).append(source)
+    for name, twins in named.items():
+        packages = {twin.path.split("/")[1] for twin in twins}
+        if len(twins) > len(packages & NAMES_USED_TWICE) and len(twins) > 1:
+            yield from (twin.found(1, f"{len(twins)} modules are named {name}") for twin in twins)
 
 
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|opt/wheels|home/\w+|Users/\w+)(?=/|\b)")

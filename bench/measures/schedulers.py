@@ -24,7 +24,7 @@ from outlast.langgraph import LangGraphGuest
 from outlast.store.port import Store
 from outlast.store.queries import CountBy
 from outlast.temporal import TemporalGuest
-from outlast.temporal.interpreter import workflow_id
+from outlast.temporal.run_workflow import workflow_id
 from tests.temporal.server import TemporalServer
 
 REPEATS = 1

@@ -9,7 +9,7 @@ import outlast.http
 from outlast import DidNotHappen, Happened, Retry, Unknown, activity, lookup, role, this_call
 from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
 from outlast.testing import FakeReceivers
-from outlast.testing.crash_points import CrashHook
+from outlast.testing.crash_values import CrashHook
 from tests import mutants
 
 OBJECTIVE: Final = "Open a follow-up ticket for incident INC-42"

@@ -20,8 +20,8 @@ from outlast.errors import Conflict
 from outlast.flow.policy import PolicyRequest
 from outlast.store.sqlite.database import read_tables
 from outlast.testing import App, FakeReceivers, approve_all, times_out
-from outlast.testing.crash_points import RUN_ID, TENANT, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import Reference, crash_at, recover, run_reference
+from outlast.testing.crash_values import RUN_ID, TENANT, CheckFailed, ScenarioState
 from outlast.testing.driver import CrashScenario, Driver
 from outlast.testing.fork_server import fork_server
 from outlast.testing.loading import CodeUnderTest
@@ -64,7 +64,7 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeReceiver
 @pytest.fixture(scope="module")
 def crashes(receivers: FakeReceivers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crashes]]:
     """The agent of one call, and that whose second call waits for an approval in the same step."""
-    modules = tuple((module.__name__, module.__file__ or "") for module in (agents, outlast.agent.workflow))
+    modules = tuple((module.__name__, module.__file__ or "") for module in (agents, outlast.agent.agent_loop))
     flows = tuple((flow.name, flow.version) for flow in (incident, both))
     code = CodeUnderTest(modules, flows, f"{agents.__name__}:{agents.prepare.__name__}")
     with fork_server(code, receivers.environment()) as forking:

@@ -20,7 +20,7 @@ from outlast.agent import (
     propose,
 )
 from outlast.agent.prices import list_price
-from outlast.engine.budgets import blind_budget
+from outlast.engine.known_budgets import blind_budget
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.testing import App, FakeReceivers, ModelServer
 from tests.agent.agents import TOOLS, asks, running

@@ -13,7 +13,7 @@ from outlast import DidNotHappen, RetryLater, activity, lookup, role, this_call
 from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
 from outlast.cli.steps_page import step_line
 from outlast.flow import Perhaps
-from outlast.testing.app import App, AppFactory
+from outlast.testing.virtual_runtime import App, AppFactory
 from tests.docs.pages import ROOT, blocks
 
 TASK = {"objective": "Open a follow-up ticket for incident INC-42"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.settings import CliSettings
-from outlast.runtime.interpreter import Build
+from outlast.cli.global_options import CliSettings
+from outlast.runtime.interpreter_build import Build
 from tests.cli.conftest import Terminal
 
 
@@ -151,7 +151,7 @@ def test_doctor_passes_on_an_old_sqlite_with_a_note(outlast: Terminal, monkeypat
 
 
 def test_doctor_passes_on_a_slow_interpreter_with_a_note(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.upkeep.maintenance.build", lambda: Build(False, "without PGO"))
+    monkeypatch.setattr("outlast.upkeep.whole_store.build", lambda: Build(False, "without PGO"))
     outlast.start()
     outlast.worker()
     answer = outlast("doctor")

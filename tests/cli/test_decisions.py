@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from outlast.cli.global_options import CliSettings
 from outlast.cli.run_page import uncertain_lines
 from outlast.cli.screen import Screen
-from outlast.cli.settings import CliSettings
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.models.effects import EffectRecord, LateEvidence
 from tests.cli.conftest import MODULE, Terminal, eventually

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from outlast.cli.global_options import CliSettings
 from outlast.cli.screen import Screen
-from outlast.cli.settings import CliSettings
 from outlast.core import durations
 from outlast.core.events import FAR_TEXT
 from tests.cli.conftest import Terminal, waits_for

@@ -42,7 +42,7 @@ def test_help_loads_no_command_no_engine_and_no_table() -> None:
     code = (
         "import sys\nfrom outlast.cli import cli\n"
         "try: cli(['--help'])\nexcept SystemExit: pass\n"
-        "late = ('rich', 'sqlite3', 'outlast.engine', 'outlast.store', 'outlast.runtime', 'outlast.cli.runs')\n"
+        "late = ('rich', 'sqlite3', 'outlast.engine', 'outlast.store', 'outlast.runtime', 'outlast.cli.run_commands')\n"
         "print([name for name in late if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

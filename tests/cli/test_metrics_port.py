@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.runtime.metrics import Metrics
+from outlast.runtime.metrics_text import Metrics
 from outlast.runtime.stores import open_store
 from outlast.service.connections import listen, url_of
 from outlast.service.metrics_endpoint import BACKLOG, MetricsEndpoint

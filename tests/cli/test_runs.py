@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from outlast.cli.global_options import CliSettings
 from outlast.cli.run_page import event_text, rounds, way
 from outlast.cli.screen import Screen
-from outlast.cli.settings import CliSettings
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.models.runs import RunDetail, Visit
 from outlast.store.sqlite.write_lock import WriteLock

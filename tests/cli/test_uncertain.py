@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outlast.cli.exit_codes import UNCERTAIN, report
-from outlast.client.connection import ServiceConnection
+from outlast.client.service_connection import ServiceConnection
 from outlast.errors import OutlastError, Unavailable, Uncertain
 from outlast.models.service import CallerInfo
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from outlast.cli import watch
+from outlast.cli.global_options import CliSettings
 from outlast.cli.screen import Screen
-from outlast.cli.settings import CliSettings
 from outlast.core.rows.run_rows import is_over
 from outlast.models import exact_instant
 from outlast.models.runs import RunList, RunListItem

@@ -11,11 +11,11 @@ import pytest
 
 import outlast
 from outlast import Client
-from outlast.client import connection
-from outlast.client import service as service_client
-from outlast.client.connection import PROBLEM, REQUEST_ID, REQUESTS_MAX, STREAM_S, ServiceConnection
+from outlast.client import service_client
+from outlast.client import service_connection as connection
 from outlast.client.event_frames import FRAME_BYTES_MAX, BrokenStream, Frame, frames
-from outlast.client.service import ServiceClient
+from outlast.client.service_client import ServiceClient
+from outlast.client.service_connection import PROBLEM, REQUEST_ID, REQUESTS_MAX, STREAM_S, ServiceConnection
 from outlast.core.events import EventType
 from outlast.core.machine import RunStatus
 from outlast.errors import Busy, Misplaced, NotFound, NotStorable, OutlastError, Unavailable, Uncertain, WaitTimeout
@@ -93,7 +93,7 @@ def test_a_doubled_answer_to_a_list_or_a_write_is_known_by_the_id_of_its_request
 
 
 def test_a_write_whose_answers_are_all_displaced_is_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.client.connection.REPEATS_S", (0.0, 0.01))
+    monkeypatch.setattr("outlast.client.service_connection.REPEATS_S", (0.0, 0.01))
     keys: list[str] = []
 
     def script(asked: Asked) -> Sequence[bytes]:

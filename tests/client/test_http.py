@@ -99,7 +99,7 @@ def test_a_start_whose_answer_is_lost_happens_once(service: Service) -> None:
 
 
 def test_an_answer_that_is_lost_for_good_is_uncertain_after_few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlast.client.connection.REPEATS_S", (0.0, 0.01))
+    monkeypatch.setattr("outlast.client.service_connection.REPEATS_S", (0.0, 0.01))
     asked: list[str] = []
 
     async def cut(request: HttpRequest) -> Reply:

@@ -11,7 +11,7 @@ import pytest
 import outlast
 from outlast import Budget, Client
 from outlast.cli.exit_codes import NO_STORE, UNCERTAIN, report
-from outlast.client.connection import ServiceConnection
+from outlast.client.service_connection import ServiceConnection
 from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound, OutlastError, Unavailable, Uncertain
@@ -213,7 +213,7 @@ def test_a_run_that_a_proxy_hides_is_started_once_under_its_key(service: Service
 
 def test_a_request_that_was_not_sent_is_repeated_until_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """More often than one whose answer was lost, because it cannot be done twice."""
-    monkeypatch.setattr("outlast.client.connection.REPEATS_S", (0.0, 0.01))
+    monkeypatch.setattr("outlast.client.service_connection.REPEATS_S", (0.0, 0.01))
     refusals = 8
     whole = httpx2.AsyncClient.send
 

@@ -6,7 +6,7 @@ import pytest
 
 from outlast import Client
 from outlast.errors import Conflict, InvalidInput, NotFound
-from outlast.runtime.port import ClientRuntime, ExecutionRuntime
+from outlast.runtime.execution_runtime import ClientRuntime, ExecutionRuntime
 from tests.client.conftest import PATIENCE, Place
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.state.deltas import (
+from outlast.core.state.delta_packets import (
     Delta,
     DeltaOrigin,
     Packet,

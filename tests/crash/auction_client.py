@@ -6,7 +6,7 @@ import httpx2
 
 from examples.negotiation import suppliers
 from outlast import this_call
-from outlast.testing.crash_points import CrashHook
+from outlast.testing.crash_values import CrashHook
 
 
 class _Watched(httpx2.AsyncHTTPTransport):

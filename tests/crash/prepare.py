@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.testing.crash_points import CrashHook
+from outlast.testing.crash_values import CrashHook
 from tests import mutants
 from tests.crash import receiver
 from tests.crash.agency import open_agency

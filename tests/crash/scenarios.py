@@ -13,7 +13,7 @@ from examples.negotiation.record import Arrived, Entry, Executed, Offered, read
 from examples.negotiation.samples import sample
 from examples.negotiation.suppliers import INBOX
 from outlast.testing.answers import PendingQuestion, ScriptedAnswer, approve_all, choose
-from outlast.testing.crash_points import ScenarioState
+from outlast.testing.crash_values import ScenarioState
 from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import RunSnapshot

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing.crash_points import Action, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import CrashCase, Reference, crash_at, recover, run_reference
+from outlast.testing.crash_values import Action, CheckFailed, ScenarioState
 from outlast.testing.driver import PAST_LEASE_MS, Driver
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import read_run

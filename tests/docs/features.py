@@ -75,7 +75,7 @@ FEATURES: Final = (
     Feature(
         "agents",
         "[a loop of a model and your tools](docs/agents.md), with approvals and budgets",
-        ("outlast.agent.agent_workflow", "outlast.agent.propose", "outlast.Budget"),
+        ("outlast.agent.agent_loop", "outlast.agent.propose", "outlast.Budget"),
         "(?:ready-made |built-in )?agents?(?! (?:memory|framework))|language-model",
     ),
     Feature(

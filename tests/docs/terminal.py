@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from outlast.runtime.port import local_actor
+from outlast.runtime.execution_runtime import local_actor
 from tests import forked
 from tests.docs.pages import ROOT, Block, blocks
 

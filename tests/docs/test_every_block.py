@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast.core.generation import StoreFile
-from outlast.outbox.client import notice
+from outlast.outbox.delivery_client import notice
 from outlast.runtime.settings import effective_settings, load
 from outlast.runtime.stores import open_store
 from outlast.service.responses import Problem

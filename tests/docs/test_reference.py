@@ -172,6 +172,6 @@ def test_the_walk_reaches_methods() -> None:
         "outlast.errors.Busy",
         "outlast.flow.workflow_options.WorkflowOptions",
         "outlast.http.AsyncClient.send",
-        "outlast.testing.app.App.start",
+        "outlast.testing.virtual_runtime.App.start",
     }
     assert reached <= set(callables())

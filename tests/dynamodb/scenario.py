@@ -39,8 +39,8 @@ from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.dynamodb.tables import creation
 from outlast.store.sqlite.database import Rows
 from outlast.testing.child_process import ChildClock
-from outlast.testing.crash_points import CheckFailed, CrashHook, CrashPoint, ScenarioState
 from outlast.testing.crash_runs import CrashCase, Judge, Reference
+from outlast.testing.crash_values import CheckFailed, CrashHook, CrashPoint, ScenarioState
 from outlast.testing.driver import CallMonitor, Driver
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import TABLES as ROWS_OF

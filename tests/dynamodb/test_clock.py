@@ -21,7 +21,7 @@ from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.store.dynamodb.clock import Bounds, CheckedClock
 from outlast.store.dynamodb.store import open_dynamodb
-from outlast.upkeep.maintenance import Diagnosis, examine
+from outlast.upkeep.whole_store import Diagnosis, examine
 from tests.mutants import remove
 
 LIMIT = CLOCK_DIFFERENCE_MAX

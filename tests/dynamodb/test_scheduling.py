@@ -16,13 +16,13 @@ from outlast.core.rows.run_columns import TIMERS, Timer
 from outlast.core.rows.run_rows import MESSAGE, META, RUN, WORKER, Run
 from outlast.core.run_transition import rearmed
 from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
-from outlast.store.clock import StoreClock, mapping_row
 from outlast.store.dynamodb.connection import CONNECTIONS, URGENT_CONNECTIONS
 from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.reads import DynamoReads
 from outlast.store.dynamodb.receipts import SHARDS_MAX
 from outlast.store.dynamodb.store import open_dynamodb
+from outlast.store.store_clock import StoreClock, mapping_row
 from outlast.store.tickets import Take, Ticket
 from tests.conformance.subject import (
     LANE,

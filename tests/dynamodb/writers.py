@@ -8,7 +8,6 @@ from typing import Any
 from outlast.core.commit import Chain, Commit, Done
 from outlast.core.rows.row_kind import AnyKind, Key
 from outlast.errors import StoreError
-from outlast.store.clock import StoreClock
 from outlast.store.dynamodb.connection import (
     Away,
     ConditionRefused,
@@ -24,6 +23,7 @@ from outlast.store.dynamodb.receipts import Receipts
 from outlast.store.dynamodb.tables import open_tables
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.dynamodb.writer import CommitScheduler
+from outlast.store.store_clock import StoreClock
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket
 from tests.conformance.subject import HandClock

@@ -15,7 +15,7 @@ from outlast.core.approvals import Actor, decide, votes_of
 from outlast.core.codec import digest
 from outlast.core.rows.approval_columns import PLANS, PlanChange
 from outlast.core.rows.effect_rows import APPROVAL, Approval
-from outlast.engine.approvals import offered_call
+from outlast.engine.approval_waits import offered_call
 from outlast.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound, OutlastError
 from outlast.flow import Allow, Context, Deny, NeedsApproval, PolicyRequest, Verdict, Workflow, person, role
 from outlast.runtime.operations import Operations

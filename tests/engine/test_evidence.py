@@ -11,7 +11,7 @@ from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict
 from outlast.flow import Context, DidNotHappen, Happened, Perhaps, Unknown, activity, this_call
 from outlast.flow.calls import LateAnswer
-from outlast.insight.explain import explain
+from outlast.insight.explanation import explain
 from outlast.insight.tenant_rows import TenantRows
 from tests.engine.world import (
     MINUTE,

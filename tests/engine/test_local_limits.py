@@ -23,10 +23,10 @@ from outlast.core.effect_steps import LOCAL_LIMIT, Maybe, Unsent
 from outlast.core.rows.run_rows import PAUSE
 from outlast.engine.attempts import DaemonPool
 from outlast.engine.call_outcome import is_transient, judge
+from outlast.engine.known_pauses import says_away
 from outlast.engine.local_limits import NO_THREAD, NoPlace
-from outlast.engine.pauses import says_away
 from outlast.flow import Retry
-from outlast.insight.explain import explain
+from outlast.insight.explanation import explain
 from outlast.insight.tenant_rows import TenantRows
 from tests.engine.test_breaker import Erp, out
 from tests.engine.world import MINUTE, World

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from outlast.engine import pauses
-from outlast.engine.pauses import pause_key
+from outlast.engine import known_pauses as pauses
+from outlast.engine.known_pauses import pause_key
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.flow import Context, NotSent, Refused, Retry, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write

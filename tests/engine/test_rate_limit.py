@@ -8,7 +8,7 @@ import pytest
 from outlast.core.rate_limit import BookedCalls, book_calls, limit_row, rate_limit_of
 from outlast.core.rows.run_rows import META, Meta
 from outlast.engine.lease import Lease
-from outlast.engine.rate_limit import RateLimiter, _LimitQueue
+from outlast.engine.limit_seats import RateLimiter, _LimitQueue
 from outlast.errors import DefinitionError
 from outlast.flow import RateLimit, activity, lookup
 from tests.engine.world import SECOND, World, ordering

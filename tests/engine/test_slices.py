@@ -9,7 +9,7 @@ from outlast.core.version_move import transfer
 from outlast.errors import Conflict, NotFound
 from outlast.flow import Context, Workflow, lookup, resend
 from outlast.insight.tenant_rows import TenantRows
-from outlast.runtime.versions import move_to_scheduler
+from outlast.runtime.served_versions import move_to_scheduler
 from tests.engine.world import HOUR, MINUTE, SECOND, Go, Receiver, Slow, State, World, one_node, ordering, write
 from tests.guests import FakeEngine
 from tests.mutants import remove

@@ -12,7 +12,7 @@ from outlast.core.durations import Liveness
 from outlast.engine.run_session import RunSession
 from outlast.flow import Context, Workflow
 from outlast.upkeep.fsck import violations
-from outlast.upkeep.maintenance import _clock
+from outlast.upkeep.whole_store import _clock
 from tests.engine.world import SECOND, Receiver, State, World, write
 
 Ctx = Context[State]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from outlast.core.rows.run_rows import KINDS
-from outlast.core.state.deltas import Delta, DeltaOrigin
-from outlast.engine.deltas import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
+from outlast.core.state.delta_packets import Delta, DeltaOrigin
+from outlast.engine.delta_sender import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
 from outlast.flow import Context, lookup, role, this_call
 from outlast.store.memory import MemoryStore
 from tests.engine.world import MINUTE, Receiver, State, World, one_node, threads_and_time, write

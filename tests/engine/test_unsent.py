@@ -8,7 +8,7 @@ import pytest
 from outlast.core.effect_verbs import is_unsent
 from outlast.engine.run_session import RunSession
 from outlast.flow import NotSent, Perhaps, Retry, resend
-from outlast.insight.explain import explain
+from outlast.insight.explanation import explain
 from outlast.insight.tenant_rows import TenantRows
 from tests.engine.world import MINUTE, SECOND, Acts, Receiver, World, ordering, write
 

@@ -21,9 +21,9 @@ from outlast.errors import DefinitionError
 from outlast.flow.policy import PolicyRequest, Verdict
 from outlast.flow.topology import topology_of
 from outlast.testing import AppFactory, FakeReceivers, PendingQuestion, RunEnd, approve, every_crash
-from outlast.testing.app import App, AppRun
 from outlast.testing.model_server import completions
 from outlast.testing.record import Record
+from outlast.testing.virtual_runtime import App, AppRun
 from tests.docs.pages import blocks
 from tests.examples.helpers import GIVE_UP_S, ROOT, plain
 

@@ -17,8 +17,8 @@ from outlast import Allow, Deny, NeedsApproval
 from outlast.core.events import EventType
 from outlast.flow.policy import Approved, PolicyRequest, Verdict
 from outlast.testing import AppFactory, FakeReceivers, RunEnd, approve_all, every_crash, resets
-from outlast.testing.app import AppRun
 from outlast.testing.record import Record
+from outlast.testing.virtual_runtime import AppRun
 from tests import forked
 from tests.docs.pages import blocks
 from tests.e2e.helpers import looking

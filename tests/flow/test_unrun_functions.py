@@ -157,7 +157,7 @@ def test_an_answer_that_has_not_run_is_an_error_that_names_the_function() -> Non
 
 
 def test_the_policy_that_has_not_run_is_an_error() -> None:
-    from outlast.engine.policy import call_policy
+    from outlast.engine.policy_gate import call_policy
 
     async def later() -> Allow:
         return Allow()

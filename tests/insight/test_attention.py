@@ -12,7 +12,7 @@ from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import MESSAGE, RUN, Run
 from outlast.errors import Conflict
-from outlast.insight import attention
+from outlast.insight import attention_reads as attention
 from outlast.models.attention import AnsweredRuns, AnswerFor
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

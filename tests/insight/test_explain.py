@@ -5,7 +5,7 @@ import pytest
 from outlast.core.durations import HOUR
 from outlast.core.machine import Reason
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
-from outlast.insight.explain import explain
+from outlast.insight.explanation import explain
 from outlast.insight.run_facts import RunFacts
 from outlast.models.runs import RunExplanation
 from tests.insight.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits

@@ -11,9 +11,9 @@ from outlast.agent import ModelAnswer, ScriptedModel, ToolCall, agent_workflow
 from outlast.core.limits import KIB
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow import Perhaps, PolicyRequest, Verdict
-from outlast.insight.steps import HEAD_CHARS
+from outlast.insight.agent_steps import HEAD_CHARS
 from outlast.models.steps import Step, StepList
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 
 SECRET = "sk-abcdefghijklmnop"
 

@@ -13,7 +13,7 @@ from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import WAITING_FOR, WaitingFor
 from outlast.core.rows.run_rows import Event, Run
 from outlast.errors import InvalidInput
-from outlast.insight.timeline import BARS_MAX, TimelineRows, grouped_bars, timeline_of
+from outlast.insight.run_timeline import BARS_MAX, TimelineRows, grouped_bars, timeline_of
 from outlast.models import exact_instant, milliseconds
 from outlast.models.timeline import Timeline, TimelineBar
 from tests.conformance.subject import approval_row, effect_row, run_row

@@ -18,7 +18,7 @@ from outlast.core.slices import SliceEnd
 from outlast.engine.guest import GuestAway
 from outlast.errors import Unavailable
 from outlast.langgraph import LangGraphGuest
-from outlast.langgraph.guest import config_of
+from outlast.langgraph.langgraph_guest import config_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store

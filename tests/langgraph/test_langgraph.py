@@ -18,8 +18,8 @@ from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import DefinitionError
 from outlast.langgraph import LangGraphRuntime, ThreadState
-from outlast.langgraph.graph import GATE
-from outlast.langgraph.guest import config_of
+from outlast.langgraph.graph_of_workflow import GATE
+from outlast.langgraph.langgraph_guest import config_of
 from outlast.runtime import stores
 from outlast.store.port import Store
 from tests.langgraph import flows

@@ -17,10 +17,10 @@ from outlast.core.rows.run_rows import CALL_USAGE, EVENT, KINDS, RUN, SLOT, STOR
 from outlast.core.usage import CallUsage
 from outlast.errors import Rejected, StoreError
 from outlast.store.bounds import check
-from outlast.store.clock import StoreClock
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.sqlite.session import SqliteSession
+from outlast.store.store_clock import StoreClock
 from outlast.store.tickets import Take, Ticket
 from tests.conformance import subject as make
 from tests.conformance.subject import LANE, T0, TENANT, HandClock

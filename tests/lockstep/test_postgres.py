@@ -12,12 +12,12 @@ from outlast.core.commit import Chain, Commit
 from outlast.core.rows.run_rows import KINDS, WRITER, Row
 from outlast.errors import Rejected
 from outlast.store.bounds import check
-from outlast.store.clock import StoreClock
 from outlast.store.memory import MemoryCore
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import Address
 from outlast.store.postgres.session import PostgresSession
 from outlast.store.postgres.store import PostgresStore, open_postgres
+from outlast.store.store_clock import StoreClock
 from outlast.store.tickets import Ticket
 from tests import slices
 from tests.conformance.subject import HandClock

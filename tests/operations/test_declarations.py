@@ -12,15 +12,21 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 import pytest
 from fastapi.routing import APIRoute
 
-from outlast.client.service import ServiceClient
-from outlast.client.webhooks import ServiceWebhooks
-from outlast.operations import BY_REQUEST, OPERATIONS, approvals, attention, effects, runs, service, webhooks
+from outlast.client.service_client import ServiceClient
+from outlast.client.service_webhooks import ServiceWebhooks
+from outlast.operations import BY_REQUEST, OPERATIONS
+from outlast.operations import approval_operations as approvals
+from outlast.operations import attention_operations as attention
+from outlast.operations import effect_operations as effects
+from outlast.operations import run_operations as runs
+from outlast.operations import service_operations as service
+from outlast.operations import webhook_operations as webhooks
 from outlast.operations.declaration import Operation, OperationRequest, sent, sent_fields
 from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_client import WebhookClient
-from outlast.service.app import ROUTERS
 from outlast.service.openapi import EXAMPLES
+from outlast.service.service_app import ROUTERS
 
 BY_HAND = {"stream_events": "a stream has no answer that a request could carry"}
 """Operations of `/v1` without a declaration."""

@@ -24,7 +24,7 @@ from outlast.outbox.address import SystemResolver
 from outlast.outbox.channel_client import ChannelClient
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
-from outlast.testing.app import skip
+from outlast.testing.virtual_runtime import skip
 from tests.outbox.helpers import DEVELOPMENT, TENANT, Got, Receiver, a_store, until
 
 PAGE = "https://outlast.example.com"

@@ -8,7 +8,8 @@ from secrets import token_hex
 import pytest
 
 from outlast.core.webhooks import deliveries
-from outlast.outbox import channel_client, client
+from outlast.outbox import channel_client
+from outlast.outbox import delivery_client as client
 from tests.dynamodb import server as dynamodb
 from tests.outbox.helpers import url_of
 from tests.postgres import server

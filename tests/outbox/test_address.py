@@ -13,7 +13,7 @@ from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed, refusal
 from outlast.core.machine import SubscriptionStatus
 from outlast.errors import InvalidInput
 from outlast.outbox.address import SystemResolver, checked_addresses, checked_url
-from outlast.outbox.client import DeliveryClient
+from outlast.outbox.delivery_client import DeliveryClient
 from outlast.runtime.webhooks import Webhooks
 from tests.outbox.helpers import DEVELOPMENT, TENANT, Receiver, a_store, until, url_of
 

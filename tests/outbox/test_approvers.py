@@ -11,7 +11,7 @@ from outlast.errors import Conflict, InvalidInput
 from outlast.runtime import webhooks
 from outlast.runtime.operations import Operations
 from outlast.upkeep.fsck import Fsck
-from outlast.upkeep.maintenance import examine
+from outlast.upkeep.whole_store import examine
 from tests.outbox.approvers import (
     ASKING,
     PAGE,

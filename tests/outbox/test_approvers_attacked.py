@@ -16,7 +16,7 @@ from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.errors import InvalidInput
 from outlast.outbox.channel_address import checked_channel
 from outlast.upkeep.fsck import Fsck
-from outlast.upkeep.maintenance import examine
+from outlast.upkeep.whole_store import examine
 from tests import forked
 from tests.forked import ROOT
 from tests.outbox.approvers import (

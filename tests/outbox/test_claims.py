@@ -13,7 +13,7 @@ from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
 from outlast.outbox import cursor_sender, dispatcher
 from outlast.outbox.address import SystemResolver
-from outlast.outbox.client import DeliveryClient
+from outlast.outbox.delivery_client import DeliveryClient
 from outlast.outbox.dispatcher import Dispatcher
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store

@@ -14,8 +14,8 @@ from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.durations import DAY, SECOND
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
 from outlast.core.webhooks.deliveries import Attempt
-from outlast.outbox import client
-from outlast.outbox.client import DeliveryClient
+from outlast.outbox import delivery_client as client
+from outlast.outbox.delivery_client import DeliveryClient
 from tests.outbox.authority import Authority
 from tests.outbox.helpers import DEVELOPMENT, Behaviour, Got, Receiver, answer
 

@@ -11,7 +11,8 @@ from outlast.core.rows.outbox_rows import CURSOR, UNPUBLISHED, Cursor
 from outlast.core.rows.run_rows import META
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
-from outlast.outbox import client, dispatcher
+from outlast.outbox import delivery_client as client
+from outlast.outbox import dispatcher
 from outlast.runtime.webhooks import DeliveryLag, lag_of
 from outlast.testing.faults import FaultKind, FaultyStore
 from tests.outbox.helpers import (

@@ -8,7 +8,7 @@ from outlast.core.machine import Reason
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run
 from outlast.engine.alerts import Alerts
-from outlast.outbox.client import HttpNotifier
+from outlast.outbox.delivery_client import HttpNotifier
 from outlast.telemetry import DLQ_PUBLISH_FAILED, Counters
 from tests.conformance.subject import T0, run_row
 from tests.outbox.helpers import Behaviour, Got, Receiver, answer, until

@@ -7,7 +7,7 @@ import pytest
 from outlast.core.rows.outbox_rows import SUBSCRIPTION
 from outlast.core.webhooks.deliveries import shown_url
 from outlast.errors import InvalidInput
-from outlast.upkeep.maintenance import examine
+from outlast.upkeep.whole_store import examine
 from tests.outbox.helpers import TENANT, Receiver, a_store, answer, dispatching, until, working
 
 pytestmark = pytest.mark.req("GATE-2", "OUT-1")

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.core.webhooks.deliveries import Attempt
-from outlast.outbox import client
+from outlast.outbox import delivery_client as client
 from outlast.outbox.channel_address import checked_channel
 from tests.mutants import remove
 from tests.outbox.approvers import ASKING, PAGE, approvers, pending, post, rows_of, until_told

@@ -10,7 +10,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from outlast import Context, Workflow
 from outlast.pydantic_ai import OutlastDurability
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.agents import answers
 
 

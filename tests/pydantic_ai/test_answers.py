@@ -17,9 +17,10 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from outlast import Context
 from outlast.core.limits import RESPONSE_BYTES_MAX
-from outlast.pydantic_ai import OutlastDurability, operations
-from outlast.pydantic_ai.requests import AnswerRefused, fault_of, judge_answer
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.pydantic_ai import OutlastDurability
+from outlast.pydantic_ai import durable_operations as operations
+from outlast.pydantic_ai.recorded_requests import AnswerRefused, fault_of, judge_answer
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.scripted import Case, call, flow_of
 
 

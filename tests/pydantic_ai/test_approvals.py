@@ -12,8 +12,9 @@ from pydantic_ai.toolsets import DynamicToolset
 
 from outlast import Context, role
 from outlast.errors import Conflict, DefinitionError
-from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability, approvals
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
+from outlast.pydantic_ai import approved_tools as approvals
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.scripted import Case, Script, call, flow_of
 
 ANN, BOB = {"who": "ann", "month": 5}, {"who": "bob", "month": 5}

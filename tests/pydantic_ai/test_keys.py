@@ -15,7 +15,7 @@ from outlast import Context, Refused, Workflow, role
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
 from outlast.pydantic_ai.tool_activities import standing_of
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.agents import answers
 from tests.pydantic_ai.scripted import call, effects
 

@@ -10,7 +10,7 @@ from outlast import Context, Fail, Refused
 from outlast.errors import Misplaced
 from outlast.flow import Failures
 from outlast.pydantic_ai import DurableTool
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.scripted import Case, Script, call, flow_of, tool_agent
 
 READS = {"outlast": DurableTool(lookup=True)}

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import FunctionModel
 import outlast
 from outlast.errors import DefinitionError
 from outlast.flow import NotSent
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests import forked
 from tests.e2e.helpers import GIVE_UP_S, ROOT, SHORT, when
 from tests.pydantic_ai import mcp_agents

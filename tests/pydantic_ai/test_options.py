@@ -15,7 +15,7 @@ from outlast import Budget, Context
 from outlast.errors import DefinitionError
 from outlast.flow.reach import models_without_price
 from outlast.pydantic_ai import DurableTool, OutlastDurability
-from outlast.testing.app import AppFactory
+from outlast.testing.virtual_runtime import AppFactory
 from tests.pydantic_ai.scripted import Case, Script, flow_of
 
 

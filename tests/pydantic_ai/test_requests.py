@@ -13,9 +13,10 @@ from pydantic_ai.tools import ToolDefinition
 
 from outlast import Context
 from outlast.core.limits import RESPONSE_BYTES_MAX
-from outlast.pydantic_ai import DurableTool, OutlastDurability, operations
-from outlast.pydantic_ai.requests import difference, other_instructions, outline_of, with_outline
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.pydantic_ai import DurableTool, OutlastDurability
+from outlast.pydantic_ai import durable_operations as operations
+from outlast.pydantic_ai.recorded_requests import difference, other_instructions, outline_of, with_outline
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.scripted import Case, Script, call, effects, flow_of, tool_agent
 
 

@@ -15,7 +15,7 @@ from outlast import Allow, Context, Deny, Happened, Refused, Workflow, role
 from outlast.errors import DefinitionError
 from outlast.flow import NotSent, PolicyRequest
 from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
-from outlast.testing.app import AppFactory
+from outlast.testing.virtual_runtime import AppFactory
 from tests.pydantic_ai.scripted import Case, Script, call, effects, flow_of, play, tool_agent
 
 LEAD = OutlastApprovals(by=role("lead"), within="96h", editable=("cents", "note"))

@@ -13,13 +13,13 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from outlast.agent import ModelAnswer, ToolCall
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.flow import Perhaps
 from outlast.pydantic_ai import OutlastDurability
-from outlast.pydantic_ai.operations import check_whole
+from outlast.pydantic_ai.durable_operations import check_whole
 from outlast.store.port import DeltaChannel
 from outlast.testing import ModelServer, cuts
-from outlast.testing.app import App, AppFactory, AppRun
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from tests.pydantic_ai.scripted import Case, Script, call, flow_of, tool_agent
 
 ANSWERS = [

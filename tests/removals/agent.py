@@ -5,10 +5,14 @@ from dataclasses import replace as with_
 from typing import Any
 
 from outlast import http
-from outlast.agent import ModelAnswer, ModelRequest, proposal, requests, workflow
+from outlast.agent import ModelAnswer, ModelRequest, proposal
+from outlast.agent import agent_loop as workflow
+from outlast.agent import model_requests as requests
 from outlast.core import addresses
-from outlast.engine import budgets, permission, policy
-from outlast.engine.context import NodeContext
+from outlast.engine import known_budgets as budgets
+from outlast.engine import permission
+from outlast.engine import policy_gate as policy
+from outlast.engine.node_context import NodeContext
 from outlast.flow import Allow
 from outlast.flow.activity import Activity
 from tests.removals import Patch, replace
@@ -132,7 +136,7 @@ def calls_without_their_id(patch: Patch) -> None:
 def edited_arguments_dropped(patch: Patch) -> None:
     from pydantic_ai.tools import ToolApproved
 
-    from outlast.pydantic_ai.approvals import OutlastApprovals
+    from outlast.pydantic_ai.approved_tools import OutlastApprovals
 
     kept = OutlastApprovals._ask
 
@@ -151,12 +155,12 @@ def keys_of_a_visit(patch: Patch) -> None:
 
 
 def cut_responses_used(patch: Patch) -> None:
-    from outlast.pydantic_ai import requests as of_pydantic_ai
+    from outlast.pydantic_ai import recorded_requests as of_pydantic_ai
 
     replace(patch, of_pydantic_ai.fault_of, lambda response: "")
 
 
 def approvals_named_by_the_end_of_the_key(patch: Patch) -> None:
-    from outlast.pydantic_ai import approvals
+    from outlast.pydantic_ai import approved_tools as approvals
 
     replace(patch, approvals.approval_name, lambda plan, number: approvals._former_name(plan))

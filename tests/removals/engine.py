@@ -29,7 +29,6 @@ from outlast.engine import (
     admission,
     call_outcome,
     commit_chain,
-    context,
     effect_executor,
     lease,
     node_execution,
@@ -37,6 +36,7 @@ from outlast.engine import (
     snapshots,
     stated_answers,
 )
+from outlast.engine import node_context as context
 from outlast.engine.alerts import Alerts
 from outlast.engine.commit_chain import CommitChain
 from outlast.engine.effect_executor import EffectExecutor

@@ -18,7 +18,7 @@ def messages_to_any_address(patch: Patch) -> None:
 
 
 def no_wait_that_was_asked_for(patch: Patch) -> None:
-    from outlast.outbox import client
+    from outlast.outbox import delivery_client as client
 
     kept = client.judged
 

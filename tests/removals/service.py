@@ -10,7 +10,7 @@ from tests.removals import Patch, replace
 
 
 def unanswered_writes_called_undone(patch: Patch) -> None:
-    from outlast.client.connection import Attempts
+    from outlast.client.service_connection import Attempts
 
     def failed(self: Attempts, error: Exception) -> bool:
         return False
@@ -19,7 +19,7 @@ def unanswered_writes_called_undone(patch: Patch) -> None:
 
 
 def answers_of_proxies_believed(patch: Patch) -> None:
-    from outlast.client.connection import Attempts
+    from outlast.client.service_connection import Attempts
 
     replace(patch, Attempts.settled_by, lambda self, response, error: True)
 
@@ -47,7 +47,7 @@ def sessions_count_as_guesses(patch: Patch) -> None:
 
 def no_if_match(patch: Patch) -> None:
     from outlast.service import conditional
-    from outlast.service.routes import approvals
+    from outlast.service.routes import approval_routes as approvals
 
     assert approvals.required_version is conditional.required_version
     replace(patch, conditional.required_version, lambda if_match, what: 0)
@@ -205,14 +205,14 @@ def moves_not_indexed(patch: Patch) -> None:
 
 
 def answers_of_other_requests_believed(patch: Patch) -> None:
-    from outlast.client import connection
+    from outlast.client import service_connection as connection
 
     patch.setattr(connection, "is_of", lambda answer, path: True)
     patch.setattr(connection, "is_answer_to", lambda said, asked: True)
 
 
 def opened_streams_are_signs(patch: Patch) -> None:
-    from outlast.client.service import StreamOutage
+    from outlast.client.service_client import StreamOutage
 
     def heard(self: StreamOutage, *, opened: bool) -> None:
         self._begun, self._since, self._failures, self._told = True, None, 0, False

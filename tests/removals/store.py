@@ -10,12 +10,12 @@ from outlast.core.rows.run_rows import MESSAGE, META, RUN, Run
 from outlast.errors import StoreError, Unavailable
 from outlast.store import batch, bounds, sql
 from outlast.store.batch import Batch, CommitChanges, RowChange
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.port import Store
 from outlast.store.queries import LoadMany, Newest, Select, Under
 from outlast.store.sqlite.session import RowCache, SqliteSession
 from outlast.store.sqlite.write_lock import WriteLock
 from outlast.store.sqlite.writer import WriterThread
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.threads import WakeSubscribers
 from outlast.store.tickets import Ticket, deliver
 from tests.removals import Patch, replace

@@ -19,12 +19,13 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import RUN
-from outlast.insight import approvals, tenant_rows
+from outlast.insight import approval_reads as approvals
+from outlast.insight import tenant_rows
 from outlast.models.attention import RunAttention
 from outlast.models.service import StatusSummary
 from outlast.runtime.operations import Operations
+from outlast.runtime.served_versions import ANSWERED_BY_MOVE
 from outlast.runtime.stores import open_store
-from outlast.runtime.versions import ANSWERED_BY_MOVE
 from outlast.store.memory import MemoryStore
 from outlast.store.queries import PAGE_MAX
 from outlast.ui.routes.board import groups_of

@@ -24,7 +24,7 @@ from outlast.runtime.run_handle import RunHandle, seconds_of
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import Webhooks
 from outlast.testing import FakeReceivers, every_crash, status, too_many
-from outlast.testing.app import AppClock, AppFactory
+from outlast.testing.virtual_runtime import AppClock, AppFactory
 
 
 class State(BaseModel):

@@ -16,13 +16,13 @@ from outlast.core.approvals import Actor
 from outlast.core.durations import Liveness
 from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable, Uncertain
 from outlast.flow.workflow import workflows_by_name
-from outlast.insight.approvals import may_decide
+from outlast.insight.approval_reads import may_decide
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models.runs import Waiting
+from outlast.runtime.execution_runtime import ExecutionRuntime
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import ExecutionRuntime
 from outlast.runtime.stores import open_store, until
 from outlast.store.port import Store
 

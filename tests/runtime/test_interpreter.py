@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlast.runtime.interpreter import Build, build, build_of
+from outlast.runtime.interpreter_build import Build, build, build_of
 
 PLAIN = {"CONFIG_ARGS": "'--prefix=/opt/python' '--enable-shared'", "PY_CFLAGS": "-DNDEBUG -g -fwrapv -O3 -Wall"}
 DEBIAN = {"CONFIG_ARGS": "'--enable-shared' '--prefix=/usr' '--with-dtrace'", "PY_CFLAGS": "-g -fwrapv -O2"}

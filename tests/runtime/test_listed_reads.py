@@ -20,7 +20,7 @@ from outlast.runtime.webhooks import lag_of
 from outlast.service.event_broadcaster import EventPoller
 from outlast.upkeep.deploy_check import check
 from outlast.upkeep.fsck import Fsck
-from outlast.upkeep.maintenance import unfinished
+from outlast.upkeep.whole_store import unfinished
 from tests.mutants import remove
 from tests.runtime.hostile_rows import execute, goods, played
 

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 import outlast
 from outlast import Context, Failures, Retry, Workflow, activity, lookup, role, workflow
 from outlast.agent import ChatCompletions, Price, RecordingModel, ScriptedModel, agent_workflow, provided
-from outlast.client.connection import ServiceConnection
-from outlast.client.service import ServiceClient
+from outlast.client.service_client import ServiceClient
+from outlast.client.service_connection import ServiceConnection
 from outlast.core.approvals import Actor
 from outlast.core.rows.run_columns import StatusLabels
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
@@ -67,7 +67,7 @@ from outlast.testing import (
     times_out,
     too_many,
 )
-from outlast.testing.app import App
+from outlast.testing.virtual_runtime import App
 
 NAN: Final = float("nan")
 INFINITE: Final = float("inf")

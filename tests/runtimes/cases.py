@@ -23,8 +23,8 @@ from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.flow.workflow import Workflow
+from outlast.runtime.execution_runtime import ExecutionRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import ExecutionRuntime
 from outlast.store.port import maintenance
 from outlast.testing import FakeReceivers
 from tests.examples.helpers import Market, market

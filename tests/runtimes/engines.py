@@ -10,7 +10,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from outlast.runtime.client import Client
-from outlast.runtime.port import ClientRuntime, ExecutionRuntime
+from outlast.runtime.execution_runtime import ClientRuntime, ExecutionRuntime
 
 NAMES: Final = ("own", "temporal", "langgraph")
 

@@ -17,9 +17,9 @@ from outlast.core.durations import Liveness
 from outlast.core.events import EventType
 from outlast.core.rows.effect_rows import MEMO
 from outlast.insight.labels import shown_status
+from outlast.runtime.execution_runtime import ExecutionRuntime, local_actor
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import ExecutionRuntime, local_actor
 from outlast.runtime.stores import open_store
 from tests import forked
 from tests.examples.helpers import ROOT

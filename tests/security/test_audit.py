@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from outlast.core.rows.run_rows import MESSAGE
-from outlast.runtime.port import local_actor
+from outlast.runtime.execution_runtime import local_actor
 from outlast.service import multiprocess, problems
 from outlast.service.secured_route import _outcome
 from outlast.telemetry.audit import TEXT_CHARS_MAX, audit, scalars

@@ -18,7 +18,7 @@ from outlast.service import event_stream as streams
 from outlast.service.event_stream import EventListener
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.credentials import Credentials
-from outlast.service.routes import history
+from outlast.service.routes import history_routes as history
 from tests.security import issuer as issuers
 from tests.service.conftest import ALL, Running, Service
 from tests.service.test_streams import stream

@@ -24,7 +24,7 @@ from outlast.runtime import InProcessRuntime, open_store
 from outlast.service import idempotency
 from outlast.service.connections import listen, url_of
 from outlast.service.idempotency import IN_FLIGHT, once
-from outlast.upkeep.maintenance import purge
+from outlast.upkeep.whole_store import purge
 from tests.postgres import server
 from tests.service import flows
 from tests.service.conftest import Running, Service

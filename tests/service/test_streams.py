@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from outlast import Context, Workflow, activity
 from outlast.core.events import EventType
-from outlast.core.state.deltas import Delta, DeltaOrigin
+from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.errors import Unavailable
 from outlast.runtime.stores import open_store
 from outlast.service.event_broadcaster import EventBroadcaster

@@ -18,11 +18,11 @@ from outlast.core.run_transition import rearmed
 from outlast.engine.store_maintenance import ClockStep
 from outlast.errors import Rejected
 from outlast.runtime.operations import Operations
-from outlast.store.clock import ANCHOR_ROW, Anchor, anchored
 from outlast.store.port import AnchoredClock
 from outlast.store.sqlite.database import Database
 from outlast.store.sqlite.store import SqliteStore, open_without_sync
-from outlast.upkeep.maintenance import examine
+from outlast.store.store_clock import ANCHOR_ROW, Anchor, anchored
+from outlast.upkeep.whole_store import examine
 from tests.conformance.subject import LANE, T0, HandClock, run_row, start, worker_row
 
 

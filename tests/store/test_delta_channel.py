@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.state.deltas import Delta, DeltaOrigin
+from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.store import delta_channel
 from outlast.store.delta_channel import FOLDER, FileDeltas
 

@@ -13,7 +13,7 @@ from examples.trace_collector import Collector, Span
 from outlast.agent import ModelAnswer, ToolCall
 from outlast.core.usage import Used
 from outlast.flow import Context, lookup, this_call
-from outlast.runtime.metrics import exposition
+from outlast.runtime.metrics_text import exposition
 from outlast.telemetry.metrics import MODEL_TOKENS
 from outlast.telemetry.traces import model_attributes
 from outlast.testing import ModelServer

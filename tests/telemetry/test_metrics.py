@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.engine import commands
 from outlast.errors import Unavailable
-from outlast.runtime.metrics import Metrics, exposition
+from outlast.runtime.metrics_text import Metrics, exposition
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES, Counters, Observer
 from outlast.telemetry.metrics import (
     DUE,

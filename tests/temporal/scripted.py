@@ -11,8 +11,8 @@ from temporalio.client import Client, WorkflowHandle
 from outlast.core.durations import Liveness, longest_claim
 from outlast.engine.guest import SliceEnd
 from outlast.temporal import TemporalGuest
-from outlast.temporal.connection import wake
-from outlast.temporal.interpreter import times_of, workflow_id
+from outlast.temporal.cluster import wake
+from outlast.temporal.run_workflow import times_of, workflow_id
 
 LIVE = Liveness(heartbeat_window=1_000, heartbeat_every=300, drain_grace=100)
 TENANT = "default"

@@ -14,8 +14,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from outlast.engine.guest import GuestAway
 from outlast.errors import Unavailable
-from outlast.temporal import TemporalGuest, connect, connection
-from outlast.temporal.connection import profile, register_attributes
+from outlast.temporal import TemporalGuest, connect
+from outlast.temporal import cluster as connection
+from outlast.temporal.cluster import profile, register_attributes
 
 
 def closed_port() -> int:

@@ -8,8 +8,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from outlast.temporal import interpreter
-from outlast.temporal.interpreter import ATTENTION, LANE, NODE, STATUS, RunWorkflow
+from outlast.temporal import run_workflow as interpreter
+from outlast.temporal.run_workflow import ATTENTION, LANE, NODE, STATUS, RunWorkflow
 from tests.temporal.scripted import NEXT, Script, answer, serving, start
 from tests.temporal.server import TemporalServer
 

@@ -21,8 +21,8 @@ from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.temporal import TemporalGuest, TemporalRuntime
-from outlast.temporal.connection import wake
-from outlast.temporal.interpreter import times_of, workflow_id
+from outlast.temporal.cluster import wake
+from outlast.temporal.run_workflow import times_of, workflow_id
 from tests.e2e.helpers import GIVE_UP_S, Receiver, when
 from tests.temporal.office import Office
 from tests.temporal.scripted import LIVE

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from outlast.testing.crash_points import CrashHook
+from outlast.testing.crash_values import CrashHook
 
 
 def not_killed(hook: CrashHook, ask: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from outlast import Cancel, Context, RetryLater, Workflow, activity, role, this_call
 from outlast.errors import NotFound
 from outlast.testing import FakeReceivers
-from outlast.testing.app import AppFactory
+from outlast.testing.virtual_runtime import AppFactory
 
 
 class Order(BaseModel):

@@ -10,8 +10,8 @@ from outlast import Cancel, Context, Fail, Refused, activity, resend, role, work
 from outlast.errors import Conflict, InvalidInput
 from outlast.testing import PendingQuestion, approve, every_crash, node
 from outlast.testing.answers import ScriptedAnswer
-from outlast.testing.app import App, AppFactory, AppRun
 from outlast.testing.campaign import RunEnd
+from outlast.testing.virtual_runtime import App, AppFactory, AppRun
 from outlast.upkeep.deploy_check import check
 
 DAY = timedelta(hours=24)

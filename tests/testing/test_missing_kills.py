@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from outlast.testing.campaign import CrashOptions, _Campaign
-from outlast.testing.crash_points import OUTSIDE
 from outlast.testing.crash_runs import CrashCase, Reference, Tally, run_case, run_reference
+from outlast.testing.crash_values import OUTSIDE
 from outlast.testing.driver import Driver
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.loading import code_of

@@ -10,7 +10,7 @@ from examples import refund as example
 from outlast import Cancel, Context, Fail, Refused, Workflow, activity, lookup, role
 from outlast.errors import Conflict, InvalidInput, Misplaced, NotFound
 from outlast.testing import PendingQuestion, approve, approve_all, node, reject
-from outlast.testing.app import AppFactory
+from outlast.testing.virtual_runtime import AppFactory
 
 
 class Claim(BaseModel):

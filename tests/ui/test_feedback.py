@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
 from outlast.core.rows.run_rows import RUN, Pause
-from outlast.insight.attention import breaker_item
+from outlast.insight.attention_reads import breaker_item
 from outlast.insight.confusables import marked
 from outlast.models.runs import RunDetail
 from outlast.runtime import operations

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.models.runs import Visit
-from outlast.ui.graph import CHAR, DeclaredGraph, Layout, crossings, declared, drawn, laid_out
+from outlast.ui.graph_layout import CHAR, DeclaredGraph, Layout, crossings, declared, drawn, laid_out
 
 
 def graph(edges: dict[str, list[str]], start: str = "") -> DeclaredGraph:

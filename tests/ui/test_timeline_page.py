@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.models.timeline import Timeline, TimelineBar, TimelineLane, TimelineMark
-from outlast.ui.timeline import BARS_MAX, GAP, LANES_MAX, LEFT, WIDTH, drawn_timeline, scale_of
+from outlast.ui.timeline_drawing import BARS_MAX, GAP, LANES_MAX, LEFT, WIDTH, drawn_timeline, scale_of
 from tests.ui.conftest import Service
 from tests.ui.test_run_pages import PAGE_MAX
 

@@ -1,5 +1,6 @@
 """Agents: a model proposes, the workflow decides, and every paid answer is kept."""
 
+from outlast.agent.agent_loop import AgentState, AgentTask, AgentWorkflow, agent_workflow
 from outlast.agent.chat_completions import ChatCompletions
 from outlast.agent.model import (
     Message,
@@ -11,11 +12,10 @@ from outlast.agent.model import (
     ScriptedModel,
     ToolCall,
 )
+from outlast.agent.model_requests import ask
 from outlast.agent.prices import Price
 from outlast.agent.proposal import Admission, Admitted, AlreadyDone, Proposal, Rejected, admit, propose
 from outlast.agent.provided import provided
-from outlast.agent.requests import ask
-from outlast.agent.workflow import AgentState, AgentTask, AgentWorkflow, agent_workflow
 
 __all__ = [
     "Admission",

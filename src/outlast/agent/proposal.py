@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, OfferedTool, ToolCall
+from outlast.agent.model_requests import ask
 from outlast.agent.provided import model_of
-from outlast.agent.requests import ask
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import canonical, canonical_plain, digest
 from outlast.core.keys import ADMISSION

@@ -5,11 +5,11 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
+from outlast.cli.command_session import reads_client, settings_now
 from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import ELSEWHERE, Command, Group
 from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of
-from outlast.cli.session import reads_client, settings_now
-from outlast.cli.settings import ELSEWHERE, Command, Group
 from outlast.core.durations import Liveness, milliseconds, span
 from outlast.runtime.client import Client
 from outlast.runtime.settings import UNKNOWN_SETTING, SettingValue, effective_settings, unknown_variables

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import click
 
+from outlast.cli.command_session import settings_now, the_store_itself
 from outlast.cli.exit_codes import OK, interrupted
+from outlast.cli.global_options import CliSettings, Command, env_of, words_of
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.serve import extra, port_option, run_service
 from outlast.cli.serving import SLOW_S, slowly
-from outlast.cli.session import settings_now, the_store_itself
-from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
-from outlast.cli.worker import log_to_stderr
+from outlast.cli.worker_commands import log_to_stderr
 
 LEASE_MS: Final = 4_000  # short, so that a killed worker is replaced soon
 LOOK_MS: Final = 200

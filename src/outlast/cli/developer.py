@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import click
 
-from outlast.cli.settings import CliSettings
+from outlast.cli.global_options import CliSettings
 from outlast.cli.text import inert
 from outlast.core.durations import span
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run
 from outlast.engine.call_errors import CallErrors
-from outlast.insight.attention import ChoiceCommand, choice_commands
+from outlast.insight.attention_reads import ChoiceCommand, choice_commands
 from outlast.insight.tenant_rows import TenantRows, effect_name
 from outlast.store.port import Store
 

@@ -5,10 +5,10 @@ from typing import Final
 
 import click
 
+from outlast.cli.command_session import settings_now
 from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import Command
 from outlast.cli.screen import Screen
-from outlast.cli.session import settings_now
-from outlast.cli.settings import Command
 from outlast.errors import Conflict, InvalidInput
 
 # At most 25 lines of code besides the imports (tests/cli/test_first_steps.py).

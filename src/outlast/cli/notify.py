@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from outlast.cli import webhooks
+from outlast.cli import webhook_commands as webhooks
+from outlast.cli.command_session import on_client, reads_client
 from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import Group
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_client, reads_client
-from outlast.cli.settings import Group
 from outlast.core.approver_rule import PERSON
 from outlast.core.webhooks.approval_notices import EVERY, KINDS, short
 from outlast.runtime.client import Client

@@ -11,7 +11,7 @@ import click
 from typing_extensions import override
 
 from outlast.cli.exit_codes import ENDING, OK, Unwritten, interrupted, lost, report
-from outlast.cli.settings import CliSettings, Group, complete
+from outlast.cli.global_options import CliSettings, Group, complete
 
 if TYPE_CHECKING:
     from outlast.cli.serving import CommandEnd
@@ -22,45 +22,48 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "demo": ("outlast.cli.demo:demo", "Play an auction that survives a crash and waits for you."),
         "init": ("outlast.cli.init:init", "Write a first workflow of 25 lines."),
         "dev": ("outlast.cli.dev:dev", "Serve a file and reload it on every change."),
-        "run": ("outlast.cli.run:run", "Start a run of a workflow."),
-        "signal": ("outlast.cli.run:signal", "Send a signal to a run."),
+        "run": ("outlast.cli.start_commands:run", "Start a run of a workflow."),
+        "signal": ("outlast.cli.start_commands:signal", "Send a signal to a run."),
     },
     "Inspect": {
-        "status": ("outlast.cli.attention:status", "Count what needs a person and what cannot continue."),
-        "runs": ("outlast.cli.runs:runs", "List, show and follow runs; continue, extend or cancel one."),
-        "explain": ("outlast.cli.explain:explain", "Explain the state of a run in one sentence."),
-        "effects": ("outlast.cli.effects:effects", "List and show effects; resolve uncertain ones."),
+        "status": ("outlast.cli.attention_commands:status", "Count what needs a person and what cannot continue."),
+        "runs": ("outlast.cli.run_commands:runs", "List, show and follow runs; continue, extend or cancel one."),
+        "explain": ("outlast.cli.explain_commands:explain", "Explain the state of a run in one sentence."),
+        "effects": ("outlast.cli.effect_commands:effects", "List and show effects; resolve uncertain ones."),
         "workers": ("outlast.cli.workers:workers", "List workers and what they serve; drain one."),
     },
     "Decide": {
-        "approvals": ("outlast.cli.approvals:approvals", "List, show and decide approvals."),
-        "attention": ("outlast.cli.attention:attention", "List, assign and answer runs that need a person."),
-        "policy": ("outlast.cli.policy:policy", "Test a policy on recorded effects."),
+        "approvals": ("outlast.cli.approval_commands:approvals", "List, show and decide approvals."),
+        "attention": ("outlast.cli.attention_commands:attention", "List, assign and answer runs that need a person."),
+        "policy": ("outlast.cli.policy_commands:policy", "Test a policy on recorded effects."),
     },
     "Operate": {
-        "worker": ("outlast.cli.worker:worker", "Serve the workflows of a module until stopped."),
+        "worker": ("outlast.cli.worker_commands:worker", "Serve the workflows of a module until stopped."),
         "serve": ("outlast.cli.serve:serve", "Serve HTTP, run workflows and send webhooks until stopped."),
-        "dispatcher": ("outlast.cli.worker:dispatcher", "Send webhooks and messages to approvers until stopped."),
+        "dispatcher": (
+            "outlast.cli.worker_commands:dispatcher",
+            "Send webhooks and messages to approvers until stopped.",
+        ),
         "notify": ("outlast.cli.notify:notify", "Tell approvers by mail, Slack, Teams or ntfy."),
-        "webhooks": ("outlast.cli.webhooks:webhooks", "List and change webhooks; send failed events again."),
-        "pause": ("outlast.cli.pauses:pause", "Pause an activity, a provider, a workflow or the tenant."),
-        "resume": ("outlast.cli.pauses:resume", "End a pause or a circuit breaker; waiting runs continue."),
-        "budgets": ("outlast.cli.budgets:budgets", "List and set what the runs of a tenant may use each day."),
-        "pauses": ("outlast.cli.pauses:pauses", "List the pauses and the runs that wait for them."),
-        "versions": ("outlast.cli.versions:versions", "List versions of workflows; move runs between them."),
-        "check": ("outlast.cli.versions:check_command", "List the unfinished runs that new code would break."),
+        "webhooks": ("outlast.cli.webhook_commands:webhooks", "List and change webhooks; send failed events again."),
+        "pause": ("outlast.cli.pause_commands:pause", "Pause an activity, a provider, a workflow or the tenant."),
+        "resume": ("outlast.cli.pause_commands:resume", "End a pause or a circuit breaker; waiting runs continue."),
+        "budgets": ("outlast.cli.budget_commands:budgets", "List and set what the runs of a tenant may use each day."),
+        "pauses": ("outlast.cli.pause_commands:pauses", "List the pauses and the runs that wait for them."),
+        "versions": ("outlast.cli.version_commands:versions", "List versions of workflows; move runs between them."),
+        "check": ("outlast.cli.version_commands:check_command", "List the unfinished runs that new code would break."),
     },
     "Administer": {
         "config": ("outlast.cli.config:config", "Show every setting with its value and source."),
         "whoami": ("outlast.cli.config:whoami", "Show your name, tenant and roles."),
-        "doctor": ("outlast.cli.maintenance:doctor", "Check store, clocks, workers and settings."),
+        "doctor": ("outlast.cli.maintenance_commands:doctor", "Check store, clocks, workers and settings."),
         "token": ("outlast.cli.token:token", "Create access tokens for the service."),
-        "fsck": ("outlast.cli.maintenance:fsck", "Check every invariant of the store."),
-        "export": ("outlast.cli.export:export_command", "Write all data of a run as one JSON document."),
-        "verify": ("outlast.cli.export:verify_command", "Check an exported run without a store."),
-        "backup": ("outlast.cli.maintenance:backup", "Copy the store to a file while workers run."),
-        "recover": ("outlast.cli.maintenance:recover", "Make a restored or moved store usable again."),
-        "purge": ("outlast.cli.maintenance:purge_command", "Delete runs that ended long ago."),
+        "fsck": ("outlast.cli.maintenance_commands:fsck", "Check every invariant of the store."),
+        "export": ("outlast.cli.export_commands:export_command", "Write all data of a run as one JSON document."),
+        "verify": ("outlast.cli.export_commands:verify_command", "Check an exported run without a store."),
+        "backup": ("outlast.cli.maintenance_commands:backup", "Copy the store to a file while workers run."),
+        "recover": ("outlast.cli.maintenance_commands:recover", "Make a restored or moved store usable again."),
+        "purge": ("outlast.cli.maintenance_commands:purge_command", "Delete runs that ended long ago."),
     },
 }
 LAZY: Final = {name: where for section in SECTIONS.values() for name, where in section.items()}
@@ -142,7 +145,7 @@ def _audit(ctx: click.Context, words: list[str], code: int) -> None:
     """Write the audit line of a command: user, arguments, store and exit code (S32), if OUTLAST_AUDIT names a file."""
     if not logging.getLogger("outlast.audit").handlers:
         return
-    from outlast.runtime.port import local_actor
+    from outlast.runtime.execution_runtime import local_actor
     from outlast.telemetry.audit import audit
 
     settings = ctx.ensure_object(CliSettings)

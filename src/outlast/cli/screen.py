@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from pydantic import BaseModel
 
-from outlast.cli.settings import JSON, NDJSON, TABLE, CliSettings
+from outlast.cli.global_options import JSON, NDJSON, TABLE, CliSettings
 from outlast.cli.text import inert, json_escaped
 from outlast.core.durations import span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso

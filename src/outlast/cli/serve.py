@@ -12,8 +12,10 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from outlast.cli.command_session import operations, settings_now
 from outlast.cli.developer import DeveloperQuestions
 from outlast.cli.exit_codes import CONFLICT, OK, OUR_FAULT
+from outlast.cli.global_options import CliSettings, Command, env_of, words_of
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.serving import (
@@ -26,19 +28,17 @@ from outlast.cli.serving import (
     run,
     stopped,
 )
-from outlast.cli.session import operations, settings_now
-from outlast.cli.settings import CliSettings, Command, env_of, words_of
 from outlast.cli.text import inert
-from outlast.cli.worker import log_to_stderr
+from outlast.cli.worker_commands import log_to_stderr
 from outlast.clocks import SystemClock
 from outlast.core.durations import SECOND, Liveness
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import InvalidInput, StoreReplaced, to_install
 from outlast.flow.workflow import Workflow
+from outlast.runtime.execution_runtime import local_actor
 from outlast.runtime.local_worker import Serving, StoreFileWatch, observability, worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import local_actor
 from outlast.runtime.settings import DEFAULT_HOST, DEFAULT_PORT, load
 from outlast.runtime.stores import MEMORY
 from outlast.runtime.webhooks import new_dispatcher, reach_of

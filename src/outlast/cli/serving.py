@@ -28,7 +28,7 @@ from outlast.engine.left_code import (
 )
 from outlast.engine.user_code import ends_process, text_of
 from outlast.errors import InvalidInput, to_install
-from outlast.runtime.metrics import Metrics
+from outlast.runtime.metrics_text import Metrics
 from outlast.runtime.settings import load
 from outlast.runtime.stores import MEMORY
 from outlast.store.port import Store
@@ -270,7 +270,7 @@ def notifier_of(url: str) -> Notifier | None:
         return None
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--notify takes an http:// or https:// URL")
-    from outlast.outbox.client import HttpNotifier
+    from outlast.outbox.delivery_client import HttpNotifier
 
     return HttpNotifier(url)
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
+from outlast.cli.command_session import reads_client
 from outlast.cli.exit_codes import OK, RUN_FAILED
+from outlast.cli.global_options import Command
 from outlast.cli.run_page import data_of, is_held, way
 from outlast.cli.screen import Screen
-from outlast.cli.session import reads_client
-from outlast.cli.settings import Command
 from outlast.cli.text import inert, json_escaped, results_text
 from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus

@@ -2,10 +2,10 @@
 
 import click
 
+from outlast.cli.command_session import on_client, reads_client
 from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import Group
 from outlast.cli.screen import Screen
-from outlast.cli.session import on_client, reads_client
-from outlast.cli.settings import Group
 from outlast.core.durations import SECOND, span
 from outlast.core.lanes import OWN
 from outlast.insight.labels import STALLED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.errors import InvalidInput, Misplaced
-from outlast.runtime.port import local_actor
+from outlast.runtime.execution_runtime import local_actor
 
 if TYPE_CHECKING:
     from outlast.flow.workflow import Workflow
@@ -103,8 +103,8 @@ class PendingClient:
         return opened
 
     def _service(self, target: str, token: str) -> "Client":
-        from outlast.client.connection import ServiceConnection, base_of, is_here
-        from outlast.client.service import ServiceClient
+        from outlast.client.service_client import ServiceClient
+        from outlast.client.service_connection import ServiceConnection, base_of, is_here
         from outlast.runtime.run_handle import seconds_of
 
         if self._tenant or self._actor is not None:

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.durations import GROUP_PATIENCE, MINUTE

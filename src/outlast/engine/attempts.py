@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.crash_points import point
 from outlast.core.effect_steps import Answered, Maybe, Outcome, Unsent
 from outlast.core.effect_verbs import TOO_LATE

@@ -48,14 +48,14 @@ from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, T
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
-from outlast.engine.approvals import remake_with
-from outlast.engine.budgets import blind_budget
+from outlast.engine.approval_waits import remake_with
+from outlast.engine.known_budgets import blind_budget
 from outlast.engine.late_records import notify_waiting
 from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, OutlastError, Stale
 from outlast.flow.workflow import Workflow
-from outlast.store.acts import done_before
+from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import ROWS_MAX
 from outlast.telemetry.traces import Traces

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from collections.abc import Mapping as Facts
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room

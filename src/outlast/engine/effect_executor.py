@@ -48,6 +48,7 @@ from outlast.engine.effect_calls import (
     needs_transactions,
     reconcile,
 )
+from outlast.engine.known_pauses import BREAKER, key_of_provider
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
@@ -58,7 +59,6 @@ from outlast.engine.node_result import (
     refusal_of,
     uncertain,
 )
-from outlast.engine.pauses import BREAKER, key_of_provider
 from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
 from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, ClaimTime, Liveness
 from outlast.core.machine import RunStatus
 from outlast.core.rows.columns import WorkerHealth

@@ -1,6 +1,6 @@
 """A holder's estimate of the store's time, made from the answers to its commits (decision 0040)."""
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Instant
 from outlast.store.port import Store
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Done, Put
 from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target

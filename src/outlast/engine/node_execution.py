@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
@@ -23,17 +23,17 @@ from outlast.core.rows.effect_rows import Memo
 from outlast.core.rows.run_columns import Attention, Timer
 from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
-from outlast.core.state.deltas import Delta, DeltaOrigin
+from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.engine.attempts import ActivityCaller, SendWindow
 from outlast.engine.body_tasks import author_line, waits_forever
-from outlast.engine.budgets import BudgetCache
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
-from outlast.engine.deltas import DeltaSender
+from outlast.engine.delta_sender import DeltaSender
 from outlast.engine.expected_calls import ExpectedCalls
+from outlast.engine.known_budgets import BudgetCache
+from outlast.engine.known_pauses import TENANT, Breakers, PauseCache
 from outlast.engine.lease import Lease
-from outlast.engine.pauses import TENANT, Breakers, PauseCache
-from outlast.engine.rate_limit import CallSlot, RateLimiter, limit_name
+from outlast.engine.limit_seats import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError

@@ -20,7 +20,7 @@ from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
 from outlast.core.rows.run_rows import Pause
 from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
-from outlast.engine.pauses import waiting_for
+from outlast.engine.known_pauses import waiting_for
 from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import text_of
 from outlast.errors import AnswerNotStored, Misplaced, OutlastError

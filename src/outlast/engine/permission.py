@@ -14,9 +14,9 @@ from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import TENANT_BUDGET
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
-from outlast.engine.approvals import Question, request_approval
+from outlast.engine.approval_waits import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.policy import (
+from outlast.engine.policy_gate import (
     ask,
     demand_of,
     log_denial,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.conclude import (
     Completing,
     Conclusion,
@@ -46,10 +46,10 @@ from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.engine import admission
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
-from outlast.engine.compensation import left_open, unwind
-from outlast.engine.context import NodeContext
 from outlast.engine.expected_calls import expected_by
+from outlast.engine.known_pauses import TENANT
 from outlast.engine.left_code import held_by
+from outlast.engine.node_context import NodeContext
 from outlast.engine.node_execution import SETTLED_MEANWHILE, NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
@@ -60,8 +60,8 @@ from outlast.engine.node_result import (
     with_given_up,
     without_attempt,
 )
-from outlast.engine.pauses import TENANT
 from outlast.engine.results import count_results
+from outlast.engine.run_end import left_open, unwind
 from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import as_exception
 from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain

@@ -7,7 +7,7 @@ claim. Each begins with its faults and why they do no harm. The session makes th
 from collections.abc import Collection, Sequence
 
 from outlast.core import budget
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Put, actions_of, in_portions
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX

@@ -4,7 +4,7 @@ import json
 import logging
 from typing import Final, NamedTuple
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Expect, Put, in_portions
 from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
 from outlast.core.generation import GENERATION, LEDGERS, Generation, generation_of, ledgers_of

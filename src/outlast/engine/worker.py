@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from outlast.core import effect_verbs
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.drain import DRAINS, drains_of
 from outlast.core.durations import (
     CHANGE_POLL,
@@ -34,22 +34,22 @@ from outlast.engine.activity_calls import check_served
 from outlast.engine.admission import Capacity, Look
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
-from outlast.engine.budgets import BudgetCache, blind_budget
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.claims import Claims
 from outlast.engine.commit_chain import RunLost
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
-from outlast.engine.deltas import DeltaSender
+from outlast.engine.delta_sender import DeltaSender
 from outlast.engine.effect_calls import millis
 from outlast.engine.effect_executor import CallTerms
 from outlast.engine.guest import Bridge, Guest
+from outlast.engine.known_budgets import BudgetCache, blind_budget
+from outlast.engine.known_pauses import Breakers, PauseCache
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.left_code import busy_threads, left_threads, tasks_under
+from outlast.engine.limit_seats import RateLimiter
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
-from outlast.engine.pauses import Breakers, PauseCache
-from outlast.engine.rate_limit import RateLimiter
 from outlast.engine.run_executor import RunExecutor, SliceLimit
 from outlast.engine.run_session import RunSession
 from outlast.engine.store_maintenance import ClockStep, Retention

@@ -19,7 +19,7 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import end_of
 from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label

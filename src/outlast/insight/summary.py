@@ -13,8 +13,8 @@ from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Pause, Run
 from outlast.core.webhooks.deliveries import GONE, is_active, shown_url
-from outlast.engine.pauses import BREAKER
-from outlast.insight.attention import AWAY, BREAKER_IGNORED
+from outlast.engine.known_pauses import BREAKER
+from outlast.insight.attention_reads import AWAY, BREAKER_IGNORED
 from outlast.insight.labels import until_of
 from outlast.models import exact_instant, instant, milliseconds
 from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane

@@ -36,16 +36,17 @@ from outlast.core.rows.run_rows import (
     lanes_served,
 )
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
-from outlast.engine import commands, pauses
+from outlast.engine import commands
+from outlast.engine import known_pauses as pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
+from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
 from outlast.insight.run_facts import RunFacts, in_order
-from outlast.insight.steps import StepRows
-from outlast.insight.timeline import TimelineRows
+from outlast.insight.run_timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import Store, clock_step

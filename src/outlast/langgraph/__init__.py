@@ -7,8 +7,8 @@ and events stay in the store. Needs an extra: `pip install 'outlast[langgraph]'`
 from outlast.errors import to_install
 
 try:
-    from outlast.langgraph.graph import ThreadState
-    from outlast.langgraph.guest import LangGraphGuest, LangGraphRuntime
+    from outlast.langgraph.graph_of_workflow import ThreadState
+    from outlast.langgraph.langgraph_guest import LangGraphGuest, LangGraphRuntime
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith("langgraph"):
         raise

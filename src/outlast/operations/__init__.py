@@ -8,7 +8,12 @@ and the methods of `Client`. By hand stay streams, downloads, probes and the Ope
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from outlast.operations import approvals, attention, effects, runs, service, webhooks
+from outlast.operations import approval_operations as approvals
+from outlast.operations import attention_operations as attention
+from outlast.operations import effect_operations as effects
+from outlast.operations import run_operations as runs
+from outlast.operations import service_operations as service
+from outlast.operations import webhook_operations as webhooks
 from outlast.operations.declaration import Operation, OperationRequest
 
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from typing import Any, Final
 import httpx2
 
 from outlast.core.addresses import AddressPolicy, NotAllowed
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import DELIVERY_TIMEOUT, SECOND
 from outlast.core.limits import ANSWER_CHARS_MAX
 from outlast.core.webhooks.approval_notices import NoticeText
@@ -28,7 +28,7 @@ from outlast.core.webhooks.deliveries import LATER, Attempt
 from outlast.errors import InvalidInput
 from outlast.outbox.address import Resolver, checked_addresses
 from outlast.outbox.channel_address import Channel, Mail, checked_channel
-from outlast.outbox.client import DeliveryClient
+from outlast.outbox.delivery_client import DeliveryClient
 
 NTFY_BYTES_MAX: Final = 4_096  # of a message; a server makes a file of a longer one
 REASON_CHARS: Final = 100  # of an answer, in the error

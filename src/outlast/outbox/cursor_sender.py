@@ -8,7 +8,7 @@ under the same webhook-id. A message to approvers is recorded by its own commit,
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.crash_points import point
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_TIMEOUT
@@ -21,7 +21,7 @@ from outlast.core.webhooks.deliveries import Attempt, webhook_id
 from outlast.errors import Conflict, NotFound, Stale
 from outlast.outbox import notices, signing, subscriptions
 from outlast.outbox.channel_client import ChannelClient
-from outlast.outbox.client import DeliveryClient
+from outlast.outbox.delivery_client import DeliveryClient
 from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Put, When
 from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN, IDLE_LOOK, SECOND, STORE_RETRY
@@ -26,8 +26,8 @@ from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import Resolver, SystemResolver
 from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.channel_client import ChannelClient
-from outlast.outbox.client import DeliveryClient
 from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices, Poster
+from outlast.outbox.delivery_client import DeliveryClient
 from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost

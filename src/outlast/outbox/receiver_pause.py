@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import Notice, NoticeId
 from outlast.core.webhooks.deliveries import Attempt

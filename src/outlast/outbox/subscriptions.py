@@ -28,7 +28,7 @@ from outlast.core.webhooks.deliveries import (
     tenants_of,
 )
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Stale
-from outlast.store.acts import done_before
+from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
 from outlast.telemetry.redact import KNOWN_CHARS_MIN, redact
 

@@ -7,7 +7,7 @@ once, and every tool call is an effect. Needs an extra: `pip install 'outlast[py
 from outlast.errors import to_install
 
 try:
-    from outlast.pydantic_ai.approvals import OutlastApprovals
+    from outlast.pydantic_ai.approved_tools import OutlastApprovals
     from outlast.pydantic_ai.durability import OutlastDurability
     from outlast.pydantic_ai.tool_activities import DurableTool
 except ModuleNotFoundError as error:

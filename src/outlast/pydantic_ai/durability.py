@@ -43,9 +43,7 @@ from outlast.flow.functions import refuse_unrun_function
 from outlast.flow.options import RateLimit, Retry
 from outlast.flow.outcomes import NotSent, Perhaps
 from outlast.flow.registry import SOURCES, where_called
-from outlast.pydantic_ai.mcp_servers import answer_of_server, check_error_behavior, listed_tool
-from outlast.pydantic_ai.node_frame import NodeFrame
-from outlast.pydantic_ai.operations import (
+from outlast.pydantic_ai.durable_operations import (
     ENGINE,
     INVALID,
     Backend,
@@ -59,8 +57,10 @@ from outlast.pydantic_ai.operations import (
     refusal_text,
     streaming,
 )
+from outlast.pydantic_ai.mcp_servers import answer_of_server, check_error_behavior, listed_tool
+from outlast.pydantic_ai.node_frame import NodeFrame
+from outlast.pydantic_ai.recorded_requests import fault_of, judge_answer
 from outlast.pydantic_ai.recorded_results import stored
-from outlast.pydantic_ai.requests import fault_of, judge_answer
 from outlast.pydantic_ai.tool_activities import (
     PLAIN,
     DurableTool,

@@ -7,7 +7,7 @@ from typing import Any
 
 from outlast.flow.approval_rule import Decision
 from outlast.flow.calls import Plan
-from outlast.pydantic_ai.requests import Fault
+from outlast.pydantic_ai.recorded_requests import Fault
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from outlast.core.approvals import Actor
     from outlast.core.machine import Choice, Reason
+    from outlast.runtime.execution_runtime import ClientRuntime, ExecutionRuntime
     from outlast.runtime.in_process import InProcessRuntime
     from outlast.runtime.operations import Operations
-    from outlast.runtime.port import ClientRuntime, ExecutionRuntime
     from outlast.runtime.stores import open_store
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES.get(name, "outlast.runtime.port")), name)
+    value = globals()[name] = getattr(import_module(_HOMES.get(name, "outlast.runtime.execution_runtime")), name)
     return value
 
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from outlast.core.approvals import Actor
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import Liveness
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.engine.guest import Guest
@@ -15,9 +15,9 @@ from outlast.engine.snapshots import state_of_rows
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import RunDetail
+from outlast.runtime.execution_runtime import ClientRuntime
 from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations
-from outlast.runtime.port import ClientRuntime
 from outlast.store.port import Store
 
 

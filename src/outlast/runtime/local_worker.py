@@ -10,7 +10,7 @@ from typing import Any
 
 from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.argument_checks import Arguments
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.limits import CONCURRENCY_MAX

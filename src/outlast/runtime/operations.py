@@ -24,17 +24,19 @@ from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.run_columns import Attention, What
 from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, is_over
 from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
-from outlast.engine import commands, pauses
+from outlast.engine import commands
+from outlast.engine import known_pauses as pauses
 from outlast.engine.admission import set_slots
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
+from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
-from outlast.insight.approvals import approval_detail, approval_page, approval_summary
-from outlast.insight.attention import answer_each, answer_page, general_attention, run_attention
-from outlast.insight.explain import explain
+from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary
+from outlast.insight.attention_reads import answer_each, answer_page, general_attention, run_attention
+from outlast.insight.explanation import explain
 from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
 from outlast.insight.run_facts import messages_of
-from outlast.insight.runs import (
+from outlast.insight.run_reads import (
     ActsOfRun,
     ApprovalOfRun,
     RunOverview,
@@ -48,11 +50,10 @@ from outlast.insight.runs import (
     run_page,
     summaries_of,
 )
+from outlast.insight.run_timeline import timeline_of
 from outlast.insight.shown_rows import of_one
-from outlast.insight.steps import step_page
 from outlast.insight.summary import status_summary
 from outlast.insight.tenant_rows import RESULTS_PER_READ, TenantRows, after_commit
-from outlast.insight.timeline import timeline_of
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
@@ -80,7 +81,7 @@ from outlast.models.service import (
 )  # fmt: skip
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.runtime import versions
+from outlast.runtime import served_versions as versions
 from outlast.runtime.client import Client
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.webhooks import Webhooks, event_types

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from outlast.core.rows.run_rows import RUN, Event, Run, RunKey, is_over
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.engine.commands import no_run
-from outlast.engine.deltas import DeltaBuffer
+from outlast.engine.delta_sender import DeltaBuffer
 from outlast.insight.row_models import run_delta
 from outlast.insight.tenant_rows import EVENTS_PER_READ, TenantRows
 from outlast.models.runs import RunDelta

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from outlast.clocks import SystemClock, new_id, process_id
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation

@@ -14,7 +14,7 @@ from outlast.clocks import SystemClock, chance, new_id, new_secret, process_id
 from outlast.core.acts import KeyedAct, act_of, with_token
 from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
 from outlast.core.approvals import Actor
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
 from outlast.core.events import EventType
@@ -36,7 +36,7 @@ from outlast.core.webhooks.deliveries import (
     tenants_of,
 )
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
-from outlast.insight.attention import offered_choice
+from outlast.insight.attention_reads import offered_choice
 from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention
 from outlast.models.webhooks import (
@@ -53,7 +53,7 @@ from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.notifications import add_notification, check_notification
 from outlast.runtime.webhook_client import WebhookClient, shown_once
-from outlast.store.acts import done_before
+from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import Owing
 from outlast.telemetry import Counters

@@ -16,7 +16,7 @@ from outlast.models.effects import EffectRecord
 from outlast.models.runs import RequestRecorded, RunSummary
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError
-from outlast.service.requests import IdempotencyKey, RunId
+from outlast.service.request_parts import IdempotencyKey, RunId
 from outlast.service.service_state import Ops
 
 _TAG: Final = re.compile(r'\s*(?:W/)?"(v[1-9][0-9]{0,14})"\s*')

@@ -17,7 +17,7 @@ from outlast.clocks import new_id
 from outlast.core.events import ENDINGS
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows.run_rows import EVENT, RUN, Event, Run, RunKey, is_over
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.errors import Busy, Corrupt, StoreError
 from outlast.service.event_stream import HEARTBEAT, EventListener, Share, delta_frame, frame
 from outlast.service.identity.lockout import address_group

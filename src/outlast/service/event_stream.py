@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from outlast.core.limits import KIB
 from outlast.core.rows.run_rows import Event
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.errors import OutlastError
 from outlast.insight.row_models import run_delta
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from outlast.errors import InvalidInput
-from outlast.runtime.metrics import MEDIA_TYPE, Metrics
+from outlast.runtime.metrics_text import MEDIA_TYPE, Metrics
 from outlast.service.connections import AdmittedConnection, Connections, Server
 from outlast.service.identity.listen import is_loopback
 

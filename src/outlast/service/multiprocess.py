@@ -12,8 +12,8 @@ import uvicorn
 from typing_extensions import override
 
 from outlast.errors import StoreError, StoreReplaced
-from outlast.service.app import create
 from outlast.service.connections import Server, bounded
+from outlast.service.service_app import create
 from outlast.service.service_state import ServiceState
 
 BACKLOG: Final = 2_048

@@ -16,7 +16,7 @@ from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.assignments import assignments_row
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.limits import KIB, STREAMS_MAX
 from outlast.core.rows.run_rows import META
 from outlast.errors import Busy, OutlastError, StoreError
@@ -24,14 +24,14 @@ from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.insight.summary import status_summary
 from outlast.models import PagedList
-from outlast.runtime.metrics import Metrics
+from outlast.runtime.metrics_text import Metrics
 from outlast.runtime.operations import Operations
 from outlast.service.connections import Connections, connections_max
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Authenticator, Principal
 from outlast.service.request_limits import Bounds
-from outlast.service.requests import Cursor, Limit
+from outlast.service.request_parts import Cursor, Limit
 from outlast.service.store_secret import StoreSecret
 from outlast.store.port import Store
 from outlast.telemetry import Counters

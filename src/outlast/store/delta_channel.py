@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from outlast.core.limits import KIB
-from outlast.core.state.deltas import Delta, packets, read_packet
+from outlast.core.state.delta_packets import Delta, packets, read_packet
 from outlast.store.threads import Subscribers
 
 DeltaCallback = Callable[[Sequence[Delta]], None]

@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.crash_points import point
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
@@ -18,12 +18,11 @@ from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable
 from outlast.store.batch import Batch
 from outlast.store.bounds import check
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.delta_channel import DeltaCallback
 from outlast.store.fair_queueing import NONE_HELD, FairQueue, HeldCounts, chosen
 from outlast.store.port import (
@@ -41,6 +40,7 @@ from outlast.store.port import (
 )
 from outlast.store.queries import Query, T
 from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.threads import Subscribers, WakeSubscribers
 
 

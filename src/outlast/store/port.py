@@ -15,7 +15,7 @@ from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Wait
 from outlast.core.rows.row_kind import Key, Kind
 from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, TOKEN, Event, Message, R, Row, Run
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.errors import Conflict, Corrupt, StoreReplaced
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.queries import ROWS_MAX, Load, LoadMany, Newest, Page, Query, Under

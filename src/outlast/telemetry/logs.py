@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 from typing_extensions import override
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import SECOND
 from outlast.core.events import trace_of
 from outlast.core.rows.run_rows import Run

@@ -6,9 +6,9 @@ Needs an extra: `pip install 'outlast[temporal]'`.
 from outlast.errors import to_install
 
 try:
-    from outlast.temporal.connection import connect
-    from outlast.temporal.guest import TemporalGuest
+    from outlast.temporal.cluster import connect
     from outlast.temporal.runtime import TemporalRuntime
+    from outlast.temporal.temporal_guest import TemporalGuest
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith("temporalio"):
         raise

@@ -10,10 +10,10 @@ from typing_extensions import override
 from outlast.core.durations import Liveness
 from outlast.models.runs import RunDetail
 from outlast.runtime.client import Client
-from outlast.runtime.port import ClientRuntime
+from outlast.runtime.execution_runtime import ClientRuntime
 from outlast.runtime.run_handle import RunHandle
-from outlast.temporal.connection import reason_of, wake
-from outlast.temporal.interpreter import TEMPORAL, times_of
+from outlast.temporal.cluster import reason_of, wake
+from outlast.temporal.run_workflow import TEMPORAL, times_of
 
 log = logging.getLogger("outlast.temporal")
 

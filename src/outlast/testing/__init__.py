@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         reject,
         send,
     )
-    from outlast.testing.app import App, AppFactory, skip
     from outlast.testing.campaign import RunEnd
     from outlast.testing.decorator import every_crash
     from outlast.testing.fake_receivers import (
@@ -37,11 +36,12 @@ if TYPE_CHECKING:
     from outlast.testing.faults import FaultKind, FaultyStore
     from outlast.testing.model_server import ModelServer, completions
     from outlast.testing.single_node import NodeResult, node
+    from outlast.testing.virtual_runtime import App, AppFactory, skip
 
 _HOMES: Final = {
     "outlast.testing.faults": ("FaultKind", "FaultyStore"),
     "outlast.testing.single_node": ("NodeResult", "node"),
-    "outlast.testing.app": ("App", "AppFactory", "skip"),
+    "outlast.testing.virtual_runtime": ("App", "AppFactory", "skip"),
     "outlast.testing.fake_receivers": (
         *("FakeReceivers", "cuts", "garbage", "huge", "ok"),
         *("resets", "slow", "status", "times_out", "too_many"),

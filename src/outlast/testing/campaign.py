@@ -19,7 +19,6 @@ from outlast.core.keys import idempotency_key
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.testing.answers import Decide, answer_of, no_answer
-from outlast.testing.crash_points import Action, CheckFailed, ScenarioState
 from outlast.testing.crash_runs import (
     CrashCase,
     CrashResult,
@@ -31,6 +30,7 @@ from outlast.testing.crash_runs import (
     run_reference,
     second_cases,
 )
+from outlast.testing.crash_values import Action, CheckFailed, ScenarioState
 from outlast.testing.driver import CrashScenario, Driver, answered, effect_asked
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.fork_server import fork_server

@@ -16,7 +16,7 @@ from typing_extensions import override
 from outlast.clocks import SystemClock
 from outlast.core import crash_points
 from outlast.core.approvals import Actor
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
@@ -29,7 +29,7 @@ from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 from outlast.store.sqlite import writer
 from outlast.store.sqlite.store import open_without_sync
-from outlast.testing.crash_points import RUN_ID, TENANT, CrashHook
+from outlast.testing.crash_values import RUN_ID, TENANT, CrashHook
 from outlast.testing.loading import load_function
 
 Prepare = Callable[[CrashHook, dict[str, Any]], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
+from outlast.testing.crash_values import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.driver import Driver
 from outlast.testing.run_snapshot import RunSnapshot
 

@@ -17,7 +17,7 @@ from outlast.errors import OutlastError
 from outlast.flow.workflow import Workflow
 from outlast.testing.answers import Decide, no_answer, to_json
 from outlast.testing.campaign import ATTEMPT_TIMEOUT_MS, CrashOptions, Pairs, RunEnd
-from outlast.testing.crash_points import CheckFailed
+from outlast.testing.crash_values import CheckFailed
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.plugin import CrashReports, option
 

@@ -21,7 +21,7 @@ from outlast.testing.answers import (
     next_approver,
     no_answer,
 )
-from outlast.testing.crash_points import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
+from outlast.testing.crash_values import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import RunSnapshot, ScenarioFile, ScenarioStore
 

@@ -23,7 +23,7 @@ from outlast.clocks import SystemClock
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import Duration, timedelta_of
 from outlast.errors import InvalidInput
-from outlast.testing.crash_points import OUTSIDE, RUN_ID, TENANT, CrashPoint
+from outlast.testing.crash_values import OUTSIDE, RUN_ID, TENANT, CrashPoint
 from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
 from outlast.testing.record import Record, RecordEntry
 

@@ -29,7 +29,7 @@ from outlast.errors import InvalidInput
 from outlast.flow.topology import digest_of, topology_of
 from outlast.flow.workflow import Workflow
 from outlast.testing import child_process
-from outlast.testing.crash_points import CheckFailed
+from outlast.testing.crash_values import CheckFailed
 from outlast.testing.loading import CodeUnderTest, load, load_function
 
 

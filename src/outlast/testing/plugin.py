@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from outlast.testing.app import AppFactory
     from outlast.testing.fake_receivers import FakeReceivers
+    from outlast.testing.virtual_runtime import AppFactory
 
 
 class CrashReports:
@@ -62,7 +62,7 @@ def receivers() -> "Iterator[FakeReceivers]":
 @pytest.fixture
 def outlast_app() -> "Iterator[AppFactory]":
     """Return a function that creates runtimes in virtual time: `app = outlast_app(workflow)`."""
-    from outlast.testing.app import app_factory
+    from outlast.testing.virtual_runtime import app_factory
 
     with app_factory() as make:
         yield make

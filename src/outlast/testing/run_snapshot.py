@@ -15,7 +15,7 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
 from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
-from outlast.testing.crash_points import RUN_ID, TENANT, ScenarioState
+from outlast.testing.crash_values import RUN_ID, TENANT, ScenarioState
 
 TABLES: Final = {
     RUN.name: "tenant",

@@ -28,8 +28,8 @@ from outlast.flow.workflow import Beginning, Workflow
 from outlast.models import milliseconds
 from outlast.store.port import RunRows
 from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, answer_of, asked_plans, no_answer
-from outlast.testing.app import App, AppRun
-from outlast.testing.crash_points import CheckFailed
+from outlast.testing.crash_values import CheckFailed
+from outlast.testing.virtual_runtime import App, AppRun
 
 S = TypeVar("S", bound=BaseModel)
 Answers = Mapping[Activity[..., Any] | str, Any]

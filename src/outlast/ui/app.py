@@ -8,25 +8,19 @@ from starlette.routing import BaseRoute
 
 from outlast.core.argument_checks import Arguments
 from outlast.flow.workflow import Workflow
-from outlast.service.app import create
 from outlast.service.identity import Anonymous, Authenticator
 from outlast.service.request_limits import Bounds
+from outlast.service.service_app import create
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 from outlast.ui.page_route import error_page as error_page
-from outlast.ui.routes import (
-    approvals,
-    assets,
-    board,
-    deliveries,
-    effects,
-    run,
-    run_actions,
-    runs,
-    sign_in,
-    workers,
-    workflows,
-)
+from outlast.ui.routes import approval_pages as approvals
+from outlast.ui.routes import assets, board, run_actions, sign_in, workflows
+from outlast.ui.routes import delivery_pages as deliveries
+from outlast.ui.routes import effect_pages as effects
+from outlast.ui.routes import run_list as runs
+from outlast.ui.routes import run_pages as run
+from outlast.ui.routes import worker_pages as workers
 
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,

@@ -9,7 +9,7 @@ from outlast.core.durations import SECOND
 from outlast.core.lanes import version_in
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
 from outlast.core.rows.run_rows import Run
-from outlast.engine.policy import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
+from outlast.engine.policy_gate import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
 from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
 from outlast.runtime.operations import Operations

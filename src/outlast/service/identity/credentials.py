@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, TooManyFailures, Unauthenticated
 from outlast.runtime.settings import AuthSettings

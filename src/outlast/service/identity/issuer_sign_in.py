@@ -19,7 +19,7 @@ from authlib.oauth2.client import OAuth2Client
 from authlib.oauth2.rfc6749.parameters import prepare_token_request
 
 from outlast.clocks import new_credential
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.errors import Unauthenticated, Unverifiable
 from outlast.runtime.settings import AuthSettings
 from outlast.service.identity.signed_tokens import FETCH_S, SignedTokens, is_safe, read_answer

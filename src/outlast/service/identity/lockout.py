@@ -13,7 +13,7 @@ from time import sleep
 from typing import Final
 
 from outlast.clocks import new_credential
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 
 MOST: Final = 20
 WITHIN_MS: Final = 60_000

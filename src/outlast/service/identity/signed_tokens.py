@@ -14,7 +14,7 @@ import jwt
 from jwt import PyJWK, PyJWTError
 
 from outlast.core.approver_rule import refusal_of_name
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.keys import check_name
 from outlast.core.limits import NAME
 from outlast.errors import InvalidInput, Unauthenticated, Unverifiable

@@ -9,7 +9,7 @@ from typing import Final
 
 from outlast.clocks import new_credential
 from outlast.core.approver_rule import refusal_of_name
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.keys import check_name
 from outlast.errors import InvalidInput
 from outlast.service.identity.permissions import Principal

@@ -8,10 +8,10 @@ the process is within CLOCK_DIFFERENCE_MAX of the service, and so within CLOCK_S
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, SECOND
 from outlast.errors import StoreUnusable, Unavailable
-from outlast.store.clock import StoreClock
+from outlast.store.store_clock import StoreClock
 
 Bounds = tuple[int, int]
 """Lowest and highest difference in ms of the service's clock minus this process's."""

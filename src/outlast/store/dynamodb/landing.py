@@ -26,7 +26,6 @@ from outlast.core.rows.run_rows import META, RUN, WRITER, Meta, Worker
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import Corrupt, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN, MAPPING, Batch
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import (
     RECOVERY_LOCKS,
     RUNS,
@@ -57,6 +56,7 @@ from outlast.store.dynamodb.transact import (
     turn_request,
 )
 from outlast.store.sql import warn_once
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 
 log = logging.getLogger("outlast.store")
 KNOWN_MAX: Final = 20_000  # runs; about 1 KB each

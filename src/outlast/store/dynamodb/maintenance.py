@@ -14,7 +14,6 @@ from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
 from outlast.core.rows.run_rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
 from outlast.errors import Corrupt, Unavailable
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause
 from outlast.store.dynamodb.items import (
     BODY,
@@ -38,6 +37,7 @@ from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, Un
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.port import LEDGER_KINDS
 from outlast.store.sql import warn_once
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of, mapping_row, successor
 
 AT_ONCE: Final = 16  # requests at once
 DELETED_AT_ONCE: Final = 25  # items in one BatchWriteItem

@@ -20,7 +20,6 @@ from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import EVENT, META, RUN, WRITER, Event, R
 from outlast.errors import Corrupt, Unavailable
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable, pause
 from outlast.store.dynamodb.items import (
     Item,
@@ -41,6 +40,7 @@ from outlast.store.dynamodb.items import (
 )
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.sql import warn_once
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 
 log = logging.getLogger("outlast.store")
 READ_S: Final = 3.0  # time in which a request is repeated

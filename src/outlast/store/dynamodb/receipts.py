@@ -11,11 +11,11 @@ from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_rows import META, STORE, WRITER, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS
 from outlast.errors import StoreUnusable, Unavailable, Uncertain
-from outlast.store.clock import MAPPING_ROW
 from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable, pause
 from outlast.store.dynamodb.items import Item, ItemPlace, decode, encode, place, receipt_place, within
 from outlast.store.dynamodb.reads import ItemReader
 from outlast.store.dynamodb.transact import Action, Receipt, refuse_late
+from outlast.store.store_clock import MAPPING_ROW
 
 log = logging.getLogger("outlast.store")
 SHARDS_MAX: Final = 16  # transactions of one writer at once, besides that of `urgent_sync`

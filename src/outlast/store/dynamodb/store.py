@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError, Unavailable

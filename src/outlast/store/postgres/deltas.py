@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from outlast.core.state.deltas import Delta, packets, read_packet
+from outlast.core.state.delta_packets import Delta, packets, read_packet
 from outlast.store.delta_channel import DeltaCallback
 from outlast.store.postgres.connection import AWAY, Address, connect
 from outlast.store.postgres.listener import NotificationListener

@@ -15,12 +15,12 @@ from outlast.core.rows.run_rows import KINDS, META, REQUEST, STORE, WORKER, WRIT
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.clock import mapping_row, successor
 from outlast.store.migrations import MIGRATIONS, NEWEST, SCHEMA, WRITTEN_BY, newer, unreleased
 from outlast.store.port import LEDGER_KINDS, RUN_KINDS
 from outlast.store.postgres.connection import CHORE_S, Address
 from outlast.store.postgres.statements import numbered
 from outlast.store.sql import DECODE, SQL
+from outlast.store.store_clock import mapping_row, successor
 
 _PASSING: Final = " FOR UPDATE SKIP LOCKED"  # concurrent calls share the rows, and none waits
 FACTS: Final = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "max_connections")

@@ -14,7 +14,6 @@ from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_rows import EVENT, META, RUN, R, Row
 from outlast.errors import Unavailable
 from outlast.store import open_calls, sql
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.postgres import statements
@@ -22,6 +21,7 @@ from outlast.store.postgres.connection import AGAIN, AWAY, Address, reconnect, r
 from outlast.store.postgres.statements import COLUMNS, TYPES, arrays, numbered, parameters
 from outlast.store.queries import LastOrdinals, LoadMany, Query, Select
 from outlast.store.sql import DECODE, Values
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 
 T = TypeVar("T")
 

@@ -17,13 +17,13 @@ from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WORKER, WRITER, 
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect, remedy
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each

@@ -9,14 +9,13 @@ from typing import Any, Final, TypeVar
 import asyncpg
 from typing_extensions import override
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Instant, Mapping
 from outlast.core.rows.run_rows import Run
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.errors import OutlastError
 from outlast.store.batch import Batch
 from outlast.store.batching_store import URGENT_WAIT_S, LoopStore
-from outlast.store.clock import StoreClock
 from outlast.store.delta_channel import DeltaCallback
 from outlast.store.port import DeltaChannel, Maintenance, RunRows, Transactions
 from outlast.store.postgres import maintenance
@@ -30,6 +29,7 @@ from outlast.store.postgres.statements import BEGIN_MAPPING, CHANNEL
 from outlast.store.postgres.transactions import PostgresTransaction, TransactionPool
 from outlast.store.postgres.writer import WriterTask
 from outlast.store.queries import Query
+from outlast.store.store_clock import StoreClock
 from outlast.store.threads import WakeSubscribers
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from outlast.core.commit import Commit, Done
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.batch import VERSION, Batch
 from outlast.store.bounds import check
-from outlast.store.clock import StoreClock
 from outlast.store.port import Transaction, TransactionEnded
 from outlast.store.postgres import maintenance
 from outlast.store.postgres.connection import (
@@ -32,6 +31,7 @@ from outlast.store.postgres.connection import (
 )
 from outlast.store.postgres.session import Mismatch, PostgresSession
 from outlast.store.postgres.statements import SESSION, row_keys
+from outlast.store.store_clock import StoreClock
 
 CONNECTIONS: Final = 10  # open transactions per event loop; further ones wait
 HELD_S: Final = 0.005  # wait before a row that another batch holds is tried again

@@ -16,11 +16,11 @@ from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.run_rows import EVENT, META, RUN, Event
 from outlast.errors import Unavailable
 from outlast.store import sql
-from outlast.store.clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows
 from outlast.store.queries import ALL_ROWS, Load, Query, Select, Under
 from outlast.store.sql import DECODE
 from outlast.store.sqlite.database import Database, read_leniently, unavailable
+from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch
-from outlast.store.clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE, SQL
 from outlast.store.sqlite.database import Database, copied, error_name, read_leniently, unavailable
+from outlast.store.store_clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
 
 RUNS_MAX = 20_000  # runs that this process holds, at most 1 KB each

@@ -9,18 +9,17 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.run_rows import META, REQUEST, STORE, WORKER, Run
-from outlast.core.state.deltas import Delta
+from outlast.core.state.delta_packets import Delta
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
 from outlast.store.batch import Batch
 from outlast.store.batching_store import BatchingStore
-from outlast.store.clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.delta_channel import DeltaCallback, FileDeltas
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import LEDGER_KINDS, RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
@@ -30,6 +29,7 @@ from outlast.store.sqlite.database import FULL, OFF, Database, copied, unusable
 from outlast.store.sqlite.readers import Readers, present, rows_of_run, select_all
 from outlast.store.sqlite.session import SqliteSession
 from outlast.store.sqlite.writer import WriterThread
+from outlast.store.store_clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.threads import WakeSubscribers, run_in_thread
 from outlast.store.tickets import Ticket, deliver, refuse
 

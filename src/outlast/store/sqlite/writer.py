@@ -6,7 +6,7 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from outlast.core.clock import Clock
+from outlast.core.clock_port import Clock
 from outlast.core.commit import Chain
 from outlast.core.durations import CHANGE_POLL, FILE_CHECK, SECOND
 from outlast.errors import OutlastError, StoreError, Unavailable, Uncertain

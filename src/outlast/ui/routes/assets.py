@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from outlast.core.rows.run_rows import is_over
 from outlast.service.event_stream import EventStream
-from outlast.service.routes.history import caller_of, credential_ended
+from outlast.service.routes.history_routes import caller_of, credential_ended
 from outlast.service.service_state import Ops, State
 from outlast.ui.live import signals
 from outlast.ui.page_route import PageRoute

@@ -15,18 +15,18 @@ from outlast.core.limits import NAME
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
-from outlast.insight.attention import choice_commands_for_all
+from outlast.insight.attention_reads import choice_commands_for_all
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.service import ReasonCount, StatusSummary
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
-from outlast.service.requests import RunId
+from outlast.service.request_parts import RunId
 from outlast.service.service_state import Ops, PageRequest, Pages, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
-from outlast.ui.routes.run import overview
 from outlast.ui.routes.run_actions import MORE_TIME, answer_one, answered, member, typed_answer
+from outlast.ui.routes.run_pages import overview
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 DAY: Final = timedelta(days=1)

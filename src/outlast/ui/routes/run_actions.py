@@ -17,13 +17,13 @@ from outlast.models.attention import verb_of
 from outlast.models.runs import RunDetail
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
-from outlast.service.requests import PathName, RunId
+from outlast.service.request_parts import PathName, RunId
 from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
-from outlast.ui.routes.effects import settle_typed
-from outlast.ui.routes.run import overview
+from outlast.ui.routes.effect_pages import settle_typed
+from outlast.ui.routes.run_pages import overview
 from outlast.ui.run_words import kind_of
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)

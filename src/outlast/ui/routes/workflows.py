@@ -11,11 +11,11 @@ from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.service import WorkflowDetail
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
-from outlast.service.requests import PathName
-from outlast.service.routes.runs import list_workflows, workflow_detail
+from outlast.service.request_parts import PathName
+from outlast.service.routes.run_routes import list_workflows, workflow_detail
 from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
-from outlast.ui.graph import drawn
+from outlast.ui.graph_layout import drawn
 from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import folded

@@ -1,0 +1,463 @@
+"""Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, Unpack
+
+import httpx2
+from pydantic import BaseModel, ConfigDict, JsonValue
+from typing_extensions import TypeVar, override
+
+from outlast.agent.model import Message, Model, ModelAnswer, OfferedTool, ToolCall, storable
+from outlast.agent.model_requests import ask_model
+from outlast.agent.prices import has_price
+from outlast.agent.proposal import (
+    Admission,
+    Admitted,
+    AlreadyDone,
+    Proposal,
+    Rejected,
+    Tool,
+    admit,
+    by_name,
+    propose,
+)
+from outlast.agent.provided import NAME
+from outlast.agent.tool_results import (
+    OFFER,
+    READ_RESULT,
+    RESULT_CHARS_MAX,
+    LargeResult,
+    already_done,
+    error_message,
+    page,
+    read_result,
+    result_message,
+    text_of_result,
+)
+from outlast.core.argument_checks import Arguments
+from outlast.core.codec import INVALID, compact, plain_json, problems_of
+from outlast.core.durations import Duration
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.rows.effect_columns import HEAD_CHARS
+from outlast.core.rows.run_columns import StatusLabels
+from outlast.core.visible import is_blank
+from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
+from outlast.flow.activity import Activity
+from outlast.flow.approval_rule import Approvers, rule_of
+from outlast.flow.calls import Plan, tool_call
+from outlast.flow.context import Context
+from outlast.flow.outcomes import Declared, Fail, Refusal
+from outlast.flow.registry import where_called
+from outlast.flow.workflow import Workflow
+from outlast.flow.workflow_options import WorkflowOptions
+from outlast.telemetry.redact import redact_shown
+
+Out = TypeVar("Out", default=Any)
+Result = TypeVar("Result", bound=BaseModel | str, default=str)
+"""Text unless `agent_workflow` gets another `result`."""
+LABELS: Final = StatusLabels("PLANNING", "WAITING_FOR_TOOL", "WAITING_FOR_APPROVAL")
+FINAL: Final = "final_result"
+STEPS_MAX: Final = 100
+ALONE: Final = "call it alone, after the results of all other calls"
+
+
+class AgentTask(BaseModel):
+    """Input of an agent's run: the `objective`, and optional `context` as plain data."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    objective: str
+    context: JsonValue = None
+
+
+class AgentState(BaseModel):
+    """State of an agent's run.
+
+    - `objective`, `context`: the input.
+    - `large`: large results that the model may read on.
+    - `result`: the result, once the model has given it.
+    - `messages`: the transcript. Nothing is removed from it.
+    """
+
+    objective: str
+    context: JsonValue = None
+    large: list[LargeResult] = []
+    result: JsonValue = None
+    messages: list[Message] = []
+
+
+class Agent(NamedTuple):
+    """The options of an agent workflow. `result` is None for text."""
+
+    model: Model | str
+    tools: tuple[Tool, ...]
+    instructions: str
+    approve: Mapping[str, Approvers]
+    within: Duration
+    result: type[BaseModel] | None
+    settings: Mapping[str, JsonValue]
+    stream: bool
+
+    def as_used(self) -> "Agent":
+        """Return the agent with its tools as it uses them: a write without a declared `once_per` is once per run."""
+        return self._replace(tools=tuple(tool.for_agent() for tool in self.tools))
+
+    def models_without_price(self) -> list[str]:
+        """Return the name of its model if the price of that is not known."""
+        model = (self.model or os.environ.get(NAME, "")) if isinstance(self.model, str) else self.model
+        if not model or has_price(model):  # without a name here, the worker that asks it judges
+            return []
+        return [model if isinstance(model, str) else model.name]
+
+    def built_in(self, state: AgentState) -> list[OfferedTool]:
+        """Return the tools of the agent itself that the model may use now."""
+        found = [OFFER] if state.large else []
+        if self.result is not None:
+            told = f"Give the final result. {ALONE.capitalize()}."
+            found.append(OfferedTool(name=FINAL, description=told, parameters=self.result.model_json_schema()))
+        return found
+
+
+class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
+    """A workflow of one node, in which a model decides. Made by `agent_workflow`."""
+
+    def __init__(
+        self, name: str, agent: Agent, *, where: str, max_steps: int, options: WorkflowOptions[AgentTask]
+    ) -> None:
+        self._place: Final = where
+        self.agent: Final = agent
+        options = {"objective": "{objective}", "when_empty": "complete", **options}
+        super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
+        self._outcome_type = agent.result or str  # as clients read it; the state holds it as JSON
+        self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(self))
+
+    @override
+    def outcome_of(self, state: AgentState) -> bytes:
+        return self._outcome_codec.dump(_result_of(state))
+
+    @override
+    def _declared_at(self) -> str:
+        return self._place
+
+    @cached_property
+    def as_used(self) -> Agent:
+        """The agent as its node uses it. The tools are declared completely when it is first used."""
+        return self.agent.as_used()
+
+    @override
+    def _further_activities(self) -> Sequence[Tool]:
+        return (*self.as_used.tools, ask_model)
+
+    @override
+    def models_without_price(self) -> Sequence[str]:
+        return self.agent.models_without_price()
+
+
+def agent_workflow(
+    name: str,
+    *,
+    result: type[Result] | None = None,
+    tools: Sequence[Tool] = (),
+    model: Model | str = "",
+    instructions: str = "",
+    approve: Mapping[str, Approvers] | None = None,
+    within: Duration = "96h",
+    max_steps: int = STEPS_MAX,
+    settings: Mapping[str, JsonValue] | None = None,
+    stream: bool = False,
+    **options: Unpack[WorkflowOptions[AgentTask]],
+) -> AgentWorkflow[Result]:
+    """Return a workflow in which a model works towards an objective with tools. Its input is an `AgentTask`.
+
+    One step asks the model, admits the calls that it proposes, makes them concurrently and adds their results to the
+    transcript. Then a checkpoint is written. A crash repeats no answer of the model and no call.
+
+    - `name`: the stored name.
+    - `result`: a pydantic model that the final result must fit (default: the result is text).
+    - `tools`: activities and lookups. The docstring of a tool is its description for the model.
+    - `model`: a model or its name (default: `OUTLAST_MODEL`).
+    - `instructions`: the system prompt.
+    - `approve`: who must approve each call of a tool, by the tool's name. `within`: the time for that decision.
+    - `max_steps`: a further step goes to attention.
+    - `settings`: settings of the provider, such as temperature.
+    - `stream`: the words of the model go to the listeners of the run as they come.
+    - `options`: those of `WorkflowOptions`. The default of `objective` is that of the task. Requests to the model count
+      as calls. An agent emits no results, so the default of `when_empty` is "complete".
+
+    Raises DefinitionError.
+    """
+    where = where_called(1)
+    _check_types(where, tools, model, instructions, approve, within, settings, stream)
+    model_of_result: type[Any] | None = None if result is str else result
+    agent = Agent(
+        model,
+        tuple(tools),
+        instructions,
+        dict(approve or {}),
+        within,
+        model_of_result,
+        dict(settings or {}),
+        stream,
+    )
+    _check(agent, name, where)
+    return AgentWorkflow(name, agent, where=where, max_steps=max_steps, options=options)
+
+
+def _check_types(
+    where: str, tools: Any, model: Any, instructions: Any, approve: Any, within: Any, settings: Any, stream: Any
+) -> None:
+    """Raise DefinitionError for an option of another type."""
+    check = Arguments("agent_workflow", where)
+    check.members("tools", tools, Activity, "list activities and lookups: tools=[read_log, restart]")
+    check.is_text("instructions", instructions, 'instructions="Answer in one sentence."')
+    check.mapping("approve", approve, 'approve={"restart": role("sre")}')
+    for tool, by in (approve or {}).items():
+        rule_of(f"approve= for {tool}", by)
+    check.duration("within", within, optional=False)
+    check.mapping("settings", settings, 'settings={"temperature": 0}')
+    check.flag("stream", stream)
+    if not isinstance(model, str) and not callable(getattr(model, "request", None)):
+        raise check.wrong("model", model, "it is a model, or the name of one", 'model="openai:gpt-5"')
+
+
+def _check(agent: Agent, name: str, where: str) -> None:
+    def wrong(why: str, reason: str, fix: str) -> DefinitionError:
+        return DefinitionError(f'agent workflow "{name}" {why}', reason, fix, where=where)
+
+    kinds = by_name(agent.tools)
+    result: object = agent.result  # a caller without a type checker may pass anything
+    if result is not None and not (isinstance(result, type) and issubclass(result, BaseModel)):
+        raise wrong(f"has result={result!r}", "a result is text or a pydantic model", "wrap it in a model")
+    if reserved := kinds.keys() & {FINAL, READ_RESULT}:
+        raise wrong(f"has a tool named {min(reserved)}", "the agent itself has one of this name", "rename the tool")
+    for tool in agent.approve:
+        if tool not in kinds:
+            raise wrong(f"has approve= for {tool}", "it is none of the tools", f"name one of {', '.join(kinds)}")
+        if kinds[tool].kind == "lookup":
+            raise wrong(f"has approve= for {tool}", "a lookup changes nothing", "remove it, or make it an activity")
+
+
+def _result_of(state: AgentState) -> Any:
+    return state.result
+
+
+def _node_of(workflow: AgentWorkflow[Any]) -> Any:
+    async def step(ctx: Context[AgentState]) -> Literal["step"] | None:
+        return await take_step(ctx, workflow.as_used)
+
+    return step
+
+
+# --- one step ---------------------------------------------------------------------------------------
+async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] | None:
+    """Take one step of an agent: decide, admit, act, observe. Returns None if the model has given its result.
+
+    Raises Fail for an answer that the provider filtered, the model refused, or that is empty twice;
+    AnswerCut for one that is cut twice.
+    """
+    state = ctx.state
+    if not state.messages:
+        state.messages.append(Message(role="user", text=_opening(state)))
+    built_in = agent.built_in(state)
+    proposal = await _ask(ctx, agent, built_in)
+    if proposal.answer.end in ASK_AGAIN:
+        state.messages += _asked_again(proposal.answer)
+        proposal = await _ask(ctx, agent, built_in)
+    _check_end(proposal)
+    calls = proposal.answer.calls
+    state.messages.append(proposal.message)
+    if not calls:
+        return _conclude(state, agent, proposal.answer.text, None)
+    if agent.result is not None and len(calls) == 1 and calls[0].tool == FINAL:
+        return _conclude(state, agent, compact(calls[0].arguments), calls[0])
+    state.messages += await _act(ctx, agent, proposal, {tool.name for tool in built_in})
+    return "step"
+
+
+async def _ask(ctx: Context[AgentState], agent: Agent, built_in: Sequence[OfferedTool]) -> Proposal:
+    return await propose(
+        ctx,
+        agent.model,
+        ctx.state.messages,
+        tools=agent.tools,
+        about=agent.instructions,
+        settings=agent.settings,
+        built_in=built_in,
+        stream=agent.stream,
+    )
+
+
+ASK_AGAIN: Final[Mapping[str, str]] = {
+    "cut": "your answer was cut; none of its calls was made. Answer again, in fewer words",
+    "too_large": "your answer was cut: it is too large; none of its calls was made. Answer again, in fewer words",
+    "empty": "your answer was empty. Answer again, with words or with a call",
+}
+"""Text for a model about an answer that cannot be used, once in each step."""
+
+
+def _asked_again(answer: ModelAnswer) -> list[Message]:
+    """Return the messages that tell a model why its answer cannot be used. Its calls are left out."""
+    said = "(no words)" if is_blank(answer.text) else answer.text  # because a provider may refuse an empty message
+    detail = f" ({answer.finish_detail})" if answer.end == "too_large" else ""
+    return [Message(role="assistant", text=said), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
+
+
+class AnswerCut(OutlastError):
+    """The model was asked again, and its answer was cut again. `head` is its beginning."""
+
+    def __init__(self, name: str, answer: ModelAnswer) -> None:
+        self.head = answer.text[:HEAD_CHARS]
+        why = f"{answer.finish_detail}; it begins with: {self.head}" if self.head else answer.finish_detail
+        fix = (
+            'raise the limit, e.g. settings={"max_tokens": 8000}, continue, and accept the new request (node_diverged)'
+        )
+        super().__init__(f"the answer of {name} was cut, and cut again when it was asked once more", why, fix)
+
+
+def _check_end(proposal: Proposal) -> None:
+    """Raise Fail or AnswerCut for an answer that the agent cannot use."""
+    answer, name = proposal.answer, proposal.proposed_by
+    if answer.end == "refusal":
+        raise Fail(f"{name} refused: {answer.finish_detail or answer.text[:HEAD_CHARS]}")
+    if answer.end == "filtered":
+        words = f"{answer.finish_detail} {answer.text[:HEAD_CHARS]}".strip()
+        raise Fail(f"the provider of {name} filtered the answer: {words}")
+    if answer.end == "empty":
+        raise Fail(f"the answer of {name} was empty, and empty again when it was asked once more")
+    if answer.end in ASK_AGAIN:
+        raise AnswerCut(name, answer)
+
+
+def _opening(state: AgentState) -> str:
+    if state.context is None:
+        return state.objective
+    return f"{state.objective}\n\nContext:\n{compact(state.context)}"
+
+
+def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None) -> Literal["step"] | None:
+    """Store the result if it fits its type; otherwise tell the model why it does not."""
+    if agent.result is None:
+        state.result = given
+        return None
+    try:
+        state.result = plain_json(agent.result.model_validate_json(given))
+    except INVALID as error:
+        problems = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
+        why = f"the result does not fit; give it with {FINAL}. {problems}"[:TEXT_CHARS_MAX]
+        message = error_message(call, "invalid_result", why) if call is not None else Message(role="user", text=why)
+        state.messages.append(message)
+        return "step"
+    return None
+
+
+class _Made(NamedTuple):
+    """The end of one admitted call: its response, or why there is none. `told`: it was done before."""
+
+    plan: Plan[Any]
+    visit: int
+    response: Any = None
+    code: str = ""
+    reason: str = ""
+    told: str = ""
+
+
+async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built_in: set[str]) -> list[Message]:
+    """Make the admitted calls concurrently, and return the messages with the results of all calls in order."""
+    tools = by_name(agent.tools)
+    calls = proposal.answer.calls
+    decided = await admit(ctx, proposal.only([call for call in calls if call.tool not in built_in]))
+    distinct = {each.plan.digest: each for each in reversed(decided) if isinstance(each, Admitted)}
+    ends = await asyncio.gather(*(_make(ctx, agent, tools[each.plan.activity], each) for each in distinct.values()))
+    made = dict(zip(distinct, ends, strict=True))
+    left = iter(decided)
+    messages: list[Message] = []
+    for n, call in enumerate(calls):
+        if call.tool == READ_RESULT and call.tool in built_in:
+            messages.append(await read_result(ctx, ctx.state.large, tools, call))
+        elif call.tool in built_in:
+            messages.append(error_message(call, "not_now", ALONE))
+        else:
+            messages.append(_observed(ctx, tools, f"{ctx.visit}-{n}", next(left), made))
+    return messages
+
+
+async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Admitted) -> _Made:
+    """Make one call, after its approval if one is required. Runs in a task for this call."""
+    plan = admitted.plan
+    tool_call.set(admitted.call.id)
+    visit = ctx.visit if tool.once_per == "visit" else 0
+    if (rule := agent.approve.get(tool.name)) is not None:
+        decision = await ctx.approval(
+            plan,
+            summary=f"{tool.name} {plan.arguments.decode()}"[:TEXT_CHARS_MAX],
+            by=rule,
+            within=agent.within,
+            name=f"{tool.name}.{plan.digest[:12]}",
+        )
+        if decision.chosen is None:
+            return _Made(plan, visit, code="approval_rejected", reason=f"{decision.by}: {decision.reason}")
+        plan = decision.chosen
+    try:
+        [answer] = await ctx.do_all([plan], refused="return", proposed=True)
+    except AnswerNotStored as error:
+        return _unstored(plan, visit, error)
+    except Exception as error:  # of the author's lookup, whatever it is: a lookup changes nothing
+        if tool.kind == "write":  # it is the error of a policy: calls of activities raise nothing else
+            raise
+        return _Made(plan, visit, code=_code_of(error), reason=_reason_of(error))
+    if isinstance(answer, Refusal):
+        return _Made(plan, visit, code=answer.code, reason=answer.detail)
+    return _Made(plan, visit, response=answer)
+
+
+def _unstored(plan: Plan[Any], visit: int, error: AnswerNotStored) -> _Made:
+    """Return the end of a call that was done, and whose answer cannot be stored."""
+    reason = f"{plan.key} was done, and its answer is missing: {error.why}; it begins with: {error.head}"
+    return _Made(plan, visit, code="answer_not_stored", reason=reason[:TEXT_CHARS_MAX])
+
+
+def _code_of(error: Exception) -> str:
+    """Return the code that tells a model why a lookup has no answer."""
+    if isinstance(error, LimitExceeded):
+        return "too_large"
+    if isinstance(error, NotStorable):
+        return "not_storable"
+    answered = isinstance(error, OSError | httpx2.HTTPError | httpx2.InvalidURL | Declared)
+    return "no_answer" if answered else "raised"
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the reason for a model: it may contain no secret, and has a limit."""
+    if isinstance(error, LimitExceeded | NotStorable):
+        return redact_shown(f"{error.what}: {error.why}")[:TEXT_CHARS_MAX]
+    return redact_shown(storable(f"{type(error).__name__}: {error}"))[:TEXT_CHARS_MAX]
+
+
+def _observed(
+    ctx: Context[AgentState], tools: Mapping[str, Tool], handle: str, decided: Admission, made: Mapping[str, _Made]
+) -> Message:
+    """Return the message with the result of one call. A large result gets a handle."""
+    if isinstance(decided, Rejected):
+        return error_message(decided.call, decided.code, decided.reason)
+    end = made[decided.plan.digest] if isinstance(decided, Admitted) else None
+    if isinstance(decided, AlreadyDone):
+        if decided.unstored is not None:
+            reason = f"{decided.told}. Its answer is missing: {decided.unstored.why}"
+            return error_message(decided.call, "already_done", reason[:TEXT_CHARS_MAX])
+        end = _Made(decided.plan, decided.visit, response=decided.response, told=decided.told)
+    assert end is not None
+    if end.code:
+        return error_message(decided.call, end.code, end.reason)
+    text = text_of_result(tools[end.plan.activity], end.response)
+    if end.told:
+        text = already_done(end.told, end.response, text)
+    if len(text) > RESULT_CHARS_MAX:
+        large = LargeResult(
+            handle=handle, activity=end.plan.activity, key=end.plan.key, digest=end.plan.digest, visit=end.visit
+        )
+        ctx.state.large.append(large)
+        text = page(handle, text, 0)
+    return result_message(decided.call, text)

@@ -1,0 +1,387 @@
+"""`outlast attention`: list the runs that need a person, assign them, and answer one or many (S-21, S-23)."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import NamedTuple
+
+import click
+
+from outlast.cli.command_session import on_client, reads_client, says, unsure, warn_unserved
+from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
+from outlast.cli.global_options import Command, Group
+from outlast.cli.run_page import assignment_text, trigger_text
+from outlast.cli.screen import Screen, json_of_model
+from outlast.cli.text import duration
+from outlast.cli.webhook_commands import warn_unsent
+from outlast.core.attention import check_for_all
+from outlast.core.durations import span
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
+from outlast.errors import InvalidInput
+from outlast.insight.attention_reads import choice_commands_for_all
+from outlast.insight.labels import count_of, counted, late_answer_label
+from outlast.models.attention import (
+    AttentionChoice,
+    ProviderAttention,
+    RunAttention,
+    WebhookAttention,
+    concerns,
+)
+from outlast.models.service import StatusSummary
+from outlast.runtime.client import Client
+
+FAILURES_SHOWN = 50
+UNCERTAIN = EffectStatus.UNCERTAIN.value
+
+
+class Selection(NamedTuple):
+    """Flagged runs that get one answer: of a workflow, at a node, and whose missing calls are of an activity."""
+
+    workflow: str = ""
+    node: str = ""
+    activity: str = ""
+
+    def __str__(self) -> str:
+        said = (("of", self.workflow), ("at", self.node), ("without", self.activity))
+        return "".join(f" {word} {name}" for word, name in said if name)
+
+
+async def answer_many(
+    client: Client,
+    screen: Screen,
+    reason: Reason,
+    choice: Choice,
+    *,
+    text: str,
+    of: Selection,
+    by: timedelta | None,
+    yes: bool,
+) -> int:
+    """Answer each run of a reason once, after a confirmation unless `yes`. Exit code 4 if some were refused."""
+    check_for_all(reason, choice)
+    n = await _count(client, reason, of)
+    if not n:
+        if not screen.data({"answered": 0, "not_answered": []}):
+            screen.line(f"no run{of} is flagged {reason.value}")
+        return OK
+    runs = "1 run" if n == 1 else f"{n} runs"
+    question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
+    if not yes and (code := await unsure(screen, question)) is not None:
+        return code
+    done, failed = await _answer(client, reason, choice, text, of, by)
+    listed = [{"run": run, "why": why} for run, why in failed]
+    if not screen.data({"answered": done, "not_answered": listed}):
+        many = "1 run is answered" if done == 1 else f"{done} runs are answered"
+        screen.line(f"{many}: {choice.value.replace('_', ' ')}{await says(client)}")
+        for run, why in failed[:FAILURES_SHOWN]:
+            screen.line(f"  not {run}: {why}")
+        if len(failed) > FAILURES_SHOWN:
+            screen.line(f"  and {len(failed) - FAILURES_SHOWN} more → -o json")
+    return CONFLICT if failed else OK
+
+
+async def _count(client: Client, reason: Reason, of: Selection) -> int:
+    runs, cursor = set[str](), ""
+    while True:
+        page = await client.attention(reason=reason, workflow=of.workflow, cursor=cursor)
+        items = [item for item in page.attention if isinstance(item, RunAttention)]
+        runs |= {item.run for item in items if concerns(item.node, item.missing, of.node, of.activity)}
+        cursor = page.next_cursor
+        if not cursor:
+            return len(runs)
+
+
+async def _answer(
+    client: Client, reason: Reason, choice: Choice, text: str, of: Selection, by: timedelta | None
+) -> tuple[int, list[tuple[str, str]]]:
+    done, failed, cursor = 0, list[tuple[str, str]](), ""
+    while True:
+        page = await client.answer_all(reason, choice, text=text, by=by, cursor=cursor, **of._asdict())
+        done += len(page.done)
+        failed += page.failed
+        cursor = page.cursor
+        if not cursor:
+            return done, failed
+
+
+def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttention]) -> None:
+    """Print one item per unavailable provider and per webhook with events given up."""
+    for view in views:
+        since = screen.ago(view.since)
+        if isinstance(view, WebhookAttention):
+            count = f"{view.events}{' or more' if view.more else ''} event{'' if view.events == 1 else 's'}"
+            screen.line(f"{view.reason} {view.webhook}, since {since}: {count} given up")
+            screen.line(f"  {view.url}")
+        else:
+            waits = f"{view.runs} run{'' if view.runs == 1 else 's'} wait{'s' if view.runs == 1 else ''}"
+            screen.line(f"{view.reason} {view.provider}, since {since}: {waits}")
+        screen.line(f"  {view.detail}")
+        screen.line(f"  ignored: {view.if_ignored}")
+        for each in view.choices:
+            screen.line(f"  → {each.command}")
+        screen.line()
+
+
+def print_board(screen: Screen, views: Sequence[RunAttention], runs: int, cursor: str, *, also: bool = False) -> None:
+    """Print the runs of each reason, then the choices as commands to copy.
+
+    `also`: other items were listed, so an empty list prints nothing.
+    """
+    if not views and not also:
+        further = " on this page" if cursor else ""
+        screen.line(f"nothing needs a person{further} → outlast runs ls")
+    for reason, items in groupby(views, key=lambda view: view.reason):
+        _group(screen, Reason(reason), list(items))
+    if views:
+        screen.advice(f"{runs} run{'' if runs == 1 else 's'} need{'s' if runs == 1 else ''} a person")
+    screen.further("runs", cursor)
+
+
+def _group(screen: Screen, reason: Reason, items: Sequence[RunAttention]) -> None:
+    screen.line(f"{reason.value} ({len(items)}) · ignored: {items[0].if_ignored}")
+    owned = any(view.assigned_to for view in items)
+    head = ("RUN", "WORKFLOW", "SINCE", "LEFT", *(("ASSIGNED",) if owned else ()), "WHAT")
+    screen.table(head, [_row(screen, view, owned) for view in items])
+    first = items[0]
+    for each in first.choices:
+        screen.line(f"  → {each.command}{not_yet(screen, each)}")
+    if len(items) > 1:
+        screen.line(f"  all {len(items)}:")
+        for way in choice_commands_for_all(reason):
+            screen.line(f"  → {way.command}")
+    screen.line()
+
+
+def _row(screen: Screen, view: RunAttention, owned: bool) -> tuple[str, ...]:
+    detail = (view.detail.splitlines() or [""])[0]
+    left = screen.left(view.until)
+    own = view.trigger if view.trigger != view.reason else ""
+    what = " ".join(filter(None, (view.key, f"({own})" if own else "", detail)))
+    owner = (view.assigned_to,) if owned else ()
+    return view.run, view.workflow, screen.ago(view.since), left, *owner, what
+
+
+def not_yet(screen: Screen, choice: AttentionChoice) -> str:
+    """Return from when on a choice is accepted, or '' if it is accepted now."""
+    if not choice.accepted_in_ms or choice.from_real is None:
+        return ""
+    return f"   (from {screen.clock(choice.from_real)} on, in {span(choice.accepted_in_ms)})"
+
+
+def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttention]) -> None:
+    """Print each reason of one run: detail, consequence of ignoring it, and every choice as a command."""
+    screen.line(sentence)
+    if not views:
+        screen.line(f"{run} needs no attention → outlast runs show {run}")
+    for view in views:
+        first, *rest = shown_traceback(view.detail) or [""]
+        left = f", in {screen.left(view.until)}" if view.until else ""
+        screen.line()
+        screen.line(f"{trigger_text(view)}, since {screen.ago(view.since)}: {first}")
+        for line in rest:
+            screen.line(f"  {line}")
+        for late in view.evidence:
+            screen.line(f"  {late_answer_label(late)}")
+        if assigned := assignment_text(screen, view):
+            screen.line(f"  {assigned}")
+        screen.line(f"  ignored: {view.if_ignored}{left}")
+        for each in view.choices:
+            screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
+
+
+def print_status(screen: Screen, view: StatusSummary) -> None:
+    """Print the counts that are not zero, each with the command that lists its items."""
+
+    lines: list[tuple[str, list[str]]] = []
+    if view.approvals_pending:
+        named = (("approvals_pending", ApprovalStatus.PENDING.value), ("approvals_mine", "yours"))
+        counts = ", ".join(f"{count_of(view, name)} {word}" for name, word in named)
+        counts += f", {count_of(view, 'approvals_overdue')} overdue"
+        lines.append(("approvals", [f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
+                                    "→ outlast approvals ls --mine --sort deadline"]))  # fmt: skip
+    for each in view.reasons:
+        until = f", first in {screen.left(each.until)}" if each.until else ""
+        lines.append(("attention", [f"{count_of(each, 'count')} {each.reason} · ignored: {each.if_ignored}{until}"]))
+    if "reasons" in view.at_least:
+        lines.append(("", ["older runs may have further reasons"]))
+    if view.reasons:
+        lines.append(("", ["→ outlast attention ls"]))
+    if view.uncertain:
+        uncertain = f"{count_of(view, UNCERTAIN)} {UNCERTAIN}"
+        lines.append(("effects", [uncertain, f"→ outlast effects ls --status {UNCERTAIN}"]))
+    most = view.count_max
+    lines += [("workers", [f"no worker serves {n.lane}: {counted(n.runs, most)} runs"]) for n in view.unserved]
+    lines += [("pauses", [f"{p.paused} ({p.kind}, since {screen.ago(p.since)}): {p.reason}"]) for p in view.pauses]
+    lines += [("webhooks", [f"{h.webhook}: {h.events:,} given up: {h.detail}"]) for h in view.webhooks]
+    if not lines:
+        screen.line("nothing needs a person → outlast runs ls")
+    screen.pairs(lines)
+
+
+@click.command("status", cls=Command)
+@reads_client
+async def status(client: Client, screen: Screen) -> int:
+    """Count what needs a person and what cannot continue.
+
+    A count with + is a lower bound, so that the command takes a limited time with any number of runs.
+    """
+    view = await client.summary()
+    if not screen.data(view):
+        print_status(screen, view)
+    return OK
+
+
+REASONS = click.Choice([reason.value for reason in Reason])
+ENDS_IT = frozenset({Choice.CANCEL, Choice.FAIL})  # need a confirmation
+
+
+@click.group(cls=Group)
+def attention() -> None:
+    """List, assign and answer runs that need a person."""
+
+
+@attention.command("ls")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Only this reason.")
+@click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--assigned-to", default="", metavar="NAME", help="Only items of this person: a name, me or none.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
+@click.option("--cursor", default="", help="Continue after the previous page.")
+@reads_client
+async def ls(
+    client: Client, screen: Screen, reason_name: str | None, workflow: str, assigned_to: str, limit: int, cursor: str
+) -> int:
+    """List runs that need a person, by reason, with the choices."""
+    reason = Reason(reason_name) if reason_name else None
+    away: list[ProviderAttention | WebhookAttention] = []
+    views: list[RunAttention] = []
+    while True:
+        page = await client.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor)
+        for item in page.attention:
+            if isinstance(item, RunAttention):
+                views.append(item)
+            else:
+                away.append(item)
+        cursor = page.next_cursor
+        runs = len({view.run for view in views})
+        if not cursor or runs >= limit:
+            break
+    views.sort(key=lambda view: (view.reason, view.since))
+    if not screen.listing("attention", [*away, *views], cursor=cursor):
+        print_away(screen, away)
+        if assigned_to and not views:
+            screen.line(f"no item has --assigned-to {assigned_to}")
+        print_board(screen, views, runs, cursor, also=bool(away or assigned_to))
+        await warn_unsent(client, screen)
+    return OK
+
+
+@attention.command("show")
+@click.argument("run")
+@reads_client
+async def show(client: Client, screen: Screen, run: str) -> int:
+    """Show every attention reason of RUN with its choices."""
+    views = await client.attention_of(run)
+    explained = await client.explain(run)
+    if not screen.data(
+        {
+            "run": run,
+            "attention": [json_of_model(view) for view in views],
+            "explained": json_of_model(explained),
+        }
+    ):
+        print_run(screen, run, explained.sentence, views)
+    return OK
+
+
+@attention.command("assign")
+@click.argument("run")
+@click.argument("person", required=False, default="")
+@click.option("--unassign", is_flag=True, help="Remove the assignment; without PERSON.")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to assign; required if RUN has several.")
+@click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
+@click.option("--note", default="", metavar="TEXT", help="Text beside the name.")
+@on_client
+async def assign(
+    client: Client, screen: Screen, run: str, person: str, unassign: bool, reason_name: str | None, key: str, note: str
+) -> int:
+    """Assign an attention reason of RUN to PERSON; me is the caller.
+
+    It informs other operators. It gives no right to answer and takes none, and ends when the reason is answered.
+    """
+    if bool(person.strip()) == unassign:
+        raise click.UsageError("expected RUN PERSON, or RUN --unassign")
+    reason = Reason(reason_name) if reason_name else None
+    view = await client.assign(run, person, reason=reason, key=key, note=note)
+    if not screen.data(view):
+        screen.line(f"{run} {trigger_text(view)}: {assignment_text(screen, view) or 'not assigned'}")
+    return OK
+
+
+@attention.command("resolve")
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] CHOICE")
+@click.option(
+    "--all", "every", type=REASONS, metavar="REASON", help="Answer every run with this reason instead of one RUN."
+)
+@click.option("--workflow", default="", metavar="NAME", help="With --all: only runs of this workflow.")
+@click.option("--node", default="", metavar="NAME", help="With --all: only runs at this node.")
+@click.option(
+    "--activity", default="", metavar="NAME", help="With --all node_diverged: only if all missing calls are of it."
+)
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to answer; required if RUN has several.")
+@click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
+@click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: time to add [168h].")
+@click.option("--reason", required=True, help="Reason for the history.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@on_client
+async def resolve(
+    client: Client,
+    screen: Screen,
+    words: tuple[str, ...],
+    every: str | None,
+    workflow: str,
+    node: str,
+    activity: str,
+    reason_name: str | None,
+    key: str,
+    by: int | None,
+    reason: str,
+    yes: bool,
+) -> int:
+    """Answer an attention reason of a run, or of many runs.
+
+    \b
+    outlast attention resolve RUN CHOICE --reason …
+    outlast attention resolve --all REASON CHOICE --reason …
+    """
+    if len(words) != (1 if every else 2):
+        raise click.UsageError("expected RUN CHOICE, or --all REASON CHOICE")
+    if not reason.strip():
+        raise InvalidInput("an answer needs a reason", "it is written to the run's history", "add --reason …")
+    choice = _choice(words[-1])
+    if by is not None and choice is not Choice.EXTEND:
+        raise click.UsageError(f"--by needs the choice {Choice.EXTEND.value}")
+    more = timedelta(milliseconds=by) if by is not None else None
+    if every:
+        if reason_name or key:
+            raise click.UsageError("--reason-name and --key need a RUN; --all names the reason itself")
+        of = Selection(workflow, node, activity)
+        return await answer_many(client, screen, Reason(every), choice, text=reason, of=of, by=more, yes=yes)
+    if workflow or node or activity:
+        raise click.UsageError("--workflow, --node and --activity need --all")
+    run, named = words[0], Reason(reason_name) if reason_name else None
+    if choice in ENDS_IT and not yes:
+        await client.run_summary(run)  # an unknown run is refused before the question
+        if (code := await unsure(screen, f"{choice.value} {run}?")) is not None:
+            return code
+    about = await client.answer(run, choice, reason=named, key=key, text=reason, by=more)
+    if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": (await client.whoami()).name}):
+        screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(client)}")
+    await warn_unserved(client, screen, run)
+    return OK
+
+
+def _choice(word: str) -> Choice:
+    try:
+        return Choice(word.replace("-", "_"))
+    except ValueError:
+        raise click.UsageError(f"{word!r} is not a choice; choices: {', '.join(c.value for c in Choice)}") from None

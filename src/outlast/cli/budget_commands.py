@@ -1,0 +1,72 @@
+"""`outlast budgets`: limits of what the runs of a tenant may use on each day of business time."""
+
+import click
+
+from outlast.cli.command_session import on_client, reads_client, says
+from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import Group
+from outlast.cli.run_page import used_lines
+from outlast.cli.screen import Screen
+from outlast.cli.text import amount
+from outlast.core.usage import Budget
+from outlast.runtime.client import Client
+
+
+@click.group(cls=Group)
+def budgets() -> None:
+    """List and set what the runs of a tenant may use each day."""
+
+
+@budgets.command("ls")
+@reads_client
+async def ls(client: Client, screen: Screen) -> int:
+    """List the daily budget of the tenant with its usage today."""
+    views = await client.budgets()
+    if screen.listing("budgets", views):
+        return OK
+    if not views:
+        screen.line("the tenant has no daily budget → outlast budgets set --tokens 1M")
+        return OK
+    rows = [
+        (v.tenant, ", ".join(used_lines(v.used, v.limits)), str(v.runs), screen.since(v.since), v.by, v.reason)
+        for v in views
+    ]
+    screen.table(("TENANT", "USED TODAY", "WAITING", "SINCE", "BY", "REASON"), rows)
+    if any(v.runs for v in views):
+        screen.advice("→ outlast attention ls")
+    return OK
+
+
+@budgets.command("set")
+@click.option("--tokens", type=amount, metavar="N", help="Tokens of each day, e.g. 50k or 1M.")
+@click.option("--money", metavar="AMOUNT", help="Money of each day, e.g. 50 or 0.25.")
+@click.option("--calls", type=amount, metavar="N", help="Calls of each day.")
+@click.option("--reason", default="", help="Reason, shown in the list.")
+@on_client
+async def set_(
+    client: Client, screen: Screen, tokens: int | None, money: str | None, calls: int | None, reason: str
+) -> int:
+    """Set the daily budget of the tenant (--tenant), in place of the one before.
+
+    Workers see it within one heartbeat. Runs that wait for a budget look again.
+    """
+    if tokens is None and money is None and calls is None:
+        raise click.UsageError("give --tokens, --money or --calls, or use: outlast budgets remove")
+    budget = Budget(tokens=tokens, money=money, calls=calls)
+    await client.set_budget(budget, reason=reason)
+    if not screen.data(await client.budgets()):
+        for view in await client.budgets():
+            used = ", ".join(used_lines(view.used, view.limits))
+            screen.line(f"tenant {view.tenant} has a daily budget{await says(client)}; used today: {used}")
+    return OK
+
+
+@budgets.command("remove")
+@click.option("--reason", default="", help="Reason for the history.")
+@on_client
+async def remove(client: Client, screen: Screen, reason: str) -> int:
+    """Remove the daily budget of the tenant (--tenant). Runs that wait for it go on."""
+    await client.set_budget(None, reason=reason)
+    if not screen.data([]):
+        screen.line(f"the tenant has no daily budget any more{await says(client)}")
+    return OK

@@ -1,0 +1,633 @@
+"""Context of a node: its verbs, and the waits that they open (S-14)."""
+
+import asyncio
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, JsonValue
+from typing_extensions import override
+
+from outlast.core import effect_verbs
+from outlast.core.approvals import votes_of
+from outlast.core.codec import Codec, canonical, digest, schema_text
+from outlast.core.conclude import Parked
+from outlast.core.durations import SECOND, Duration, check_near, ms_of
+from outlast.core.events import utc
+from outlast.core.keys import check_key, check_name
+from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
+from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_rows import Approval, Wait
+from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
+from outlast.core.rows.run_rows import Message
+from outlast.core.run_transition import LogEntry
+from outlast.engine import context_calls
+from outlast.engine.activity_calls import look_up, perform, recorded_calls
+from outlast.engine.approval_waits import (
+    Question,
+    answered_before,
+    changes_of,
+    check_arguments,
+    check_question,
+    chosen_plan,
+    is_new,
+    known_name,
+    request_approval,
+)
+from outlast.engine.context_calls import ASKED_MAX, ContextCall
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.policy_gate import offered, proposed
+from outlast.engine.results import ResultBuffer, produced
+from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceeded, Misplaced
+from outlast.flow.activity import Activity, BoundCall
+from outlast.flow.approval_rule import Approvers, Decision, rule_of
+from outlast.flow.calls import Plan, RecordedCall
+from outlast.flow.context import SLEEP, Context, executing_context
+from outlast.flow.outcomes import Refusal, Refused
+from outlast.flow.policy import Verdict
+
+WaitKind = Literal["sleep", "receive", "collect"]
+
+
+class NamedWait:
+    """One wait of one node execution."""
+
+    def __init__(
+        self,
+        execution: NodeExecution,
+        kind: WaitKind,
+        name: str,
+        *,
+        timeout: Duration | None,
+        until: datetime | None,
+        model: type[BaseModel] | None = None,
+        most: int = 0,
+    ) -> None:
+        self.execution = execution
+        self.kind = kind
+        self.name = check_name("wait", name)
+        if timeout is not None and until is not None:
+            raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
+        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout, any_length=True)
+        self._given = timeout if until is None else until
+        self.until_ms = None if until is None else _instant(name, until)
+        self.most = most
+        self.model = model
+        self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
+
+    async def answer(self) -> tuple[Message, ...] | None:
+        """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
+        execution, session = self.execution, self.execution.session
+        wait = session.held.waits.get((session.held.run.visit, self.name)) or await self._declare()
+        if wait.kind != self.kind:
+            detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
+            execution.call_person(
+                Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
+            )
+            raise Unresolved
+        if wait.status is WaitStatus.OPEN:
+            wait = await self._bind(wait)
+        return self.notes_of(wait)
+
+    def bound(self) -> Wait | None:
+        """Return the row if an execution of this visit has bound it, else None."""
+        wait = self.execution.session.held.waits.get((self.execution.session.held.run.visit, self.name))
+        return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
+
+    def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
+        """Return the messages bound to the wait, or None at its deadline."""
+        bound = wait.binding
+        return None if bound is None else tuple(n for n in self.execution.session.held.messages if n.n in bound)
+
+    async def _declare(self) -> Wait:
+        session, run = self.execution.session, self.execution.session.held.run
+        now = await session.store.now()
+        ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now.business) - now.business
+        check_near(f"duration of wait {self.name}", self._given, ahead)
+        ends = self.timeout_ms is not None or self.until_ms is not None
+        deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
+        if deadline and (last := self.execution.visit_deadline()):
+            deadline = min(deadline, last)
+        wait = Wait(
+            tenant=run.tenant,
+            run=run.run,
+            visit=run.visit,
+            key=self.name,
+            version=1,
+            status=wait_target("open_wait", None),
+            kind=self.kind,
+            name=self.name,
+            deadline=max(deadline, 1) if ends else 0,
+            most=self.most,
+            binding_text="",
+            since=now.business,
+            schema=schema_text(self.model) if self.model else "",
+        )
+        if self.execution.observed:
+            self.execution.record_observed()
+        session.chain.submit(effect_verbs.open_wait(run, wait))
+        return wait
+
+    async def _bind(self, wait: Wait) -> Wait:
+        """Bind the wait if messages or the deadline allow it, else park."""
+        session = self.execution.session
+        found = self._matching(wait)
+        enough = 1 if self.kind == "receive" else self.most
+        now = await session.store.now()
+        if self.kind != "sleep" and enough and len(found) >= enough:
+            return await self._land(wait, found[:enough], complete=True)
+        if wait.deadline and now.business >= self._closes_at(wait):
+            return await self._land(wait, found if self.kind == "collect" else None, complete=False)
+        self._park(wait)
+        raise Unresolved
+
+    def _matching(self, wait: Wait) -> tuple[Message, ...]:
+        """Return unbound signals of this name before the deadline that the model accepts, in order."""
+        session = self.execution.session
+        if self.codec is None:
+            return ()
+        spent = session.held.bound_messages() | self.execution.reserved
+        return tuple(
+            n
+            for n in session.held.messages
+            if n.kind == "signal"
+            and n.name == self.name
+            and n.n not in spent
+            and (not wait.deadline or n.at < wait.deadline)
+            and self._readable(n)
+        )
+
+    def _readable(self, message: Message) -> bool:
+        assert self.codec is not None
+        try:
+            self.codec.admit(message.payload)
+        except InvalidInput:
+            return False
+        return True
+
+    async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
+        session = self.execution.session
+        numbers = None if messages is None else tuple(n.n for n in messages)
+        self.execution.reserved |= set(numbers or ())
+        closes = mapping = None
+        if session.store.skew and not complete:
+            closes, mapping = self._closes_at(wait), session.store.mapping().version
+        commit = effect_verbs.bind(
+            session.held.run,
+            wait,
+            numbers,
+            inbox_seq=session.held.inbox_read,
+            complete=complete,
+            closes=closes,
+            mapping=mapping,
+        )
+        await session.chain.land(commit)
+        return session.held.waits[wait.visit, wait.key]
+
+    def _closes_at(self, wait: Wait) -> int:
+        store = self.execution.session.store
+        return effect_verbs.closes_at(wait, store.mapping(), store.skew) if store.skew else wait.deadline
+
+    def _park(self, wait: Wait) -> None:
+        kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
+        then = {
+            "sleep": "continues",
+            "receive": "continues without it",
+            "collect": "continues with the messages so far",
+        }[self.kind]
+        waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
+        armed = Timer(f"wait {wait.name}", self._closes_at(wait)) if wait.deadline else None
+        self.execution.park(Parked("park", waiting, armed))
+
+    def load(self, message: Message) -> Any:
+        """Return the payload of a message as the model."""
+        assert self.codec is not None
+        return self.codec.admit(message.payload)
+
+
+def _instant(name: str, given: datetime) -> int:
+    """Return an instant in milliseconds since 1970. Raises InvalidInput."""
+    checked: object = given  # a caller without a type checker may pass anything
+    if not isinstance(checked, datetime):
+        why = "an instant is a datetime; a duration is given with timeout="
+        raise InvalidInput(f"wait {name} until {given!r}", why, "e.g. ctx.now() + timedelta(hours=12)")
+    if checked.tzinfo is None:
+        raise InvalidInput(f"wait {name} until {given}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
+    return int(checked.timestamp() * SECOND)
+
+
+OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
+"""Fields of the event of a log entry."""
+
+
+async def _decided(execution: NodeExecution, question: Question) -> Approval:
+    """Return a decided approval. Raises Unresolved if the execution waits for the decision.
+
+    So its awaiter waits in `deduplicate`, which sees a body that gives it up.
+    """
+    row = await request_approval(execution, question)
+    if row is None:
+        raise Unresolved
+    return row
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger("outlast.engine")
+
+
+def _seen(
+    method: Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
+    """Record each coroutine of a method, so that the end of the node finds those never awaited."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: "NodeContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        coroutine = method(self, *args, **kwargs)
+        frame = sys._getframe(1)
+        self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
+        return coroutine
+
+    return call
+
+
+class NodeContext(Context[Any]):
+    """Context of one execution of a node."""
+
+    def __init__(
+        self, execution: NodeExecution, state: BaseModel, write_log: Callable[[Iterable[LogEntry]], None]
+    ) -> None:
+        run = execution.session.held.run
+        self._write_log = write_log
+        self._log_scheduled = False
+        self._execution = execution
+        self.state = state
+        self.tenant = run.tenant
+        self.run_id = run.run
+        self.visit = run.visit
+        self.entered_at = utc(run.entered_at)
+        self.log_entries: dict[str, LogEntry] = {}
+        self.results: ResultBuffer | None = None
+        self._asked: list[ContextCall] = []
+        self._asked_max = ASKED_MAX
+        self._unawaited: list[ContextCall] = []
+        self._given_up: dict[ContextCall, str] = {}  # waits that the body does not await to their end, each with why
+        self._left_behind: list[ContextCall] = []  # calls that a returned body had not started
+        self._returned = False
+        self._concluded = False
+
+    # --- calls that are never awaited --------------------------------------------------------
+    def _see(self, asked: ContextCall) -> None:
+        if self._concluded:
+            log.warning("run %s: %s was called after its node had ended and is ignored", self.run_id, asked)
+            return
+        self._asked.append(asked)
+        if len(self._asked) > self._asked_max:
+            self._asked = [each for each in self._asked if each.coroutine.cr_frame is not None]
+            self._asked_max = max(ASKED_MAX, 2 * len(self._asked))
+
+    async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
+        """Run the node's function; record the calls that it has not awaited when it ends."""
+        executing_context.set(self)  # in the context of the node's task
+        raises = True
+        try:
+            value = await fn(self)
+            raises = False
+            return value
+        finally:
+            executing_context.set(None)  # otherwise the task and this object refer to each other
+            self._returned = True
+            left = [each for each in self._asked if each.coroutine.cr_frame is not None]  # the others have finished
+            self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
+            if left and not raises and not self._execution.closing:
+                self._given_up |= context_calls.still_open(left)
+                self._left_behind = self._unawaited
+
+    def at_rest(self, body: asyncio.Task[Any], package: str) -> None:
+        """Note the open waits that `asyncio.wait` or `wait_for` encloses. `package`: that of the node's function."""
+        self._given_up |= context_calls.raced_waits(self._asked, body, package)
+
+    def _give_up(self) -> None:
+        """Note that the body cancelled the await of the wait that is being cancelled."""
+        self._given_up |= context_calls.being_cancelled(self._asked)
+        self._execution.give_up_wait()
+
+    def given_up(self) -> Misplaced | None:
+        """Return an error if the body did not await a wait to its end, else None."""
+        if self._left_behind:  # a task of the body may have started a wait since
+            self._given_up |= context_calls.still_open(self._left_behind)
+        return context_calls.not_awaited_to_the_end(self._given_up) if self._given_up else None
+
+    def conclude(self) -> Misplaced | None:
+        """Close the context.
+
+        Return an error if the node never awaited a call, else None.
+
+        A task that the node left behind may have made the call since; then it counts as awaited.
+        """
+        self._concluded = True
+        return context_calls.never_awaited(self._unawaited) if self._unawaited else None
+
+    # --- acting ----------------------------------------------------------------------------
+    @override
+    @_seen
+    async def do(self, call: Activity[Any, Any] | Plan[Any], /, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(call, Plan):
+            return await self._perform(call, call.bind(args, kwargs))
+        proposed = kwargs.pop("proposed", False)
+        if args or kwargs:
+            raise InvalidInput(
+                f"ctx.do(plan of {call.activity}, …) was given further arguments",
+                "a plan holds its arguments already",
+                "write ctx.do(plan), or make another plan",
+            )
+        return await self._do_plan(call, proposed)
+
+    async def _do_plan(self, plan: Plan[Any], proposed: bool) -> Any:
+        activity = self._execution.workflow.activity(plan.activity)
+        return await self._perform(activity, self._bound(activity, plan, proposed))
+
+    @override
+    @_seen
+    async def do_all(
+        self,
+        plans: Mapping[Any, Plan[Any]] | Sequence[Plan[Any]],
+        /,
+        *,
+        at_most: int = 0,
+        refused: str = "raise",
+        proposed: bool = False,
+    ) -> Any:
+        if refused not in ("raise", "return"):
+            raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
+        if type(at_most) is not int or at_most < 0:
+            raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
+        each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
+        self._execution.count(
+            f"{plan.activity}?{plan.key}" for plan in each
+        )  # before any begins, so that all fit or none
+        left = iter(enumerate(each))
+        answers: list[Any] = [None] * len(each)
+
+        async def take_turns() -> None:  # no semaphore: a plan that has not started must be no wait
+            for i, plan in left:
+                answers[i] = await self._settled(plan, proposed)
+
+        await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
+        for answer in answers:
+            if isinstance(answer, AnswerNotStored) or (refused == "raise" and isinstance(answer, Refused)):
+                raise answer
+        plain = [Refusal(a.code, a.detail) if isinstance(a, Refused) else a for a in answers]
+        return dict(zip(plans, plain, strict=True)) if isinstance(plans, Mapping) else plain
+
+    async def _settled(self, plan: Plan[Any], proposed: bool) -> Any:
+        try:
+            return await self._do_plan(plan, proposed)
+        except (Refused, AnswerNotStored) as failed:
+            return failed
+
+    async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:
+        self._execution.count((f"{activity.name}?{call.key}",))
+        if activity.kind == "lookup":
+            return await look_up(self._execution, activity, call)
+        return await perform(self._execution, activity, call)
+
+    def _bound(self, activity: Activity[Any, Any], plan: Plan[Any], proposed: bool) -> BoundCall:
+        args, kwargs = activity.load_args(plan.arguments)
+        return BoundCall(args, kwargs, plan.key, plan.arguments, plan.digest, proposed)
+
+    @override
+    @_seen
+    async def approval(
+        self,
+        plan: Plan[Any],
+        /,
+        *,
+        summary: str,
+        by: Approvers,
+        within: Duration,
+        valid_for: Duration = "24h",
+        name: str = "",
+        alternatives: Sequence[Plan[Any]] = (),
+        again: bool | int = False,
+        risk: str = "",
+        not_requester: bool = False,
+        quorum: int = 1,
+        editable: Sequence[str] = (),
+        formerly: str = "",
+    ) -> Decision[Any]:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        check_arguments(
+            f"approval {name or plan.activity}", summary=summary,
+            alternatives=alternatives, again=again, risk=risk, not_requester=not_requester, quorum=quorum,
+            editable=editable,
+        )  # fmt: skip
+        name = known_name(execution, plan, name, formerly) if formerly else name
+        question = Question(
+            name=name or plan.activity,
+            plans=(plan, *alternatives),
+            summary=summary,
+            who=str(rule_of(f"approval {name or plan.activity}", by)),
+            within_ms=ms_of(f"within of approval {name or plan.activity}", within, any_length=True),
+            valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for, any_length=True),
+            risk=risk,
+            again=again,
+            quorum=quorum,
+            not_requester=not_requester,
+            editable=tuple(editable),
+        )
+        check_question(question)
+        flight = (execution.session.held.run.visit, f"approval?{question.name}")
+        if flight[1] in execution.asked:
+            raise Conflict(
+                f"approval {question.name} was asked for twice in one visit",
+                "an approval is known by its name, which is the activity's unless name= says another",
+                "give each a name: ctx.approval(…, name=…)",
+            )
+        execution.asked.add(flight[1])
+        execution.count((f"?{flight[1]}",))
+        row = answered_before(execution, question)
+        if row is None:
+            if execution.lingering:
+                await execution.never()
+            expected = execution.expected
+            if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
+                await expected.hold(plan.activity, plan, is_request=True)
+            row = await execution.deduplicate(flight, partial(_decided, execution, question), self._give_up)
+        if row.status is ApprovalStatus.AGAIN:
+            return Decision("again", row.reason, row.decided_by, None)
+        if row.status is ApprovalStatus.REJECTED:
+            return Decision("rejected", row.reason, row.decided_by, None)
+        chosen = chosen_plan(execution, question, row)
+        approvers = tuple(vote.by for vote in votes_of(row))
+        return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
+
+    # --- asking policy ---------------------------------------------------------------------
+    @override
+    @_seen
+    async def allowed(self, activities: Sequence[Activity[..., Any]], /) -> list[Activity[..., Any]]:
+        names = sorted({activity.name for activity in activities})
+        return list(await self._judged(f"allowed?{','.join(names)}", lambda: offered(self._execution, activities)))
+
+    @override
+    @_seen
+    async def check(self, plan: Plan[Any], /, *, proposed_by: str = "") -> Verdict:
+        verdict: Verdict = await self._judged(
+            f"check?{plan.digest}", lambda: proposed(self._execution, plan, stored_text(proposed_by, TEXT_CHARS_MAX))
+        )
+        return verdict
+
+    async def _judged(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing or execution.lingering:
+            await execution.never()
+        execution.count((name,))
+        return await execution.deduplicate((self.visit, name), make)
+
+    @override
+    @_seen
+    async def recorded(self, plan: Plan[Any], /) -> list[RecordedCall[Any]]:
+        activity = self._execution.workflow.activity(plan.activity)
+        make = partial(recorded_calls, self._execution, activity, plan)
+        return list(await self._judged(f"recorded?{plan.digest}", make))
+
+    # --- waiting ---------------------------------------------------------------------------
+    @override
+    @_seen
+    async def sleep(
+        self, duration: Duration | None = None, /, *, until: datetime | None = None, name: str = SLEEP
+    ) -> None:
+        if duration is None and until is None:
+            raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
+        await self._wait(NamedWait(self._execution, "sleep", name, timeout=duration, until=until))
+
+    @override
+    @_seen
+    async def receive(
+        self, name: str, model: type[Any], /, *, timeout: Duration | None = None, until: datetime | None = None
+    ) -> Any:
+        wait = NamedWait(self._execution, "receive", name, timeout=timeout, until=until, model=model)
+        messages = await self._wait(wait)
+        return wait.load(messages[0]) if messages else None
+
+    @override
+    @_seen
+    async def collect(
+        self,
+        name: str,
+        model: type[Any],
+        /,
+        *,
+        timeout: Duration | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[Any]:
+        if timeout is None and until is None:
+            raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"ctx.collect(limit={limit!r})", "it is a number of signals", "limit=5")
+        if limit == 0:
+            return []
+        wait = NamedWait(self._execution, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
+        messages = await self._wait(wait)
+        return [wait.load(message) for message in messages or ()]
+
+    async def _wait(self, wait: NamedWait) -> Any:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        if wait.name in execution.asked:
+            raise Conflict(
+                f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "give each a name"
+            )
+        execution.asked.add(wait.name)
+        execution.count((f"?wait?{wait.name}",))
+        if (bound := wait.bound()) is not None:
+            return wait.notes_of(bound)
+        if execution.lingering:
+            await execution.never()
+        return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer, self._give_up)
+
+    # --- values that stay equal in a visit ---------------------------------------
+    @override
+    def now(self) -> datetime:
+        return self.entered_at
+
+    @override
+    def uuid(self, name: str, /) -> UUID:
+        return UUID(hex=digest(self.tenant, self.run_id, self.visit, "uuid", name)[:32], version=4)
+
+    @override
+    def random(self, name: str, /) -> float:
+        return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
+
+    # --- logging ---------------------------------------------------------------------------
+    @override
+    def log(self, key: str, text: str, /, **data: JsonValue) -> None:
+        check_key("a log entry", key, 'name what it says once per visit, e.g. ctx.log(f"round {n}", …)')
+        if taken := sorted(OF_EVERY_ENTRY & data.keys()):
+            raise InvalidInput(
+                f"a log entry cannot have the field {taken[0]}",
+                "each entry has one of this name",
+                "choose another name",
+            )
+        line = canonical({"key": key, "text": text, "data": data})  # raises in the author's line
+        if len(self.log_entries) >= LOG_ENTRIES_MAX or len(line) > LOG_ENTRY_BYTES_MAX:
+            raise LimitExceeded(
+                "too many log entries of one node",
+                f"at most {LOG_ENTRIES_MAX} lines of {LOG_ENTRY_BYTES_MAX} bytes",
+            )
+        if self._concluded:
+            log.warning("run %s: ctx.log(%r) was called after its node had ended and is ignored", self.run_id, key)
+        elif key not in self.log_entries:
+            self.log_entries[key] = LogEntry(**json.loads(line))
+            self._schedule_log()
+
+    def _schedule_log(self) -> None:
+        """Write the entries when the node next awaits something; those of a node that returns first go with its end."""
+        if self._log_scheduled:
+            return
+        try:
+            asyncio.get_running_loop().call_soon(self._flush_log)
+        except RuntimeError:  # in a thread: the next entry, or the end of the node, writes this one
+            return
+        self._log_scheduled = True
+
+    def _flush_log(self) -> None:
+        self._log_scheduled = False
+        if not self._returned:
+            self._write_log(self.log_entries.values())
+
+    # --- showing progress ------------------------------------------------------------------
+    @override
+    def stream(self, text: str, /) -> None:
+        if not isinstance(text, str):
+            raise InvalidInput(f"ctx.stream({text!r})"[:200], "a stream is of text", "ctx.stream(str(…))")
+        if not self._concluded and not self._execution.repeats():
+            self._execution.stream(text)
+
+    # --- producing -------------------------------------------------------------------------
+    @override
+    @_seen
+    async def emit(self, result: BaseModel | JsonValue, /, *, key: str, kind: str = "") -> None:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing or execution.lingering:
+            await execution.never()
+        if self.results is None:
+            self.results = ResultBuffer(execution.session)
+        if self.results.add(produced(result, key, kind)):
+            await execution.deduplicate((self.visit, f"emit?{key}"), self.results.store)

@@ -1,0 +1,373 @@
+"""The history of a run as steps of an agent, made from the rows that exist: a pure function (OBS-4).
+
+| step | rows |
+|---|---|
+| model_decision | memos of the lookup `outlast.model`, with the decisions about the calls that the model proposed |
+| tool_call | effects, memos of other lookups, and calls that policy denied |
+| approval_request, approval_response | approvals |
+| checkpoint | events that complete a node or end the run |
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
+
+from outlast.core.approvals import approved_instead, votes_of
+from outlast.core.codec import compact
+from outlast.core.effect_verbs import UNANSWERED
+from outlast.core.events import ENDINGS, TAKEN, EventType
+from outlast.core.keys import ADMISSION, MODEL
+from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.run_rows import Event, Run
+from outlast.core.usage import CallUsage, money_text
+from outlast.engine.policy_gate import MEMOS as VERDICTS
+from outlast.engine.policy_gate import RecordedDecision, decision_of
+from outlast.errors import InvalidInput, NotFound
+from outlast.flow.policy import Allow, Deny, NeedsApproval
+from outlast.insight.labels import effect_label
+from outlast.models import instant
+from outlast.models.steps import ProposedCall, Step, StepKind, StepList, StepText
+from outlast.telemetry.redact import redacted
+
+HEAD_CHARS: Final = 300
+REDACTED_CHARS: Final = 4 * HEAD_CHARS  # redaction sees more than is shown, so no secret is cut in half
+ANSWERED: Final = "answered"
+NOT_ANSWERED: Final = "unanswered"  # a lookup whose attempts are used up
+DENIED: Final = "denied"
+SAVED: Final = "saved"
+KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
+_ORDER: Final[dict[StepKind, int]] = {
+    "model_decision": 0, "approval_request": 1, "approval_response": 2, "tool_call": 3, "checkpoint": 4,
+}  # fmt: skip
+"""Order of steps of one visit that began in the same millisecond."""
+_REJECTED: Final = frozenset({ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
+_OF_MODELS: Final = (f"{VERDICTS}offer/", f"{VERDICTS}proposal/")
+"""Keys of verdicts before and after a model, which belong to its decision."""
+_NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
+
+
+class StepRows(NamedTuple):
+    """Rows of one run. `business` converts real instants to business time."""
+
+    run: Run
+    events: Sequence[Event]
+    memos: Sequence[Memo]
+    effects: Sequence[Effect]
+    approvals: Sequence[Approval]
+    usage: Sequence[CallUsage]
+    business: Callable[[int], int]
+
+
+Place: TypeAlias = tuple[int, int, int, str]
+"""Place of a step in the history: its instant, its visit, the order of its kind, its id."""
+
+
+class Placed(NamedTuple):
+    """A step in its place. It is made when a page shows it, because texts are redacted then."""
+
+    place: Place
+    kind: StepKind
+    make: Callable[[Place], Step]
+
+    @property
+    def step(self) -> Step:
+        """Return the step, made at each call."""
+        return self.make(self.place)
+
+
+def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "", limit: int) -> StepList:
+    """Return a page of steps, oldest first. `step`: only this one, with its whole texts.
+
+    Raises InvalidInput for a kind or cursor that does not exist, NotFound for an unknown step.
+    """
+    if kind and kind not in KINDS:
+        raise InvalidInput(f"kind is {kind!r}", f"it is one of {', '.join(KINDS)}", "choose one of these")
+    if step:
+        found = [each.step for each in _Steps(rows, whole=step).all() if each.place[-1] == step]
+        if not found:
+            run = rows.run.run
+            raise NotFound(f"run {run} has no step {step}"[:300], "", f"list them: outlast runs steps {run}")
+        return StepList(steps=found)
+    after = _place_of(cursor)
+    further = [each for each in steps_of(rows) if kind in ("", each.kind) and (not after or each.place > after)]
+    page = further[:limit]
+    more = len(further) > len(page)
+    return StepList(steps=[each.step for each in page], next_cursor=_cursor_of(page[-1].place) if more else "")
+
+
+def steps_of(rows: StepRows) -> list[Placed]:
+    """Return all steps of a run in the order in which they began."""
+    return sorted(_Steps(rows).all(), key=lambda each: each.place)
+
+
+class _Steps:
+    """The steps of one run. `whole`: id of the step whose texts are not cut."""
+
+    def __init__(self, rows: StepRows, whole: str = "") -> None:
+        self._rows = rows
+        self._whole = whole
+        saved = [event for event in rows.events if event.type == EventType.CHECKPOINT]
+        self._left = [event.at for event in saved]  # when each visit but the last one ended
+        self._nodes = [rows.events[0].node if rows.events else rows.run.node, *(event.node for event in saved)]
+        self._used: dict[tuple[int, str], list[CallUsage]] = {}
+        for used in rows.usage:
+            self._used.setdefault((used.visit, used.key), []).append(used)
+        self._answers: dict[int, list[Memo]] = {}
+        self._decided: dict[int, list[Memo]] = {}  # outcomes and verdicts about proposed calls
+        for memo in sorted(rows.memos, key=lambda memo: (memo.at, len(memo.key), memo.key)):  # /2 before /10
+            if memo.activity == MODEL:
+                self._answers.setdefault(memo.visit, []).append(memo)
+            elif memo.activity == ADMISSION or (not memo.digest and memo.key.startswith(f"{VERDICTS}proposal/")):
+                self._decided.setdefault(memo.visit, []).append(memo)
+        self._workers = {e.data()["new_epoch"]: str(e.data()["worker"]) for e in rows.events if e.type in TAKEN}
+
+    def all(self) -> Iterator[Placed]:
+        for memo in self._rows.memos:
+            if memo.activity in ("", ADMISSION):
+                continue  # an entry of the log, or shown with the decision of the model
+            if memo.digest:
+                model = memo.activity == MODEL
+                kind: StepKind = "model_decision" if model else "tool_call"
+                make = partial(self._model_decision if model else self._lookup, memo)
+                yield self._at(kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
+            elif not memo.key.startswith(_OF_MODELS):
+                make = partial(self._denial, memo)
+                yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
+        for effect in self._rows.effects:
+            visit = 0 if effect.undoes else effect.visit or effect.first_visit
+            make = partial(self._effect, effect)
+            yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", self._began(effect), visit, make)
+        for a in self._rows.approvals:
+            yield self._at("approval_request", f"{a.id}/request", a.asked_at, a.visit, partial(self._request, a))
+            for n, answer in enumerate(_answers(a), 1):
+                make = partial(self._response, a, answer)
+                yield self._at("approval_response", f"{a.id}/response/{n}", answer.at, a.visit, make)
+        for event in self._rows.events:
+            saved = event.type == EventType.CHECKPOINT
+            if saved or event.type in ENDINGS:
+                make = partial(self._checkpoint, event)
+                yield self._at("checkpoint", f"checkpoint/{event.seq}", event.at, event.visit - saved, make)
+
+    def _at(self, kind: StepKind, step: str, at: int, visit: int, make: Callable[[Place], Step]) -> Placed:
+        return Placed((at, visit or bisect_right(self._left, at) + 1, _ORDER[kind], step), kind, make)
+
+    # --- models and lookups ------------------------------------------------------------------
+    def _model_decision(self, memo: Memo, place: Place) -> Step:
+        used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
+        used["model"] = used["model"] or _model_of(memo)
+        return self._of_memo("model_decision", memo, place, ANSWERED, **used, proposals=self._proposals(memo))
+
+    def _lookup(self, memo: Memo, place: Place) -> Step:
+        used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
+        return self._of_memo("tool_call", memo, place, EffectStatus.DONE.value, **used)
+
+    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, done: str, **more: Any) -> Step:
+        error = memo.error or NO_ERROR
+        status = EffectStatus.REFUSED.value if memo.error_text else done
+        return self._made(
+            kind, place, status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status, what=memo.activity,
+            ended=memo.at, detail=f"{error.code}: {error.detail}" if memo.error_text else "",
+            key=memo.key.removeprefix(UNANSWERED), digest=memo.digest, output=memo.response, **more,
+        )  # fmt: skip
+
+    def _usage(self, visit: int, key: str) -> dict[str, Any]:
+        """Return what the attempts of a call reported, and the last model that they named."""
+        used = self._used.get((visit, key), ())
+        money = sum(row.money for row in used)
+        return {
+            "model": next((row.model for row in reversed(used) if row.model), ""),
+            "tokens": sum(row.tokens for row in used),
+            "input_tokens": sum(row.input_tokens for row in used),
+            "output_tokens": sum(row.output_tokens for row in used),
+            "money": money_text(money) if money else "",
+        }
+
+    def _proposals(self, answer: Memo) -> list[ProposedCall]:
+        """Return the decisions about the calls of an answer: those after it and before the next one of the visit."""
+        answers = self._answers[answer.visit]
+        until = next((later.at for later in answers[answers.index(answer) + 1 :]), None)
+        memos = [
+            m for m in self._decided.get(answer.visit, ()) if answer.at <= m.at and (until is None or m.at < until)
+        ]
+        found = [_admission(memo) for memo in memos if memo.activity == ADMISSION]
+        recorded = {call.tool for call in found}  # their verdicts are part of them
+        found += [_verdict(decision_of(m)) for m in memos if m.activity != ADMISSION and m.activity not in recorded]
+        return found
+
+    # --- calls -------------------------------------------------------------------------------
+    def _began(self, effect: Effect) -> int:
+        """Return the business instant of the first intent, by the mapping of today: it may have moved ahead since."""
+        began = self._rows.business(effect.first_at)
+        return min(began, effect.settled_at or began)
+
+    def _effect(self, effect: Effect, place: Place) -> Step:
+        error = effect.error or NO_ERROR
+        label = effect_label(effect, error.code, held=effect.epoch == self._rows.run.epoch)
+        shared = bool(effect.by_run) and effect.by_run != self._rows.run.run
+        return self._made(
+            "tool_call", place, status=effect.status.value, what=effect.activity, node=effect.node,
+            began=place[0], ended=effect.settled_at, detail=f"{label}: {error.text}" if error.detail else label,
+            by=f"run {effect.by_run}" if shared else self._workers.get(effect.epoch, ""),
+            key=effect.key, digest=effect.digest, input=effect.args, output=effect.response, attempts=effect.attempts,
+            external_id=effect.external_id, settled_by=effect.settled_by, allowed_by=effect.allowed_by,
+            approval=effect.approval, **self._usage(effect.visit, effect.key),
+        )  # fmt: skip
+
+    def _denial(self, memo: Memo, place: Place) -> Step:
+        decision = decision_of(memo)
+        call = _verdict(decision)
+        return self._made(
+            "tool_call", place, status=DENIED, what=call.tool,
+            ended=memo.at, detail=call.reason, key=decision.key, input=compact(decision.arguments),
+            allowed_by=f"policy: deny {decision.verdict.rule}", began=memo.at,
+        )  # fmt: skip
+
+    # --- approvals ---------------------------------------------------------------------------
+    def _request(self, a: Approval, place: Place) -> Step:
+        plans = [{"effect": p.activity, "key": p.key, "arguments": p.arguments(), "digest": p.digest} for p in a.plans]
+        made = approved_instead(a)
+        detail = ", ".join(filter(None, (a.risk, made and f"approved as {made}")))
+        return self._made(
+            "approval_request", place, status=a.status.value, what=a.summary,
+            ended=a.decided_at, detail=detail, by=a.who, key=a.plans[0].key if a.plans else "",
+            digest=a.plans[0].digest if a.plans else "", input=compact(plans), approval=a.id, began=a.asked_at,
+        )  # fmt: skip
+
+    def _response(self, a: Approval, answer: "_Answer", place: Place) -> Step:
+        plan = next((p for p in a.plans if p.digest == answer.chosen), None)
+        what = approved_instead(a, answer.chosen) or a.summary
+        call: dict[str, Any] = {}
+        if plan is not None:
+            call = {"effect": plan.activity, "key": plan.key, "arguments": plan.arguments()}
+            if plan.change is not None:
+                call |= {"changed_by": plan.change.by, "changes": plan.change.values()}
+            if plan.digest != a.plans[0].digest:
+                call["requested"] = {"effect": a.plans[0].activity, "arguments": a.plans[0].arguments()}
+        return self._made(
+            "approval_response", place, status=answer.status.value, what=what, began=answer.at, ended=answer.at,
+            detail=answer.reason, by=answer.by, key=plan.key if plan else "", digest=answer.chosen,
+            input=compact(call) if call else "", approval=a.id,
+        )  # fmt: skip
+
+    # --- checkpoints -------------------------------------------------------------------------
+    def _checkpoint(self, event: Event, place: Place) -> Step:
+        data = event.data()
+        if event.type == EventType.CHECKPOINT:
+            what, status, detail = self._nodes[event.visit - 2], SAVED, f"next: {event.node}"
+        else:
+            what, status, detail = event.node, event.type.rpartition(".")[2], str(data["reason"])
+        results = {"results": data["results"]} if data.get("results") else None
+        return self._made(
+            "checkpoint", place, status=status, what=what, node=what, began=event.at, ended=event.at, detail=detail,
+            output=compact(results) if results else "",
+        )  # fmt: skip
+
+    # --- one step ----------------------------------------------------------------------------
+    def _made(
+        self,
+        kind: StepKind,
+        place: Place,
+        *,
+        what: str,
+        node: str = "",
+        began: int = 0,
+        ended: int,
+        detail: str = "",
+        input: bytes | str | None = "",  # noqa: A002 - the name of the field
+        output: bytes | str | None = "",
+        **fields: Any,
+    ) -> Step:
+        _, visit, _, step = place
+        plain = {"by": "", "key": "", "digest": "", "attempts": 0, "external_id": "", "settled_by": ""}
+        plain |= {"allowed_by": "", "approval": "", "model": "", "tokens": 0, "input_tokens": 0, "output_tokens": 0}
+        cut = step != self._whole
+        return Step(
+            **{**plain, "money": "", "proposals": [], **fields},
+            id=step, kind=kind, what=redacted(what), visit=visit, detail=redacted(detail),
+            node=node or self._nodes[min(visit, len(self._nodes)) - 1], began=instant(began), ended=instant(ended),
+            input=_text(input, cut=cut), output=_text(output, cut=cut),
+        )  # fmt: skip
+
+
+class _Answer(NamedTuple):
+    """Vote or decision about an approval. `chosen`: digest of the approved call, '' for a rejection."""
+
+    by: str
+    at: int
+    status: ApprovalStatus
+    reason: str
+    chosen: str
+
+
+def _answers(a: Approval) -> list[_Answer]:
+    found = [_Answer(v.by, v.at, ApprovalStatus.APPROVED, v.reason, v.chosen) for v in votes_of(a)]
+    if a.status in _REJECTED:
+        found.append(_Answer(a.decided_by, a.decided_at, a.status, a.reason, ""))
+    return found
+
+
+def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
+    if not stored:
+        return _NO_TEXT
+    size = len(stored) if isinstance(stored, bytes) else len(stored.encode(errors="replace"))
+    text = stored.decode(errors="replace") if isinstance(stored, bytes) else stored
+    if not cut or len(text) <= HEAD_CHARS:
+        return StepText(text=redacted(text), bytes=size, cut=False)
+    return StepText(text=redacted(text[:REDACTED_CHARS])[:HEAD_CHARS], bytes=size, cut=True)
+
+
+def _model_of(memo: Memo) -> str:
+    """Return the model that an answer names; '' if it names none."""
+    answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
+    named = (answer.get("model") or answer.get("model_name")) if isinstance(answer, dict) else ""
+    return named if isinstance(named, str) else ""
+
+
+def _admission(memo: Memo) -> ProposedCall:
+    kept = decoded(memo.response or b"{}", f"the outcome in memo {memo.key}")
+    return ProposedCall(
+        tool=str(kept.get("tool", "")),
+        proposed_by=str(kept.get("proposed_by", "")),
+        outcome=str(kept.get("outcome", "")),
+        code=str(kept.get("code", "")),
+        reason=redacted(str(kept.get("reason", ""))),
+        arguments=redacted(str(kept.get("arguments", ""))),
+    )
+
+
+def _verdict(decision: RecordedDecision) -> ProposedCall:
+    verdict = decision.verdict
+    outcome = "needs_approval" if isinstance(verdict, NeedsApproval) else "admitted"
+    reason = "" if isinstance(verdict, Allow) else verdict.rule
+    if isinstance(verdict, Deny):
+        outcome, reason = "not_admitted", f"{verdict.rule}: {verdict.detail}" if verdict.detail else verdict.rule
+    return ProposedCall(
+        tool=decision.activity,
+        proposed_by=decision.proposed_by,
+        outcome=outcome,
+        code=DENIED if isinstance(verdict, Deny) else "",
+        reason=redacted(reason),
+        arguments=_text(compact(decision.arguments), cut=True).text,
+    )
+
+
+def _cursor_of(place: Place) -> str:
+    return urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _place_of(cursor: str) -> Place | None:
+    if not cursor:
+        return None
+    try:
+        at, visit, order, step = json.loads(urlsafe_b64decode(cursor))
+    except (ValueError, TypeError, RecursionError):
+        at, visit, order, step = "", 0, 0, ""
+    if not (type(at) is type(visit) is type(order) is int and type(step) is str):
+        raise InvalidInput("this cursor was not issued by this list", fix="begin again without a cursor")
+    return at, visit, order, step

@@ -1,0 +1,156 @@
+"""Reads of runs and of their effects, as clients see them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outlast.core.durations import Duration
+from outlast.core.machine import EffectStatus
+from outlast.core.rows.run_rows import EVENT, Message, Run, is_over, lanes_served
+from outlast.core.verbs import end_of
+from outlast.errors import NotFound
+from outlast.insight.explanation import explain
+from outlast.insight.row_models import (
+    effect_record,
+    list_item,
+    result_row,
+    run_detail,
+    run_summary,
+    takeovers_of,
+    with_schemas,
+)
+from outlast.insight.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
+from outlast.insight.tenant_rows import TenantRows, effect_name
+from outlast.models.approvals import ApprovalDetail, ApprovalSummary
+from outlast.models.attention import RunAttention
+from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
+
+
+class RunOverview(NamedTuple):
+    """A run, its wait in words, and the reasons for which it needs a person."""
+
+    row: Run
+    detail: RunDetail
+    explained: RunExplanation
+    attention: Sequence[RunAttention]
+
+
+class ApprovalOfRun(NamedTuple):
+    """An approval and its run."""
+
+    approval: ApprovalDetail
+    run: RunSummary
+
+
+class ActsOfRun(NamedTuple):
+    """A run with all messages and all approvals that it has had."""
+
+    run: RunSummary
+    messages: Sequence[Message]
+    approvals: Sequence[ApprovalSummary]
+
+
+async def summaries_of(
+    rows: TenantRows, runs: Sequence[Run], serving: frozenset[str] | None = None
+) -> list[RunSummary]:
+    """Return runs as lists show them. `serving`: the lanes with a live worker, if they are known."""
+    counts = await rows.counts_of_results(runs)
+    serving = await rows.serving() if serving is None else serving
+    calls = await rows.oldest_calls(runs)
+    return [run_summary(run, serving, counts[run.run], calls.get(run.run, 0)) for run in runs]
+
+
+async def run_page(
+    rows: TenantRows, *, status: str, workflow: str, attention: bool, waiting_for: str, q: str, since: Duration | None,
+    cursor: str, limit: int,
+) -> RunList:  # fmt: skip
+    """Return a page of runs, newest first. For the filters, see `Client.runs`."""
+    runs, further = await rows.runs(
+        status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since, cursor=cursor,
+        limit=limit,
+    )  # fmt: skip
+    now = await rows.store.now()
+    found = []
+    for run, summary in zip(runs, await summaries_of(rows, runs), strict=True):
+        found.append(list_item(run, summary, await unread_requests(rows.store, run, now), now))
+    return RunList(runs=found, next_cursor=further)
+
+
+async def detail_of(rows: TenantRows, run: str) -> RunDetail:
+    """Return everything that a page about one run shows."""
+    return await detail_from(rows, await rows.run_facts(run))
+
+
+async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
+    """Return the same from facts that were read before."""
+    row, events = facts.run, facts.events
+    run = row.run
+    if len(events) < row.seq:
+        events = [event for event in await rows.full_history(run) if event.seq <= row.seq]
+    asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
+    serving, calls = lanes_served(facts.workers, facts.now.real), await rows.oldest_calls([row])
+    summary = with_schemas(run_summary(row, serving, facts.results, calls.get(run, 0)), row, facts.waits)
+    return run_detail(
+        list_item(row, summary, asked, facts.now),
+        row,
+        events,
+        in_order(run, (*facts.effects, *facts.used)),
+        takeovers_of(events, facts.workers, rows.store.mapping().real),
+        explain(facts).sentence,
+        facts.amounts,
+        facts.allowed,
+        ledger_purged=facts.ledger_purged,
+    )
+
+
+async def end_of_run(rows: TenantRows, run: Run) -> EndedRun:
+    """Return how a run ended, from the last event of its row. Raises NotFound if its history has been deleted."""
+    last = await rows.store.load(EVENT, (run.tenant, run.run, run.seq))
+    end = end_of(last) if last is not None else None
+    if end is None:
+        raise NotFound(f"the end of run {run.run} is gone", "its history has been deleted")
+    return EndedRun(run.status, end.outcome, end.reason, end.not_undone)
+
+
+async def result_page(rows: TenantRows, run: str, *, after: int, limit: int) -> ResultList:
+    """Return results of a run in order of first emission, after an ordinal."""
+    found = await rows.results(run, after=after, limit=limit)
+    count = await rows.count_results(run)  # after the rows, so a reader of all pages gets as many as it says
+    last = found[-1].ordinal if found else after
+    further = str(last) if last < count else ""
+    return ResultList(results=[result_row(row) for row in found], count=count, next_cursor=further)
+
+
+# --- effects ---------------------------------------------------------------------------------------
+async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
+    """Return the effects of a run in the order of their intents, with the late answers to them."""
+    effects, known = await rows.effects(run), await rows.evidence(run)
+    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
+    return [
+        effect_record(
+            e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held,
+            takes_response=effect_name(e) in taking,
+        )
+        for e in effects
+    ]  # fmt: skip
+
+
+async def effect_page(
+    rows: TenantRows, *, status: EffectStatus | None, activity: str, run: str, since: Duration | None, cursor: str,
+    limit: int,
+) -> EffectList:  # fmt: skip
+    """Return a page of the effects of all runs, newest first. For the filters, see `Client.ledger`."""
+    effects, further = await rows.ledger(
+        status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+    )
+    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
+    records = [effect_record(row, now, held=held, takes_response=effect_name(row) in taking) for row in effects]
+    return EffectList(effects=records, next_cursor=further)
+
+
+async def one_effect(rows: TenantRows, run: str, key: str, *, visit: int | None) -> EffectRecord:
+    """Return one effect with the late answers to it: of a visit, else the uncertain one, else the latest."""
+    found = await rows.effect(run, key, visit=visit)
+    held = await rows.held_runs([found.effect])
+    taking = effect_name(found.effect) in await rows.taking_response([found.effect])
+    return effect_record(found.effect, await rows.store.now(), found.evidence, held=held, takes_response=taking)

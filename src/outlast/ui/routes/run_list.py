@@ -1,0 +1,242 @@
+"""List of runs: filters, rows that keep their place while new runs are announced, and actions on several runs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import TERMINAL, Choice, RunStatus
+from outlast.core.rows.run_columns import WaitingKind
+from outlast.errors import InvalidInput, NotFound, OutlastError
+from outlast.models.attention import why_not
+from outlast.models.runs import RunListItem, RunSummary
+from outlast.runtime.operations import Operations
+from outlast.service.problems import status_of
+from outlast.service.request_parts import Name
+from outlast.service.service_state import Ops, Pages, State
+from outlast.ui.page_route import Form, PageRoute, form_of
+from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run_actions import MORE_TIME
+from outlast.ui.run_words import kind_of
+
+T = TypeVar("T")
+router = APIRouter(prefix="/ui", route_class=PageRoute)
+ROWS: Final = 50
+ANNOUNCED: Final = 100
+"""New runs that are counted. Beyond them, the rows stay as they are."""
+MANY: Final = 100
+"""Runs of one action on several."""
+AT_ONCE: Final = 25
+SINCE: Final = ("1h", "24h", "7d", "30d")
+Since = Literal["", "1h", "24h", "7d", "30d"]
+
+
+class RunRow(NamedTuple):
+    """A run in the list: the kind of its state, since when it is there, and the end of its nearest wait."""
+
+    run: RunListItem
+    kind: str
+    since: datetime | None
+    until: datetime | None
+    then: str
+
+
+def run_row(run: RunListItem) -> RunRow:
+    """Return a run as the list shows it."""
+    waits = run.waiting_for
+    since = min((wait.since for wait in waits if wait.since), default=run.entered_at)
+    until, then = min(((wait.until, wait.then) for wait in waits if wait.until), default=(None, ""))
+    return RunRow(run, kind_of(run), run.ended_at if run.status in TERMINAL else since, until, then)
+
+
+@router.get("/runs", operation_id="ui:list_runs")
+async def list_runs(
+    ops: Ops,
+    state: State,
+    pages: Pages,
+    request: Request,
+    status: RunStatus | Literal[""] = "",
+    workflow: Annotated[str, Query(max_length=100)] = "",
+    waiting_for: WaitingKind | Literal[""] = "",
+    attention: Literal["", "yes"] = "",
+    since: Since = "",
+    q: Annotated[str, Query(max_length=100)] = "",
+    top: Name | Literal[""] = "",
+) -> Response:
+    """Show runs, newest first. `top` is the first row of a page that refreshes itself: newer runs are announced."""
+    more = ANNOUNCED if top else 0
+    found = await ops.runs(
+        status=status, workflow=workflow, attention=bool(attention), waiting_for=waiting_for, q=q, since=since or None,
+        cursor=pages.after, limit=ROWS + more,
+    )  # fmt: skip
+    new = next((i for i, each in enumerate(found.runs) if each.run == top), 0 if not top else -1)
+    if new < 0 and request.query_params.get("region"):
+        return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
+    rows = [run_row(each) for each in found.runs[max(0, new) :][:ROWS]]
+    sealed = await pages.sealed(found) if not top else None
+    version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows])
+    filters = {"status": status, "workflow": workflow, "waiting_for": waiting_for, "since": since}
+    return await render(
+        request, "runs.html", title="Runs", live="runs", versions={"runs": version}, rows=rows, new=max(0, new),
+        next_cursor=sealed.next_cursor if sealed else "", top=top or (rows[0].run.run if rows else ""), filters=filters,
+        attention=attention, q=q, filtered=any((*filters.values(), attention, q)), statuses=list(RunStatus),
+        kinds=get_args(WaitingKind), spans=SINCE, workflows=sorted({*state.by_name, workflow} - {""}),
+        paged=bool(pages.after),
+    )  # fmt: skip
+
+
+# --- several runs ----------------------------------------------------------------------------------
+class Chosen(NamedTuple):
+    """A chosen run before the action: effects that are undone and that remain, or why it is not possible."""
+
+    id: str
+    run: RunSummary | None
+    kind: str
+    undone: Sequence[str]
+    remain: Sequence[str]
+    refused: str
+
+
+class Outcome(NamedTuple):
+    """Outcome of the action for one run; `refused` is '' if the request is recorded."""
+
+    run: str
+    refused: str
+
+
+def version_of(run: str) -> str:
+    """Return the name of the field with the version of a run that the preview showed."""
+    return f"version {run}"
+
+
+# A cancel has no version, like that of one run.
+@router.post("/many/cancel", operation_id="ui:cancel_run")
+async def cancel_many(ops: Ops, request: Request) -> Response:
+    """Cancel the chosen runs, after a page that lists them."""
+    return await many(ops, request, Choice.CANCEL, lambda run, form: ops.cancel(run, reason=form.text("reason")))
+
+
+@router.post("/many/continue", operation_id="ui:continue_run")
+async def continue_many(ops: Ops, request: Request) -> Response:
+    """Continue the chosen runs, after a page that lists them."""
+    return await many(
+        ops, request, Choice.CONTINUE,
+        lambda run, form: ops.continue_run(run, reason=form.text("reason"), version=form.version(version_of(run))),
+    )  # fmt: skip
+
+
+@router.post("/many/extend", operation_id="ui:extend_run")
+async def extend_many(ops: Ops, request: Request) -> Response:
+    """Extend the ceiling of the chosen runs, after a page that lists them."""
+    return await many(
+        ops, request, Choice.EXTEND,
+        lambda run, form: ops.extend(
+            run, by=form.text("by") or MORE_TIME, reason=form.text("reason"), version=form.version(version_of(run))
+        ),
+    )  # fmt: skip
+
+
+@router.post("/many/move", operation_id="ui:move_run")
+async def move_many(ops: Ops, request: Request) -> Response:
+    """Move the chosen runs of one workflow to another version, after a page that lists them.
+
+    The page of workers names a lane instead of runs: the first hundred unfinished runs on it are chosen.
+    """
+    form = form_of(request)
+    workflow, lane = form.text("workflow"), form.text("lane")
+    runs = await ops.unfinished(workflow, lane, limit=MANY) if lane else None
+    return await many(
+        ops, request, Choice.MOVE,
+        lambda run, form: ops.move_run(
+            run, workflow, form.number("to"), node=form.text("node"), reason=form.text("reason"),
+            version=form.version(version_of(run)),
+        ),
+        runs,
+    )  # fmt: skip
+
+
+async def many(
+    ops: Operations, request: Request, do: Choice, one: Callable[[str, Form], Awaitable[object]],
+    found: Sequence[str] | None = None,
+) -> Response:  # fmt: skip
+    """Show the chosen runs and the consequences; once that page is confirmed, act on each and show each outcome.
+
+    `found`: the runs, if the form does not name them.
+    """
+    form = form_of(request)
+    runs = list(dict.fromkeys(form.all("run") if found is None else found))
+    if not 0 < len(runs) <= MANY:
+        why = f"{len(runs)} are chosen, at most {MANY} are changed at once" if runs else "none is chosen"
+        raise InvalidInput(f"choose 1 to {MANY} runs", why, "go back to the list and mark the runs")
+    error = None
+    if form.text("confirmed"):
+        if do is Choice.MOVE and not form.number("to"):
+            error = InvalidInput("a version is required", "the runs continue in it", "choose a version below")
+        elif form.text("reason"):
+            outcomes = await _each(runs, lambda run: _outcome(run, form, one))
+            return await _many_page(request, do, form, outcomes=outcomes)
+        else:
+            error = InvalidInput("a reason is required", "it is part of the history of each run", "write it below")
+    chosen = await _each(runs, lambda run: _chosen(ops, run, do))
+    more: dict[str, Any] = await _move_facts(ops, chosen) if do is Choice.MOVE else {}
+    return await _many_page(request, do, form, chosen=chosen, error=error, **more)
+
+
+async def _move_facts(ops: Operations, chosen: Sequence[Chosen]) -> dict[str, Any]:
+    """Return the workflow of the chosen runs and its served versions. Raises InvalidInput if they are of several."""
+    names = sorted({each.run.workflow for each in chosen if each.run is not None})
+    if len(names) > 1:
+        raise InvalidInput(
+            "choose runs of one workflow", f"these are of {', '.join(names)}, each with its versions",
+            "filter the list by a workflow",
+        )  # fmt: skip
+    served = {each.version for each in await ops.versions() if each.workflow in names and each.served_by}
+    return {"workflow": "".join(names), "served": sorted(served, reverse=True)}
+
+
+async def _many_page(
+    request: Request, do: Choice, form: Form, *, chosen: Sequence[Chosen] = (), outcomes: Sequence[Outcome] = (),
+    error: OutlastError | None = None, **more: Any,
+) -> Response:  # fmt: skip
+    title = f"{do.value.capitalize()} several runs"
+    recorded = sum(not each.refused for each in outcomes)
+    done = f"{recorded} of {len(outcomes)} are asked to {do.value}." if outcomes else ""
+    return await render(
+        request, "runs_many.html", title=title, feedback=done, do=do.value, chosen=chosen, outcomes=outcomes,
+        given=form, error=error, more_time=MORE_TIME, version_of=version_of,
+        status_code=status_of(error) if error is not None else 200, **more,
+    )  # fmt: skip
+
+
+async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[T]:
+    found: list[T] = []
+    for at in range(0, len(runs), AT_ONCE):
+        found += await asyncio.gather(*(do(run) for run in runs[at : at + AT_ONCE]))
+    return found
+
+
+async def _outcome(run: str, form: Form, one: Callable[[str, Form], Awaitable[object]]) -> Outcome:
+    try:
+        await one(run, form)
+    except OutlastError as error:
+        return Outcome(run, why_not(error))
+    return Outcome(run, "")
+
+
+async def _chosen(ops: Operations, run: str, do: Choice) -> Chosen:
+    try:
+        found = await ops.run_summary(run)
+    except NotFound as error:
+        return Chosen(run, None, "", (), (), why_not(error))
+    if found.status in TERMINAL:
+        return Chosen(run, found, kind_of(found), (), (), "it has ended")
+    if do is Choice.MOVE:
+        return Chosen(run, found, kind_of(found), (), (), await ops.unmovable(run))
+    if do is not Choice.CANCEL:
+        refused = "" if found.attention else "it needs no person"
+        return Chosen(run, found, kind_of(found), (), (), refused)
+    return Chosen(run, found, kind_of(found), await ops.to_undo(run), await ops.not_undone(run), "")
