@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 from bench.place import FOLDER_VARIABLE
 from outlast.core.limits import KIB
 from outlast.store.dynamodb.connection import Connection, DynamoAddress
-from outlast.store.dynamodb.items import INDEXES, PK, WHOLE, item_bytes
+from outlast.store.dynamodb.items import INDEXES, PK, WHOLE
 from outlast.store.dynamodb.tables import TABLES
+from tests.dynamodb.item_sizes import item_bytes
 
 GIVEN = "OUTLAST_BENCH_DYNAMODB"
 """Endpoint to use instead of an emulator, for example https://dynamodb.eu-central-1.amazonaws.com."""

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from outlast.core import machine
-from tests import page_rules, tidy_rules
+from tests import name_rules, page_rules, tidy_rules
 from tests.tidy_rules import Source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,6 +102,33 @@ def test_every_exception_is_still_needed() -> None:
 
 def test_every_module_is_imported() -> None:
     report(tidy_rules.unimported_modules(PACKAGE))
+
+
+def test_no_name_is_there_for_tests_alone() -> None:
+    files = [path for path in FILES if path.suffix != ".py" and path.is_relative_to(ROOT / "src")]
+    texts = [path.read_text(encoding="utf-8") for path in (*files, ROOT / "pyproject.toml")]
+    pages = [path for path in FILES if path.suffix == ".md" and path.is_relative_to(ROOT / "docs")]
+    texts += [name_rules.code_in(page.read_text(encoding="utf-8")) for page in pages]
+    excused = name_rules.CALLED_BY_OTHERS
+    found = {finding.text.split()[0]: finding for finding in name_rules.names_without_use(PACKAGE, texts)}
+    report(finding for name, finding in found.items() if name not in excused)
+    assert found.keys() >= excused.keys(), "an exception that is no longer needed"
+
+
+def test_a_name_for_tests_alone_is_found() -> None:
+    """Also one that only calls itself. A registered name, a word in a template and a public name are used."""
+    module = (
+        "def used():\n    return _inner()\n\n\ndef _inner():\n    return 1\n\n\n"
+        "def dead():\n    return dead()\n\n\nclass Shape:\n    @property\n    def scans(self):\n        return 1\n\n\n"
+        "@router.get('/')\ndef page():\n    pass\n\n\ndef shown():\n    pass\n\n\nPRICES: Final = {}\n"
+    )
+    planted = [
+        Source("outlast/core/planted.py", f'"""The dead PRICES."""\n{module}'),
+        Source("outlast/core/other.py", "from outlast.core.planted import PRICES, Shape, used\nx = used(), Shape\n"),
+        Source("outlast/testing/tools.py", "def for_authors():\n    pass\n"),
+    ]
+    found = name_rules.names_without_use(planted, ["{{ shown(1) }}"])
+    assert [finding.text.split()[0] for finding in found] == ["dead", "scans", "PRICES", "x"]
 
 
 def test_modules_have_different_names() -> None:

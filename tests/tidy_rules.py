@@ -54,7 +54,7 @@ ENTRY_POINTS = {
     "outlast.http": "for authors' activities",
 }
 # Modules for the tests of authors, which the package itself does not import.
-AUTHORS_ROOM = "outlast.testing"
+AUTHORS_PACKAGE = "outlast.testing"
 
 # Files that may import inside a function.
 LATE_IMPORTS = {
@@ -76,7 +76,7 @@ LAZY_EXPORTS = {
     "outlast/client/__init__.py": "as in LATE_IMPORTS",
     "outlast/runtime/__init__.py": "commands that only read need no worker",
 }
-LATE_IMPORT_ROOM = "outlast/cli/"  # commands are loaded when called, so that --help is fast
+LATE_IMPORT_PACKAGE = "outlast/cli/"  # commands are loaded when called, so that --help is fast
 
 CLOCKS_AND_DICE = {
     "datetime.date.today", "datetime.datetime.now", "datetime.datetime.today", "datetime.datetime.utcnow",
@@ -333,7 +333,7 @@ def missing_docstrings(source: Source) -> Iterator[Finding]:
 
 def late_imports(source: Source) -> Iterator[Finding]:
     """Import at the top of the file, so that the import graph is complete."""
-    if source.path in LATE_IMPORTS or source.path.startswith(LATE_IMPORT_ROOM):
+    if source.path in LATE_IMPORTS or source.path.startswith(LATE_IMPORT_PACKAGE):
         return
     for function in source.functions:
         for node in ast.walk(function):
@@ -341,14 +341,14 @@ def late_imports(source: Source) -> Iterator[Finding]:
                 yield source.found(node, f"imports inside {function.name}: move it to the top")
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the subpackage that a module belongs to."""
     return module.split(".")[1] if "." in module else ""
 
 
 def imports_for_types_only(source: Source) -> Iterator[Finding]:
     """Put a type that two packages need into core, not behind TYPE_CHECKING. The package itself may re-export names."""
-    if not room_of(source.module) or source.path in LAZY_EXPORTS:
+    if not package_of(source.module) or source.path in LAZY_EXPORTS:
         return
     for block in source.nodes:
         if not (isinstance(block, ast.If) and source.dotted(block.test) in {"typing.TYPE_CHECKING", "TYPE_CHECKING"}):
@@ -357,10 +357,10 @@ def imports_for_types_only(source: Source) -> Iterator[Finding]:
         lines = {
             node.lineno
             for node, name in source.imports()
-            if id(node) in inside and name.startswith("outlast.") and room_of(name) != room_of(source.module)
+            if id(node) in inside and name.startswith("outlast.") and package_of(name) != package_of(source.module)
         }
         for line in sorted(lines):
-            yield source.found(line, "imports another room for its types only: the type belongs in core")
+            yield source.found(line, "imports another package for its types only: the type belongs in core")
 
 
 def import_circles(sources: Collection[Source]) -> Iterator[Finding]:
@@ -417,7 +417,7 @@ def unimported_modules(sources: Collection[Source]) -> Iterator[Finding]:
         parts = name.split(".")
         used.update(".".join(parts[:end]) for end in range(1, len(parts)))
     for source in sources:
-        authors = source.module == AUTHORS_ROOM or source.module.startswith(f"{AUTHORS_ROOM}.")
+        authors = source.module == AUTHORS_PACKAGE or source.module.startswith(f"{AUTHORS_PACKAGE}.")
         if source.module not in used and not authors:
             yield source.found(1, f"{source.module} is never imported")
 

@@ -8,11 +8,12 @@ from outlast.core.commit import Commit, actions_of
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX, TRANSACTION_BYTES
 from outlast.core.rows.run_rows import RUN
 from outlast.store.batch import Batch
-from outlast.store.dynamodb.items import Revision, item_bytes
+from outlast.store.dynamodb.items import Revision
 from outlast.store.dynamodb.landing import _assumed
 from outlast.store.dynamodb.transact import Receipt, actions
 from tests.conformance.subject import run_row
 from tests.core.test_actions import MOVES, commits_of, largest
+from tests.dynamodb.item_sizes import item_bytes
 from tests.models.world import at
 
 

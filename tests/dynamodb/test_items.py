@@ -18,8 +18,9 @@ from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, SLOT,
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items
-from outlast.store.dynamodb.items import Item, Stamp, Torn, item_bytes
+from outlast.store.dynamodb.items import Item, Stamp, Torn
 from tests.conformance.subject import T0, effect_row, event_row, run_row
+from tests.dynamodb.item_sizes import item_bytes
 from tests.mutants import remove
 
 STAMP = Stamp("writer-1", 0, 7)

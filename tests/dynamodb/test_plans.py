@@ -17,13 +17,14 @@ from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, META, RUN, WRITER, Row
 from outlast.errors import StoreError
 from outlast.store.dynamodb import reads
-from outlast.store.dynamodb.plans import PLANS, PRICES
+from outlast.store.dynamodb.plans import PLANS
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.queries import ORDER, Newest, Owing, Owned, Query, Queued, Under
 from tests.conformance import subject as make
 from tests.conformance.subject import T0, HandClock
 from tests.dynamodb import server
+from tests.dynamodb.prices import PRICES
 from tests.store.test_query_plans import queries
 
 TENANTS = ("acme", "ac#me", "b$")

@@ -104,6 +104,11 @@ def test_every_query_is_here() -> None:
     assert {type(query).__name__ for query in queries().values()} == {kind.__name__ for kind in Query.__subclasses__()}
 
 
+def scans(query: Query[Any]) -> bool:
+    """Return True if a query passes over all rows of its kind on purpose."""
+    return isinstance(query, Census) or (isinstance(query, Under) and not query.prefix)
+
+
 def finds_by_index(plan: str) -> bool:
     """Return True if each step of SQLite's plan uses an index, and scans at most a small one."""
     made = {f"SCAN {step.split()[1]}" for step in plan.split("; ") if step.startswith("CO-ROUTINE")}
@@ -123,8 +128,8 @@ def test_sqlite_scans_no_table(name: str, tmp_path: Path) -> None:
     db = database.connect()
     found = _sqlite_plan(db, query)
     db.close()
-    assert query.scans or finds_by_index(found), found
-    assert query.scans or "TEMP B-TREE" not in found.replace(TIES, "") or name in SORTS, found
+    assert scans(query) or finds_by_index(found), found
+    assert scans(query) or "TEMP B-TREE" not in found.replace(TIES, "") or name in SORTS, found
     assert name != "by id" or "approval_id" in found, found
 
 
@@ -163,7 +168,7 @@ async def _postgres_plan(db: Any, query: Query[Any]) -> str:
 
 @pytest.mark.parametrize("name", queries())
 def test_postgres_scans_no_table(name: str, plans: dict[str, str]) -> None:
-    assert queries()[name].scans or "Seq Scan" not in plans[name], plans[name]
+    assert scans(queries()[name]) or "Seq Scan" not in plans[name], plans[name]
     assert name not in ("by id", "next due") or "Index" in plans[name], plans[name]
 
 

@@ -112,9 +112,7 @@ TABLE: Final[Mapping[str, Meaning]] = {
     **_named("urllib3.exceptions", Meaning.BY_CAUSE, "MaxRetryError SSLError"),
     **_named("urllib3.exceptions", Meaning.PERHAPS, "HTTPError"),
     **_named("requests.exceptions", Meaning.BY_CAUSE, "ConnectionError ConnectTimeout SSLError"),
-    **_named(
-        "requests.exceptions", Meaning.NEVER_SENT, "InvalidHeader InvalidSchema InvalidURL MissingSchema URLRequired"
-    ),
+    **_named("requests.exceptions", Meaning.NEVER_SENT, _REQUESTS_UNSENT),
     **_named("requests.exceptions", Meaning.TIMED_OUT, "Timeout"),
     **_named("requests.exceptions", Meaning.ANSWERED, "HTTPError"),
     **_named("requests.exceptions", Meaning.PERHAPS, "RequestException ProxyError"),

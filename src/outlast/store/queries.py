@@ -67,11 +67,6 @@ class Query(ABC, Generic[T_co]):
     polls: ClassVar[bool] = False
     """True if callers poll for work with it: an old answer delays them and does no harm."""
 
-    @property
-    def scans(self) -> bool:
-        """True if the read passes over all rows of its kind."""
-        return False
-
     @abstractmethod
     def statements(self) -> Sequence[Select]:
         """Return the statements, to be run in this order over one connection. Raises InvalidInput."""
@@ -144,11 +139,6 @@ class Under(Query[tuple[R, ...]]):
     after: Key = ()
     limit: int = ROWS_MAX
     listed: bool = False
-
-    @override
-    @property
-    def scans(self) -> bool:
-        return not self.prefix
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -352,11 +342,6 @@ class Census(Query[dict[tuple[str, ...], int]]):
     kind: AnyKind
     columns: tuple[str, ...]
     filled: str = ""
-
-    @override
-    @property
-    def scans(self) -> bool:
-        return True
 
     @override
     def statements(self) -> Sequence[Select]:

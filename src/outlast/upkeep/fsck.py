@@ -1,7 +1,7 @@
 """Check of a whole store, page by page and read-only. A finding is checked again before it is reported."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
@@ -67,19 +67,6 @@ OF_HISTORY: Final[tuple[Check, ...]] = (
     fsck_history.effect_settled,
     fsck_history.checkpoint_kept,
     fsck_history.state_whole,
-)
-OF_THE_STORE: Final[tuple[Callable[..., Any], ...]] = (
-    fsck_checks.slot_held,
-    fsck_checks.slot_named,
-    fsck_checks.owner_known,
-    fsck_checks.worker_lease,
-    fsck_checks.settings_safe,
-    fsck_checks.token_target,
-    fsck_checks.usage_of,
-    fsck_checks.usage_known,
-    fsck_checks.usage_counted,
-    fsck_checks.event_delivered,
-    fsck_checks.cursor_due,
 )
 
 

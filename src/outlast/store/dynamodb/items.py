@@ -613,12 +613,3 @@ def has_expired(item: Mapping[str, Value], real: int) -> bool:
     """
     until = item.get("ttl") or item.get("kept_until")
     return until is not None and number_of(until.get("N", "inf")) * 1000 <= real
-
-
-def item_bytes(item: Item) -> int:
-    """Return the size of an item as DynamoDB counts it: names and values, a number as half its digits and one."""
-    size = 0
-    for name, value in item.items():
-        ((tag, data),) = value.items()
-        size += len(name) + (len(data) // 2 + 1 if tag == "N" else len(data.encode() if tag == "S" else data))
-    return size

@@ -1,0 +1,72 @@
+"""What each query costs in DynamoDB's read units, in the words of docs/dynamodb.md."""
+
+from typing import Any, Final, NamedTuple
+
+from outlast.store.due_runs import DueRuns
+from outlast.store.open_calls import OpenCalls
+from outlast.store.open_rows import LaneCounts, OpenRows, Summary
+from outlast.store.queries import (
+    ByOrdinal,
+    Census,
+    CountBy,
+    LastOrdinals,
+    Load,
+    LoadMany,
+    Moving,
+    Newest,
+    NextDue,
+    Owing,
+    Owned,
+    Query,
+    Queued,
+    Under,
+)
+from outlast.store.usage_sums import RunUsage, TenantDayUsage
+
+
+class ReadPrice(NamedTuple):
+    """Price of a query in read units, with the words of `docs/dynamodb.md`."""
+
+    read: str
+    units: str
+
+
+PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
+    Load: ReadPrice("a row", "1 per 4 KB"),
+    LoadMany: ReadPrice("several rows", "1 per 4 KB of each"),
+    Under: ReadPrice(
+        "rows of a run, or all pauses, slots, workers",
+        "1 per 4 KB; rows of all runs: a scan of the table per 100,000 rows, and 1 per row",
+    ),
+    ByOrdinal: ReadPrice("a page of a run's results", "1 per 4 KB of all results of the run"),
+    LastOrdinals: ReadPrice("number of a run's results", "1 per 4 KB of all results of the run"),
+    Newest: ReadPrice(
+        "a page of runs, approvals, effects, deliveries",
+        "1 per row, also for those that a filter passes over, and 0.5 per 30 of them",
+    ),
+    OpenRows: ReadPrice(
+        "a page of what waits for a person: flagged runs, pending approvals, uncertain effects",
+        "1 per row, and 0.5 per 30",
+    ),
+    Summary: ReadPrice(
+        "the counts in the header of a page",
+        "1 per 4 KB of each flagged run, pending approval and failed delivery, up to 100 each; 5; per worker and "
+        "version 1 per 4 KB; per version without a worker 0.5 per 30 of its runs, up to 100",
+    ),
+    LaneCounts: ReadPrice(
+        "unfinished runs by version", "per version 1 per 4 KB, and 0.5 per 30 of its runs, up to 1,000"
+    ),
+    CountBy: ReadPrice("runs or approvals of a tenant by status", "1 per row of the tenant, and 0.5 per 30"),
+    Census: ReadPrice("metrics: runs or approvals of all tenants", "1 per row, and 0.5 per 30 entries of the index"),
+    Owned: ReadPrice("runs of a worker", "0.5, and 1 per run"),
+    Queued: ReadPrice("runs that wait for a slot", "1 per run on the page; for the global limit, 1 per waiting run"),
+    Moving: ReadPrice(
+        "live page: owned runs and those that ended", "1 per run, and 0.5 per 30 owned runs of all tenants"
+    ),
+    NextDue: ReadPrice("when the next run is due", "1, and per lane 0.5 per clock mapping, and 1 if one will be due"),
+    DueRuns: ReadPrice("due runs for another scheduler", "1, and per clock mapping 0.5, and 1 per run"),
+    Owing: ReadPrice("webhooks that are owed", "0.5, and 1 per cursor"),
+    OpenCalls: ReadPrice("status of runs with a call in flight", "per run 3, and 1 per 4 KB of the visit's effects"),
+    RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),
+    TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
+}
