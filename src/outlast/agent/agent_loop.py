@@ -116,8 +116,8 @@ class Agent(NamedTuple):
         """Return the tools of the agent itself that the model may use now."""
         found = [OFFER] if state.large else []
         if self.result is not None:
-            told = f"Give the final result. {ALONE.capitalize()}."
-            found.append(OfferedTool(name=FINAL, description=told, parameters=self.result.model_json_schema()))
+            instruction = f"Give the final result. {ALONE.capitalize()}."
+            found.append(OfferedTool(name=FINAL, description=instruction, parameters=self.result.model_json_schema()))
         return found
 
 
@@ -300,9 +300,9 @@ ASK_AGAIN: Final[Mapping[str, str]] = {
 
 def _asked_again(answer: ModelAnswer) -> list[Message]:
     """Return the messages that tell a model why its answer cannot be used. Its calls are left out."""
-    said = "(no words)" if is_blank(answer.text) else answer.text  # because a provider may refuse an empty message
+    text = "(no words)" if is_blank(answer.text) else answer.text  # because a provider may refuse an empty message
     detail = f" ({answer.finish_detail})" if answer.end == "too_large" else ""
-    return [Message(role="assistant", text=said), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
+    return [Message(role="assistant", text=text), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
 
 
 class AnswerCut(OutlastError):

@@ -182,8 +182,8 @@ def _add_calls(calls: dict[int, list[str]], parts: Any) -> None:
         function = part.get("function") or {}
         known[0] = str(part.get("id") or known[0])
         known[1] = str(function.get("name") or known[1])
-        said = function.get("arguments") or ""
-        known[2] += said if isinstance(said, str) else json.dumps(said)
+        arguments = function.get("arguments") or ""
+        known[2] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 class _End(NamedTuple):
@@ -203,7 +203,8 @@ def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: An
     return ModelAnswer(
         text=text,
         calls=tuple(
-            ToolCall(id=i or f"call-{n}", tool=tool, arguments=parsed(said)) for n, (i, tool, said) in calls.items()
+            ToolCall(id=i or f"call-{n}", tool=tool, arguments=parsed(arguments))
+            for n, (i, tool, arguments) in calls.items()
         ),
         model=model,
         input_tokens=given,
@@ -214,10 +215,10 @@ def _answer(text: str, calls: Mapping[int, Sequence[str]], model: str, usage: An
     )
 
 
-def parsed(said: str) -> dict[str, Any] | str:
+def parsed(arguments: str) -> dict[str, Any] | str:
     """Return the arguments of a call as an object, or the text itself if it is not an object."""
     try:
-        found = json.loads(said or "{}")
+        found = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
-        return said
-    return found if isinstance(found, dict) and is_json(found) else said
+        return arguments
+    return found if isinstance(found, dict) and is_json(found) else arguments

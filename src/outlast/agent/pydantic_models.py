@@ -105,16 +105,16 @@ def _message(message: Message) -> parts.ModelMessage:
     if message.role == "tool":
         returned = parts.ToolReturnPart(message.tool, message.text, tool_call_id=message.call_id)
         return parts.ModelRequest(parts=[returned])
-    said: list[Any] = [parts.TextPart(message.text)] if message.text else []
+    texts: list[Any] = [parts.TextPart(message.text)] if message.text else []
     calls = [parts.ToolCallPart(call.tool, call.arguments, tool_call_id=call.id) for call in message.calls]
-    return parts.ModelResponse(parts=[*said, *calls])
+    return parts.ModelResponse(parts=[*texts, *calls])
 
 
 def _answer(response: parts.ModelResponse, *, lists_price: bool) -> ModelAnswer:
     details = response.provider_details or {}
     refusal = str(details.get("refusal") or "")
     reason = response.finish_reason or str(details.get("finish_reason") or "")
-    said = refusal or str(details.get("finish_reason") or details.get("block_reason") or reason)
+    detail = refusal or str(details.get("finish_reason") or details.get("block_reason") or reason)
     tokens = {"prompt_tokens": response.usage.input_tokens, "completion_tokens": response.usage.output_tokens}
     given, made, note = usage_of(tokens)
     calls = [part for part in response.parts if isinstance(part, parts.ToolCallPart)]
@@ -129,7 +129,7 @@ def _answer(response: parts.ModelResponse, *, lists_price: bool) -> ModelAnswer:
         output_tokens=made,
         money=_cost(response) if lists_price and not note else None,
         finish=finish,
-        finish_detail=said if finish != "stop" else "",
+        finish_detail=detail if finish != "stop" else "",
         note=note,
     )
 

@@ -62,10 +62,10 @@ def error_message(call: ToolCall, code: str, reason: str) -> Message:
     return result_message(call, compact({"error": {"code": code, "reason": reason}}))
 
 
-def already_done(told: str, response: Any, text: str) -> str:
+def already_done(instruction: str, response: Any, text: str) -> str:
     """Return the recorded result of a call with the sentence that it was not done again. `text`: the result as text."""
     result = text if isinstance(response, str) else json.loads(text)
-    return json.dumps({"note": told, "result": result}, ensure_ascii=False)
+    return json.dumps({"note": instruction, "result": result}, ensure_ascii=False)
 
 
 def page(handle: str, text: str, offset: int) -> str:

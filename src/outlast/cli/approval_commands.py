@@ -313,14 +313,14 @@ async def reject(client: Client, screen: Screen, approval: str, reason: str, aga
 
 async def _report(client: Client, screen: Screen, view: ApprovalSummary, seq: int) -> int:
     run = view.run
-    said = f"{_verdict(ApprovalStatus(view.status))} by {view.decided_by}"
+    outcome = f"{_verdict(ApprovalStatus(view.status))} by {view.decided_by}"
     after = await resumed(client, run, seq)
     went = {"resumed_ms": after.ms if after else None, "then": after.then if after else ""}
     if screen.data({**json_of_model(view), **went}):
         return OK
     if after is None:
-        screen.line(f"{said} · {run} has not continued yet")
+        screen.line(f"{outcome} · {run} has not continued yet")
         await warn_unserved(client, screen, run)
         return OK
-    screen.line(f"{said} · {run} resumed in {span(after.ms)} → {after.then}")
+    screen.line(f"{outcome} · {run} resumed in {span(after.ms)} → {after.then}")
     return OK

@@ -42,8 +42,8 @@ class Selection(NamedTuple):
     activity: str = ""
 
     def __str__(self) -> str:
-        said = (("of", self.workflow), ("at", self.node), ("without", self.activity))
-        return "".join(f" {word} {name}" for word, name in said if name)
+        parts = (("of", self.workflow), ("at", self.node), ("without", self.activity))
+        return "".join(f" {word} {name}" for word, name in parts if name)
 
 
 async def answer_many(

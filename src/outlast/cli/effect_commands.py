@@ -271,7 +271,7 @@ async def _resolve(
             "external_id": external_id,
         }
         if not screen.data(view):
-            said = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
-            screen.line(f"{key} of {run}: {said}{await says(client)} → outlast runs show {run}")
+            outcome = f"happened, as {external_id}" if external_id else verb.replace("_", " ")
+            screen.line(f"{key} of {run}: {outcome}{await says(client)} → outlast runs show {run}")
         await warn_unserved(client, screen, run)
     return OK

@@ -60,24 +60,24 @@ def complete(ctx: click.Context) -> None:
     """Set the options that the command line does not name from the settings. Raises InvalidInput for bad settings."""
     from outlast.runtime.settings import load
 
-    said = load()
+    loaded = load()
     settings = ctx.ensure_object(CliSettings)
     for name in ELSEWHERE:
         if name not in settings.given:
-            setattr(settings, name, getattr(said, name))
-    settings.token = said.token
-    if said.audit:
+            setattr(settings, name, getattr(loaded, name))
+    settings.token = loaded.token
+    if loaded.audit:
         from outlast.telemetry.audit import write_to_file
 
-        write_to_file(said.audit)
-    module = {"module": said.module} if said.module else {}
-    live = said.liveness.model_dump(exclude_none=True)
-    port = {"metrics_port": said.metrics.port}
+        write_to_file(loaded.audit)
+    module = {"module": loaded.module} if loaded.module else {}
+    live = loaded.liveness.model_dump(exclude_none=True)
+    port = {"metrics_port": loaded.metrics.port}
     ctx.default_map = {
-        "worker": {**module, **said.worker.model_dump(), **live, **port},
+        "worker": {**module, **loaded.worker.model_dump(), **live, **port},
         "dispatcher": port,
-        "dev": {**module, "port": said.serve.port},
-        "serve": {**module, **said.worker.model_dump(), **live, **said.serve.model_dump()},
+        "dev": {**module, "port": loaded.serve.port},
+        "serve": {**module, **loaded.worker.model_dump(), **live, **loaded.serve.model_dump()},
         "explain": {"lease": {**module, **live}},
         "run": module,
         "check": module,

@@ -429,8 +429,8 @@ def _made(approval: ApprovalSummary, chosen: str = "") -> dict[str, str]:
 
 def event_text(data: Mapping[str, Any]) -> str:
     """Return the data of an event as text, without its place and empty values."""
-    said = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
-    words = " ".join(f"{name}={_value(name, value)}" for name, value in said.items())
+    fields = {name: value for name, value in data.items() if name not in IN_EVERY_EVENT and value not in EMPTY}
+    words = " ".join(f"{name}={_value(name, value)}" for name, value in fields.items())
     return words if len(words) <= WIDTH else f"{words[:WIDTH]} … → -o json"
 
 

@@ -203,14 +203,14 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
         if (error.name or "").startswith("outlast"):
             raise
         raise extra(error.name or "") from None
-    said = load()
-    auth = said.auth
+    loaded = load()
+    auth = loaded.auth
     check_bind(form.host, authenticates=auth.any)
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         state = ServiceState(
-            bound.store, who, tuple(served), reach=reach_of(said), scheduler=said.scheduler, pages=pages(),
-            error_page=error_page, public_url=said.serve.public_url,
+            bound.store, who, tuple(served), reach=reach_of(loaded), scheduler=loaded.scheduler, pages=pages(),
+            error_page=error_page, public_url=loaded.serve.public_url,
         )  # fmt: skip
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
@@ -218,7 +218,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             serving = _worker(bound, state, served, live, form, settings)
             parts.append(serving)
         if form.dispatcher:
-            sender = new_dispatcher(bound.store, reach=state.reach, public_url=said.serve.public_url)
+            sender = new_dispatcher(bound.store, reach=state.reach, public_url=loaded.serve.public_url)
             state.counters.append(sender.counters)
             parts.append(sender)
         grace_s = min(GRACE_S, ceil(live.drain_grace / SECOND))
@@ -228,7 +228,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             url, process = several_of(settings, form.host, form.port, form.processes, words, parts)
         else:
             listening = listen(form.host, form.port, shared=form.one_of_several or form.watched)
-            options = {**proxy_options(said.serve.proxies), "timeout_graceful_shutdown": grace_s}
+            options = {**proxy_options(loaded.serve.proxies), "timeout_graceful_shutdown": grace_s}
             url, process = url_of(listening), ServiceProcess(state, listening, parts, options)
         drain = grace_s * SECOND if form.one_of_several else live.drain_grace  # one of several has no worker
         at_ctrl_c(process.stop, drain, watched=form.watched)

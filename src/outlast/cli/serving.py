@@ -66,12 +66,12 @@ def liveness_of(given: Mapping[str, int | None]) -> Liveness:
 
     Raises click.UsageError if the durations contradict each other.
     """
-    said = {name: value for name, value in given.items() if value is not None}
-    window = said.get("heartbeat_window")
-    if window is not None and "heartbeat_every" not in said:
-        said["heartbeat_every"] = min(HEARTBEAT_EVERY, window // 3)
+    options = {name: value for name, value in given.items() if value is not None}
+    window = options.get("heartbeat_window")
+    if window is not None and "heartbeat_every" not in options:
+        options["heartbeat_every"] = min(HEARTBEAT_EVERY, window // 3)
     try:
-        return Liveness(**said).checked()
+        return Liveness(**options).checked()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -168,9 +168,9 @@ def _exit_after(
             begun.wait()
         if ending.wait(seconds):
             return
-        said = threading.Thread(target=_say_left, args=(_still_here(main, loop),), daemon=True)
-        said.start()
-        said.join(SAY_S)
+        reporter = threading.Thread(target=_say_left, args=(_still_here(main, loop),), daemon=True)
+        reporter.start()
+        reporter.join(SAY_S)
         os._exit(ending.code)
 
     threading.Thread(target=watch, name="outlast-end", daemon=True).start()
@@ -303,10 +303,10 @@ async def metrics_at(port: int | None, store: Store, counters: Sequence[Counters
         raise InvalidInput(
             "metrics need the extra `service`", f"{error.name} is not installed", to_install("service")
         ) from None
-    said = load().metrics
-    token = said.token.get_secret_value()
-    check_bind(said.host, token)
-    listening = listen(said.host, port)
+    loaded = load().metrics
+    token = loaded.token.get_secret_value()
+    check_bind(loaded.host, token)
+    listening = listen(loaded.host, port)
     scrape = MetricsEndpoint(metrics, listening, token)
     task = asyncio.create_task(scrape.run())
     try:

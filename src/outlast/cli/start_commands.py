@@ -137,8 +137,8 @@ async def _wait(client: Client, screen: Screen, run_id: str) -> int:
     ended = view.status in TERMINAL
     if not screen.data(view, without=NOT_IN_SUMMARY | hidden_fields(view)):
         if ended:
-            said = view.reason or json.dumps(view.outcome, ensure_ascii=False)
-            screen.line(f"{run_id}  {view.shown}  {said}")
+            result = view.reason or json.dumps(view.outcome, ensure_ascii=False)
+            screen.line(f"{run_id}  {view.shown}  {result}")
         else:
             screen.line(f"{run_id}  {view.shown}  waits for {view.waiting_text}")
         if view.results:

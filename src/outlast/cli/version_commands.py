@@ -121,8 +121,8 @@ async def _check(settings: CliSettings, workflows: Sequence[Workflow[Any]]) -> i
     for lane, state in found.lanes.items():
         screen.advice(f"{lane}: {state}")
     if found.elsewhere:
-        said = ", ".join(f"{n} of {lane}" for lane, n in sorted(found.elsewhere.items()))
-        screen.advice(f"not checked, because this code lacks the version: {said}")
+        elsewhere = ", ".join(f"{n} of {lane}" for lane, n in sorted(found.elsewhere.items()))
+        screen.advice(f"not checked, because this code lacks the version: {elsewhere}")
     if found.verdicts:
         raise refusal(found, workflows)
     guests = "".join(f", {n} of them scheduled by {name}" for name, n in found.schedulers.items() if name != OWN)

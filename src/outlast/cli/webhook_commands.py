@@ -134,7 +134,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
     if screen.data(view):
         return OK
     screen.line(f"{view.webhook}  {view.status}{' · ' * bool(view.why)}{view.why}")
-    said = {
+    shown = {
         "audience": view.audience,
         "url": view.url,
         "name": view.name,
@@ -147,7 +147,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
         "backlog": f"{view.dead} given up · {view.owed} retrying · {view.behind}{'+' * view.more} runs behind",
         "waiting since": iso_of(view.oldest_at_real),
     }
-    screen.pairs((name, [text]) for name, text in said.items() if text)
+    screen.pairs((name, [text]) for name, text in shown.items() if text)
     if view.dead:
         screen.advice(f"→ outlast webhooks deliveries {view.webhook} --status {DeliveryStatus.DEAD.value}")
     return OK

@@ -232,8 +232,8 @@ def dispatcher(metrics_port: int | None) -> None:
 
 async def _dispatch(settings: CliSettings, metrics_port: int | None) -> int:
     async with operations(settings, make=True) as bound:
-        said = load()
-        process = new_dispatcher(bound.store, reach=reach_of(said), public_url=said.serve.public_url)
+        loaded = load()
+        process = new_dispatcher(bound.store, reach=reach_of(loaded), public_url=loaded.serve.public_url)
         at_ctrl_c(process.drain, DRAIN_GRACE)
         screen = Screen(settings)
         async with metrics_at(metrics_port, bound.store, [process.counters]) as metrics:

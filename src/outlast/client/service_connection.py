@@ -178,12 +178,12 @@ class HttpAnswer(NamedTuple):
         return 200 <= self.status < 300
 
 
-def is_answer_to(said: str, asked: str) -> bool:
+def is_answer_to(given: str, asked: str) -> bool:
     """False if the answer has the id of another request, of this client or of another one.
 
     A proxy may replace the id with its own, which says nothing, or add it to the one that is there.
     """
-    ids = [each.strip() for each in said.split(",")]
+    ids = [each.strip() for each in given.split(",")]
     return asked in ids or not any(map(OF_A_CLIENT.fullmatch, ids))
 
 
@@ -194,10 +194,10 @@ def is_of(answer: BaseModel, path: str) -> bool:
     asked, field = unquote(rest.partition("/")[0]), NAMED.get(collection, "")
     if not asked or path in OVER_ALL:
         return True
-    said = getattr(answer, field, asked)
-    if isinstance(said, BaseModel):
-        said = getattr(said, field, asked)
-    return not isinstance(said, str) or said == asked
+    value = getattr(answer, field, asked)
+    if isinstance(value, BaseModel):
+        value = getattr(value, field, asked)
+    return not isinstance(value, str) or value == asked
 
 
 class ServiceConnection:

@@ -248,8 +248,8 @@ def _text(of: Arguments, name: str, value: Any) -> Any:
     if "\0" in value or value.encode(errors="replace").decode() != value:
         raise of.wrong(name, value, "it holds a NUL or is not valid Unicode", "give text that can be stored")
     if len(value) > CALL_TEXT_CHARS_MAX:
-        said = f"it has {len(value):,} characters; the limit is {CALL_TEXT_CHARS_MAX:,}"
-        raise LimitExceeded(f"{name} of {of.of}() is too long", said, "cut it")
+        why = f"it has {len(value):,} characters; the limit is {CALL_TEXT_CHARS_MAX:,}"
+        raise LimitExceeded(f"{name} of {of.of}() is too long", why, "cut it")
     return value
 
 

@@ -48,9 +48,11 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     run stays alone on its worker until it advances, so that a further crash affects no other run (S-5).
     """
     extended = sum(a.by_ms for a in answers if a.attention.reason is Reason.TOTAL_TIMEOUT)
-    said = [{"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers]
+    chosen = [
+        {"reason": a.attention.reason.value, "choice": a.choice.value, "by": a.by, "text": a.text} for a in answers
+    ]
     names = digest(*(f"{a.attention.reason}/{a.attention.key}/{a.attention.seen}" for a in answers))
-    logged = LogEntry(f"answer/{names[:16]}", "answered", {"answers": said}, EventType.ANSWERED)
+    logged = LogEntry(f"answer/{names[:16]}", "answered", {"answers": chosen}, EventType.ANSWERED)
     kept = [a.attention for a in answers if (a.attention.reason, a.choice) in KEPT]
     poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
     row = run._replace(
@@ -64,12 +66,12 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
 def corrections(run: Run, messages: Iterable[Message]) -> list[LogEntry]:
     """Return an event for each answer about an effect by which a person corrected an earlier one in this visit."""
     found: list[LogEntry] = []
-    for message, said in mailbox.stated(messages):
-        if not said.corrects or said.in_visit != run.visit:
+    for message, given in mailbox.stated(messages):
+        if not given.corrects or given.in_visit != run.visit:
             continue
         answer: dict[str, object] = {
-            "reason": Reason.EFFECT_UNCERTAIN.value, "choice": said.verb, "by": message.actor, "text": said.reason,
-            "key": said.key, "external_id": said.external_id, "response": said.response, "corrects": said.corrects,
+            "reason": Reason.EFFECT_UNCERTAIN.value, "choice": given.verb, "by": message.actor, "text": given.reason,
+            "key": given.key, "external_id": given.external_id, "response": given.response, "corrects": given.corrects,
         }  # fmt: skip
         found.append(LogEntry(f"corrected/{message.n}", "corrected", {"answers": [answer]}, EventType.ANSWERED))
     return found

@@ -152,7 +152,7 @@ class Raise(NamedTuple):
 def raises_of(messages: Iterable[Message]) -> tuple[Raise, ...]:
     """Return the raises among the messages of a run."""
     found = ((m, RAISE.decode(m.payload.decode(errors="replace"))) for m in messages if m.kind == RAISED)
-    return tuple(Raise(said.amounts, message.actor, said.reason, message.at) for message, said in found)
+    return tuple(Raise(answer.amounts, message.actor, answer.reason, message.at) for message, answer in found)
 
 
 def total_of(raises: Iterable[Raise]) -> Amounts:

@@ -227,16 +227,16 @@ def answer_undo(
     A call that may still arrive forbids another until its settle time is over by the store's clock (S-17, EFF-3). A
     manual undo records the person and the reason, and marks the effect undone, in this commit.
     """
-    said = mailbox.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
+    answer = mailbox.answer(run, Reason.UNDO_FAILED, choice, key=undo.key, actor=actor, text=text, by_ms=0, now=now)
     if choice is Choice.DONE_BY_HAND:
         by_hand = _answered(undo, "undone_manually", BY_HAND, text, actor, now, response=NO_ANSWER)
-        return said._replace(writes=(*said.writes, by_hand, _undone(original)))
+        return answer._replace(writes=(*answer.writes, by_hand, _undone(original)))
     if undo.status is EffectStatus.UNCERTAIN:
         again = _answered(undo, "did_not_happen", mailbox.REOPENED, text, actor, now)
         quiet = When(undo.settle_after, True, "real", "settle")
-        return said._replace(writes=(*said.writes, again), whens=(quiet,))
+        return answer._replace(writes=(*answer.writes, again), whens=(quiet,))
     again = _answered(undo, "reopen", mailbox.REOPENED, text, actor, now)
-    return said._replace(writes=(*said.writes, again))
+    return answer._replace(writes=(*answer.writes, again))
 
 
 def _answered(

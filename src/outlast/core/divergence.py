@@ -178,10 +178,10 @@ def dropped_in(run: Run, memos: Iterable[Memo]) -> Dropped:
     found = Dropped()
     for memo in memos:
         if memo.activity == DROPPED and memo.visit == run.visit and memo.response is not None:
-            said = json.loads(memo.response)
-            found = found._replace(activities=found.activities | set(said["activities"]))
-            if said["ordinal"]:
-                found = found._replace(ordinal=max(found.ordinal, said["ordinal"]), at=max(found.at, memo.at))
+            recorded = json.loads(memo.response)
+            found = found._replace(activities=found.activities | set(recorded["activities"]))
+            if recorded["ordinal"]:
+                found = found._replace(ordinal=max(found.ordinal, recorded["ordinal"]), at=max(found.at, memo.at))
     return found
 
 
@@ -258,10 +258,10 @@ def reopened_in(run: Run, messages: Iterable[Message]) -> str:
     """Return which effect of the visit a person has reopened, as a sentence; '' if none."""
     for message in messages:
         if message.kind == "resolve" and message.payload:
-            said = json.loads(message.payload)
-            if said.get("verb") == "did_not_happen" and said.get("visit") in (0, run.visit):
+            payload = json.loads(message.payload)
+            if payload.get("verb") == "did_not_happen" and payload.get("visit") in (0, run.visit):
                 return (
-                    f"An operator answered that {said['key']} did not happen, so the path of the node has changed: "
+                    f"An operator answered that {payload['key']} did not happen, so the path of the node has changed: "
                     "accept this if it is right"
                 )
     return ""

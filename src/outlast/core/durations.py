@@ -296,10 +296,10 @@ def asked_wait(retry_after: str, date: str, wall_ms: int, most_ms: int) -> int:
     `date`: the answer's Date header, by which an instant is read; `wall_ms`: this machine's clock if there is no Date
     header.
     """
-    said = retry_after.strip()
-    if said.isascii() and said.isdigit():
-        return min(int(said[:10]) * SECOND, most_ms)  # beyond ten digits it is beyond the bound in any case
-    at, sent = _instant(said), _instant(date)
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:10]) * SECOND, most_ms)  # beyond ten digits it is beyond the bound in any case
+    at, sent = _instant(text), _instant(date)
     if at is None:
         return 0
     seconds = at - (wall_ms / SECOND if sent is None else sent)

@@ -108,10 +108,10 @@ def resolve_effect(
     )
     check_effect(row)
     quiet = (When(effect.settle_after, True, "real", "settle"),) if verb == "did_not_happen" else ()
-    said = StatedAnswer(
+    answer = StatedAnswer(
         verb, effect.key, effect.visit, reason, external_id, _kept(response), effect.version, corrects, in_visit
     )
-    payload = STATED_ANSWER.encode(said).encode()
+    payload = STATED_ANSWER.encode(answer).encode()
     run = effect.by_run or effect.run
     return Commit(
         (Put(EFFECT, row, effect.version), append_to_inbox(effect.tenant, run, "resolve", effect.key, by, payload)),

@@ -51,9 +51,9 @@ def restore_run(
     """
     assert not is_over(run) and generation > run.restored
     assert all(may_have_changed(effect) for effect in effects)
-    said = f"the store was restored from a backup: generation {generation}"
+    reason = f"the store was restored from a backup: generation {generation}"
     called = [
-        Attention(Reason.RESTORED, now.business, said, seen=run.inbox_seq),
+        Attention(Reason.RESTORED, now.business, reason, seen=run.inbox_seq),
         *(
             Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit)
             for e in effects

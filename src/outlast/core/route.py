@@ -142,9 +142,9 @@ def route(
 def _to_undo(
     run: Run, ending: Ending, messages: Sequence[Message], effects: Mapping[tuple[int, str], Effect]
 ) -> Rest | Undo:
-    said = [(a, _answer_to(a, messages, effects)) for a in run.attention]
-    left = tuple(a for a, answer in said if answer is None)
-    answers = tuple(answer for _, answer in said if answer is not None)
+    stated_answers = [(a, _answer_to(a, messages, effects)) for a in run.attention]
+    left = tuple(a for a, answer in stated_answers if answer is None)
+    answers = tuple(answer for _, answer in stated_answers if answer is not None)
     if any(a.reason not in OVERLAY_ONLY for a in left):
         return Rest(left, answers)
     return Undo(ending, left, answers)
@@ -159,9 +159,9 @@ def _settled(a: Attention, effect: Effect | None) -> Answer:
 
 def _first_stated(a: Attention, messages: Sequence[Message]) -> Answer | None:
     """Return the first answer to an uncertain effect. Corrections of it are further events of the history."""
-    for message, said in stated(messages, after=a.seen):
-        if said.verb and (said.visit, said.key) == (a.visit, a.key) and not said.corrects:
-            return Answer(a, Choice(said.verb), message.actor, said.reason, 0)
+    for message, answer in stated(messages, after=a.seen):
+        if answer.verb and (answer.visit, answer.key) == (a.visit, a.key) and not answer.corrects:
+            return Answer(a, Choice(answer.verb), message.actor, answer.reason, 0)
     return None
 
 
@@ -180,7 +180,7 @@ def _answer_to(a: Attention, messages: Sequence[Message], effects: Mapping[tuple
         if message.kind == Choice.RAISE and a.reason is Reason.BUDGET_EXHAUSTED:
             return Answer(a, Choice.RAISE, message.actor, message.reason, 0)
         if message.kind == "answer" and message.name == a.reason:
-            said = message.answer
-            if said.key in ("", a.key):
-                return Answer(a, said.choice, message.actor, said.reason, said.by_ms)
+            answer = message.answer
+            if answer.key in ("", a.key):
+                return Answer(a, answer.choice, message.actor, answer.reason, answer.by_ms)
     return None

@@ -60,10 +60,10 @@ def move_request_of(run: Run, messages: Sequence[Message]) -> MoveRequest | None
             return None
         if message.kind != "answer" or message.name not in (Reason.NODE_GONE, Reason.STRANDED_VERSION):
             continue
-        said = message.answer
-        if said.to is None or said.at != (run.lane, run.node, run.visit):
+        answer = message.answer
+        if answer.to is None or answer.at != (run.lane, run.node, run.visit):
             return None  # a later answer: continue at the current position
-        return MoveRequest(*said.to, message.actor, said.reason)
+        return MoveRequest(*answer.to, message.actor, answer.reason)
     return None
 
 

@@ -160,9 +160,9 @@ class Classification(NamedTuple):
 
 def classify(error: BaseException) -> Classification:
     """Return the classification of a known client's exception; UNKNOWN for any other."""
-    said = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
-    if said is not None:
-        return Classification(BY_AUTHOR[said], code=type(error).__name__)
+    classified = next((CLASSIFIED[cls] for cls in type(error).__mro__ if cls in CLASSIFIED), None)
+    if classified is not None:
+        return Classification(BY_AUTHOR[classified], code=type(error).__name__)
     if isinstance(error, OutlastError):
         return _of_own(error)
     meaning = _meaning(error)

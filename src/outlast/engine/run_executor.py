@@ -286,10 +286,10 @@ class RunExecutor:
         held, now = self.session.held, self.session.clock.now
         lane = held.run.lane
         if (passed := ceiling_passed(held.run, held.inbox_read, now)) is not None:
-            run, said = tripped(held.run, passed)  # once; the run continues (GATE-4)
+            run, event = tripped(held.run, passed)  # once; the run continues (GATE-4)
             held.amend(run)
             self._called.append(passed)
-            self._pending.append(said)
+            self._pending.append(event)
         served = lane in self._workflows
         if served:
             self._workflow = self._workflows[lane]
@@ -316,9 +316,9 @@ class RunExecutor:
         session, now = self.session, self.session.clock.now
         if self._services.watch is not None:
             self._services.watch.answered(session.held.run, way.answers, now)
-        run, said = answered(session.held.run, way.left, way.answers, now=now)
+        run, event = answered(session.held.run, way.left, way.answers, now=now)
         session.held.amend(run)
-        self._pending.append(said)
+        self._pending.append(event)
 
     async def _obstacle(self) -> Flagged | Resting | None:
         """Return what replaces the execution: quarantine, contradicting rows or a pause (S-5, S-23)."""

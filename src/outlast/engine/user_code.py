@@ -57,8 +57,8 @@ def text_of(error: BaseException) -> str:
     """Return the class and message of an exception, also if its `__str__` fails."""
     if isinstance(error, RaisedByCode):
         return str(error)
-    said = str(error) if _is_readable(error) else "(its __str__ raised)"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = str(error) if _is_readable(error) else "(its __str__ raised)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def class_and_text(error: Exception) -> tuple[str, str]:

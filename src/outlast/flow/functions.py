@@ -162,8 +162,8 @@ def _article(kind: str) -> str:
 def refuse_unrun_function(title: str, fn: object, fix: str, *, where: str) -> None:
     """Raise DefinitionError for an async function or a generator where the answer of a plain call is used."""
     if kind := unrun_kind(fn):
-        said = {"async def": "is async", "generator": "is a generator"}.get(kind, "is an async generator")
-        raise DefinitionError(f"{title} {said}", f"{line_of(fn)}: it is called without await", fix, where=where)
+        written_as = {"async def": "is async", "generator": "is a generator"}.get(kind, "is an async generator")
+        raise DefinitionError(f"{title} {written_as}", f"{line_of(fn)}: it is called without await", fix, where=where)
 
 
 def line_of(fn: object) -> str:

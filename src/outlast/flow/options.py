@@ -125,22 +125,22 @@ def no_reconcile(title: str, fix: str, *, where: str) -> DefinitionError:
 
 
 def transaction_of(
-    title: str, fn: Callable[..., Any], said: Transaction, if_uncertain: IfUncertain, *, where: str
+    title: str, fn: Callable[..., Any], transaction: Transaction, if_uncertain: IfUncertain, *, where: str
 ) -> Transaction:
     """Return the option if calls of this function can be made in a transaction. Raises DefinitionError."""
-    given: object = said  # a caller without a type checker may pass anything
+    given: object = transaction  # a caller without a type checker may pass anything
     if not isinstance(given, bool) and given != "serializable":
         why, reason, fix = f"transaction={given!r}", 'it is True or "serializable"', "write transaction=True"
-    elif said and not inspect.iscoroutinefunction(fn):
+    elif transaction and not inspect.iscoroutinefunction(fn):
         why, reason, fix = "transaction= and is not async", "its connection is asynchronous", "write async def"
-    elif said and if_uncertain != "ask_person":
+    elif transaction and if_uncertain != "ask_person":
         why, reason, fix = (
             "transaction= and if_uncertain=",
             "a call in a transaction is never uncertain",
             "remove if_uncertain",
         )
     else:
-        return said
+        return transaction
     raise DefinitionError(f"{title} has {why}", reason, fix, where=where)
 
 

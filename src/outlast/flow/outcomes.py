@@ -104,13 +104,13 @@ def classify(errors: Mapping[type[BaseException], type[Declared]]) -> None:
     if not isinstance(given, Mapping):
         fix = "classify({stripe.CardError: Refused})"
         raise Arguments("classify").wrong("errors", given, "it maps exception classes to outcomes", fix)
-    for cls, said in errors.items():
+    for cls, outcome in errors.items():
         key: object = cls
         is_error = isinstance(key, type) and issubclass(key, Exception)
-        if not is_error or said not in (NotSent, Refused, RetryLater, Perhaps):
+        if not is_error or outcome not in (NotSent, Refused, RetryLater, Perhaps):
             raise DefinitionError(
-                f"classify({{{cls!r}: {said!r}}})",
+                f"classify({{{cls!r}: {outcome!r}}})",
                 "each exception class maps to NotSent, Refused, RetryLater or Perhaps",
                 "classify({stripe.CardError: Refused, stripe.APIConnectionError: Perhaps})",
             )
-        CLASSIFIED[cls] = said
+        CLASSIFIED[cls] = outcome

@@ -145,5 +145,5 @@ def verb_of(choice: Choice) -> Verb:
 
 def why_not(error: OutlastError) -> str:
     """Return an error on one line, as a failed run has it."""
-    said = f"{error.what}: {error.why}" if error.why else error.what
-    return f"it may have been done; {said}" if isinstance(error, Uncertain) else said
+    text = f"{error.what}: {error.why}" if error.why else error.what
+    return f"it may have been done; {text}" if isinstance(error, Uncertain) else text

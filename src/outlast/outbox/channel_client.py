@@ -184,8 +184,8 @@ def _answered(refusals: Sequence[tuple[int, str]]) -> Attempt:
     """Return the outcome of a mail from the answers that refused it or a recipient of it."""
     if not refusals:
         return Attempt(250, "", "", 0)
-    code, said = refusals[0]
-    answer = said.replace("\0", "\ufffd")[:ANSWER_CHARS_MAX]
+    code, text = refusals[0]
+    answer = text.replace("\0", "\ufffd")[:ANSWER_CHARS_MAX]
     reason = " ".join(answer.split())[:REASON_CHARS]
     later = any(400 <= each < 500 for each, _ in refusals)
     error = f"answered {code}" + (f": {reason}" if reason else "")
@@ -250,10 +250,10 @@ def _fitting(body: str) -> str:
 
 def _understood(channel: Channel, attempt: Attempt) -> Attempt:
     """Return the outcome with the reason that the service gives. A page in place of its answer is no acceptance."""
-    error, said = attempt.error, attempt.answer.strip()
+    error, text = attempt.error, attempt.answer.strip()
     hook = channel.service == "slack" and "/services/" in channel.url
-    if not error and (said.startswith("<") or (hook and said != "ok")):
+    if not error and (text.startswith("<") or (hook and text != "ok")):
         error = f"answered {attempt.code}, but not as {channel.host} does"
-    if error and attempt.code and (reason := " ".join(said.split())[:REASON_CHARS]):
+    if error and attempt.code and (reason := " ".join(text.split())[:REASON_CHARS]):
         error += f": {reason}"
     return attempt._replace(error=error[:ANSWER_CHARS_MAX], gone=False)

@@ -55,5 +55,5 @@ async def waiting(store: Store, row: Subscription, now: int) -> frozenset[Notice
         if (run := runs[each.tenant, each.run]) is not None and deliveries.wants_workflow(row, run.workflow)
     ]  # fmt: skip
     where: dict[str, str | int] = {"subscription": row.subscription, "status": DeliveryStatus.DELIVERED.value}
-    told = [each.event for each in (await store.page(DELIVERY, row.tenant, where, limit=GATHERED_MAX)).rows]
-    return approval_notices.waiting(row.audience, deliveries.kinds_of(row), mine, told, now)
+    announced = [each.event for each in (await store.page(DELIVERY, row.tenant, where, limit=GATHERED_MAX)).rows]
+    return approval_notices.waiting(row.audience, deliveries.kinds_of(row), mine, announced, now)

@@ -49,7 +49,7 @@ class ReceiverPause:
 
     def settles(self, notice: Notice) -> bool:
         """Return True, once, if an accepted message has told of this one."""
-        told = bool(notice.ids) and notice.ids <= self._summed
-        if told:
+        announced = bool(notice.ids) and notice.ids <= self._summed
+        if announced:
             self._summed -= notice.ids  # a person may request it later
-        return told
+        return announced

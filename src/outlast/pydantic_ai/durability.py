@@ -287,9 +287,9 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
     def _terms_of(self, address: ToolAddress) -> DurableTool | None:
         """Return how the calls of a tool are made, or None if it runs in the node itself. Raises DefinitionError."""
         toolset = self._leaves()[address.toolset]
-        said = self._terms.get(f"{address.toolset}.{address.tool}") or self._terms.get(address.tool)
-        if said is not None or not isinstance(toolset, FunctionToolset):
-            return said or PLAIN
+        terms = self._terms.get(f"{address.toolset}.{address.tool}") or self._terms.get(address.tool)
+        if terms is not None or not isinstance(toolset, FunctionToolset):
+            return terms or PLAIN
         return terms_of(address.tool, toolset.tools[address.tool].metadata, self.where)
 
     def _listed(self, toolset_id: str) -> list[str]:

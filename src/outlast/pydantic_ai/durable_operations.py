@@ -335,9 +335,9 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         context = current_context()
         assert context is not None
         name = self._durability.name
-        said = f"request {name}/{run}/{n} was answered before, and its recorded answer is used: {text}"
+        message = f"request {name}/{run}/{n} was answered before, and its recorded answer is used: {text}"
         with suppress(LimitExceeded, InvalidInput):  # the entries of a visit are limited
-            context.log(key_part(f"instructions/{name}/{run}", PREPARED_CHARS), said[:TEXT_CHARS_MAX])
+            context.log(key_part(f"instructions/{name}/{run}", PREPARED_CHARS), message[:TEXT_CHARS_MAX])
 
     async def _prepare(self, params: Any) -> object:
         """Make a call that changes nothing and is not paid: the list of tools, a validation, an event handler."""
@@ -489,8 +489,8 @@ def _done_before(plan: Plan[Any], call: RecordedCall[Any]) -> object:
 
 def _not_stored(error: AnswerNotStored) -> dict[str, Any]:
     """Return the result of a call that was done, and whose answer could not be stored."""
-    told = {"answer": f"the call was done, and its answer is missing: {error.what}: {error.why}", "head": error.head}
-    return {"kind": RETURNED, "result": told}
+    content = {"answer": f"the call was done, and its answer is missing: {error.what}: {error.why}", "head": error.head}
+    return {"kind": RETURNED, "result": content}
 
 
 def _with_note(payload: Any, note: str) -> object:

@@ -24,8 +24,8 @@ log: Final = logging.getLogger("outlast.audit")
 
 def audit(operation: str, *, tenant: str, by: str, at: str, outcome: str | int, **more: Any) -> None:
     """Write one line. `at` is the origin, `outcome` a status or an exit code. Texts in `more` are truncated."""
-    said = {name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value for name, value in more.items()}
-    record = {"event": EVENT, "operation": operation, "tenant": tenant, "by": by, "at": at, "outcome": outcome, **said}
+    rest = {name: value[:TEXT_CHARS_MAX] if isinstance(value, str) else value for name, value in more.items()}
+    record = {"event": EVENT, "operation": operation, "tenant": tenant, "by": by, "at": at, "outcome": outcome, **rest}
     log.info("%s by %s", operation, by, extra={FIELDS: record})
 
 

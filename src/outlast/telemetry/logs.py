@@ -76,10 +76,10 @@ class SentenceFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         more = getattr(record, FIELDS, None)
-        said = super().format(record)
+        line = super().format(record)
         if isinstance(more, dict):
-            said += " " + " ".join(f"{name}={value}" for name, value in more.items() if value != "" and name != "event")
-        return self._inert(redact_shown(said))
+            line += " " + " ".join(f"{name}={value}" for name, value in more.items() if value != "" and name != "event")
+        return self._inert(redact_shown(line))
 
 
 def json_formatter() -> logging.Formatter:
@@ -100,15 +100,15 @@ def json_formatter() -> logging.Formatter:
     return formatter
 
 
-def _fields(logger: Any, name: str, said: dict[str, Any]) -> dict[str, Any]:
-    more = getattr(said.get("_record"), FIELDS, None)
+def _fields(logger: Any, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    more = getattr(entry.get("_record"), FIELDS, None)
     if isinstance(more, dict):
-        said |= {"message": said["event"], **more}
-    return said
+        entry |= {"message": entry["event"], **more}
+    return entry
 
 
-def _leave_out_secrets(logger: Any, name: str, said: dict[str, Any]) -> dict[str, Any]:
-    short = {name: shortened(value) if isinstance(value, str) else value for name, value in said.items()}
+def _leave_out_secrets(logger: Any, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    short = {name: shortened(value) if isinstance(value, str) else value for name, value in entry.items()}
     clean: dict[str, Any] = redacted(short)
     return clean
 

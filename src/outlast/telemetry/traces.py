@@ -205,8 +205,8 @@ class Traces:
 
     def waited(self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str]) -> None:
         """Send the span of a wait over its whole duration, across all processes that took part."""
-        said = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node, **about}
-        self._past("interrupt.waiting", run, self._root(run), since, until, said)
+        attributes = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node, **about}
+        self._past("interrupt.waiting", run, self._root(run), since, until, attributes)
 
     def _past(
         self, name: str, run: Run, parent: Parent, since: int, until: int, about: Mapping[str, Any], *, span: int = 0
@@ -291,9 +291,9 @@ class Traces:
 
     def failed(self, span: Any, error: BaseException, secrets: Collection[str] = ()) -> None:
         """Record the type and the redacted message of an error."""
-        said = redact_shown(f"{type(error).__name__}: {error}", secrets)[:500]
+        text = redact_shown(f"{type(error).__name__}: {error}", secrets)[:500]
         span.set_attribute("error.type", type(error).__name__)
-        span.set_status(self._api.Status(self._api.StatusCode.ERROR, said))
+        span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
 
 
 class StartSpan(NamedTuple):

@@ -137,14 +137,14 @@ def to_json(payload: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
 
 def answer_of(decide: Decide, asked: PendingQuestion) -> ScriptedAnswer | None:
     """Return the answer of `decide`. Raises TypeError if it is not a valid answer."""
-    said: object = decide(asked)
-    if said is None or isinstance(said, ScriptedAnswer):
-        return said
-    if isinstance(said, BaseModel | Mapping):
-        return send(said)
-    if isinstance(said, Sequence) and not isinstance(said, str):
-        return send(*said)
+    answer: object = decide(asked)
+    if answer is None or isinstance(answer, ScriptedAnswer):
+        return answer
+    if isinstance(answer, BaseModel | Mapping):
+        return send(answer)
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        return send(*answer)
     raise TypeError(
-        f"decide answered {said!r} to {asked.kind} {asked.name}: it has to be approve(), reject(), send(…), choose(…), "
-        "a signal's model, or None"
+        f"decide answered {answer!r} to {asked.kind} {asked.name}: it has to be approve(), reject(), send(…), "
+        "choose(…), a signal's model, or None"
     )

@@ -355,9 +355,9 @@ def _settle(driver: Driver, receivers: FakeReceivers | None, state: ScenarioStat
 
     `decide` is asked first, then the receivers' record.
     """
-    said = answer_of(driver.scenario.decide, effect_asked(read_run(state.db), effect))
-    if said is not None:
-        return answered(said)
+    answer = answer_of(driver.scenario.decide, effect_asked(read_run(state.db), effect))
+    if answer is not None:
+        return answered(answer)
     if receivers is None:
         raise CheckFailed(
             f"{effect['key']} is uncertain, and there is no record of the call: pass receivers= to every_crash, or let "

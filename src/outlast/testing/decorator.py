@@ -104,9 +104,9 @@ def _test(
     jobs, only = int(option(config, "crash_jobs") or asked.jobs), str(option(config, "crash_case") or "")
 
     def body(end: RunEnd) -> None:
-        said = fn(end, **fixtures)
-        if inspect.iscoroutine(said):
-            asyncio.run(said)
+        result = fn(end, **fixtures)
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
 
     def replay(name: str) -> str:
         return f"pytest {shlex.quote(node.nodeid)} --crash-case={shlex.quote(name)}"

@@ -170,11 +170,11 @@ class Driver:
     def _answer(self, seen: RunSnapshot, state: ScenarioState) -> Action | None:
         for approval in seen.approvals:
             if approval["status"] == ApprovalStatus.PENDING:
-                said = answer_of(self.scenario.decide, _approval(seen, approval))
-                if said is not None:
+                answer = answer_of(self.scenario.decide, _approval(seen, approval))
+                if answer is not None:
                     voters = [vote.by for vote in VOTES.decode(approval["votes"])]
                     person = next_approver("ann", approval["who"], voters)
-                    return Action(said.verb, {"approval": approval["id"], "actor": person, **said.given})
+                    return Action(answer.verb, {"approval": approval["id"], "actor": person, **answer.given})
         signals = [s for s in (self.scenario.signals or self._decided)(seen, state) if s[2] not in seen.signals]
         return Action("post", {"signals": signals}) if signals else None
 
@@ -183,8 +183,8 @@ class Driver:
         found: list[Signal] = []
         open_ = [w for w in seen.waits if w["status"] == WaitStatus.OPEN and w["kind"] in ("receive", "collect")]
         for wait in open_:
-            said = answer_of(self.scenario.decide, _asked(seen, "signal", wait["name"]))
-            for n, payload in enumerate(said.given["payloads"] if said else ()):
+            answer = answer_of(self.scenario.decide, _asked(seen, "signal", wait["name"]))
+            for n, payload in enumerate(answer.given["payloads"] if answer else ()):
                 found.append((wait["name"], payload, f"{wait['name']}/{wait['visit']}/{n}"))
         return found
 
@@ -194,10 +194,10 @@ class Driver:
         if uncertain and entry["reason"] != Reason.UNDO_FAILED:  # an uncertain undo is answered through its attention
             return self._settle(uncertain[0], state)
         detail = str(entry.get("detail", ""))
-        said = answer_of(self.scenario.decide, _asked(seen, "attention", entry["reason"], summary=detail))
-        if said is not None:
+        answer = answer_of(self.scenario.decide, _asked(seen, "attention", entry["reason"], summary=detail))
+        if answer is not None:
             self.resolved += [e["key"] for e in uncertain[:1]]
-            given = {"attention": entry["reason"], "key": entry.get("key", ""), **said.given}
+            given = {"attention": entry["reason"], "key": entry.get("key", ""), **answer.given}
             return Action("answer", given, at=uncertain[0]["settle_after"] + 1 if uncertain else 0)
         return None
 
@@ -267,10 +267,10 @@ def effect_asked(seen: RunSnapshot, effect: dict[str, Any]) -> PendingQuestion:
     return _asked(seen, "effect", effect["key"], plans=(call,))
 
 
-def answered(said: ScriptedAnswer) -> tuple[Any] | None:
+def answered(answer: ScriptedAnswer) -> tuple[Any] | None:
     """Return the response of an uncertain effect as `(response,)`, or None if it did not happen."""
-    if said.verb == DID_NOT:
+    if answer.verb == DID_NOT:
         return None
-    if said.verb == "happened":
-        return (said.given["response"],)
-    raise TypeError(f"an uncertain effect is answered by happened(…) or did_not_happen(), not {said.verb}")
+    if answer.verb == "happened":
+        return (answer.given["response"],)
+    raise TypeError(f"an uncertain effect is answered by happened(…) or did_not_happen(), not {answer.verb}")

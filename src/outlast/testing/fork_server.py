@@ -204,12 +204,12 @@ def _be(ask: dict[str, Any], workflows: list[Workflow[Any]], prepare: child_proc
     os.dup2(output, 2)
     code = 0
     try:
-        told = child_process.run_child(ask, workflows, prepare, report)
+        result = child_process.run_child(ask, workflows, prepare, report)
     except BaseException:  # any error is reported to the parent
-        told, code = {"error": traceback.format_exc()}, 2
+        result, code = {"error": traceback.format_exc()}, 2
     sys.stdout.flush()
     os.ftruncate(report, 0)
-    os.pwrite(report, json.dumps(told).encode(), 0)
+    os.pwrite(report, json.dumps(result).encode(), 0)
     os._exit(code)
 
 

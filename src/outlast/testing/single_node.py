@@ -234,10 +234,10 @@ def _to_its_end(app: App, run: AppRun[Any], decide: Decide, caller: _Answering) 
 def _answer_one(app: App, run: AppRun[Any], decide: Decide, asked: dict[tuple[str, str], PendingQuestion]) -> bool:
     rows = app.rows(run.id)
     for question in _questions(rows, app.state(rows)):
-        said = answer_of(decide, question)
+        answer = answer_of(decide, question)
         first = asked.setdefault((question.kind, question.name), question) is question
-        if said is not None and (first or question.kind != "signal"):
-            _act(run, question, said)
+        if answer is not None and (first or question.kind != "signal"):
+            _act(run, question, answer)
             return True
     return False
 
@@ -256,14 +256,14 @@ def _open_signal(wait: Wait) -> bool:
     return wait.kind != "sleep" and not wait.binding_text and wait.name != ELSEWHERE
 
 
-def _act(run: AppRun[Any], question: PendingQuestion, said: ScriptedAnswer) -> None:
+def _act(run: AppRun[Any], question: PendingQuestion, answer: ScriptedAnswer) -> None:
     if question.kind == "signal":
-        for payload in said.given["payloads"]:
+        for payload in answer.given["payloads"]:
             run.signal(question.name, payload)
-    elif said.verb == "approve":
-        run.approve(said.given["reason"], alternative=said.given["alternative"])
+    elif answer.verb == "approve":
+        run.approve(answer.given["reason"], alternative=answer.given["alternative"])
     else:
-        run.reject(said.given["reason"], again=said.given["again"])
+        run.reject(answer.given["reason"], again=answer.given["again"])
 
 
 def _node_result(
@@ -271,7 +271,7 @@ def _node_result(
 ) -> NodeResult[S]:
     rows, now = app.rows(run.id), run.now
     arguments = {e.key: e.arguments() for e in rows.effects}
-    told = [e.data()["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
+    log_texts = [e.data()["text"] for e in app.events(run.id) if e.type == EventType.LOGGED]
     gone = now.visit > 1
     return NodeResult(
         next=now.node if gone else None,
@@ -279,7 +279,7 @@ def _node_result(
         status=now.status,
         reason=now.reason or "",
         called=tuple(ActivityCall(name, key, arguments.get(key, {})) for name, key in caller.called),
-        log=tuple(told),
+        log=tuple(log_texts),
         asked=asked,
         waiting_for=() if gone or is_over(rows.run) else tuple(run.waiting_for),
         attention=tuple(run.attention),

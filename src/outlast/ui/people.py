@@ -51,6 +51,6 @@ def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[
 
 def _of_message(message: Message) -> Act:
     payload = decoded(message.payload or b"{}", f"message {message.n} of run {message.run}")
-    said = payload if isinstance(payload, dict) and message.kind != "signal" else {}
-    about = " ".join(str(part) for part in (message.name, said.get("choice"), said.get("key")) if part)
-    return Act(exact_instant(message.at), message.actor, message.kind, about, str(said.get("reason") or ""), "")
+    content = payload if isinstance(payload, dict) and message.kind != "signal" else {}
+    about = " ".join(str(part) for part in (message.name, content.get("choice"), content.get("key")) if part)
+    return Act(exact_instant(message.at), message.actor, message.kind, about, str(content.get("reason") or ""), "")

@@ -273,11 +273,11 @@ async def _verdicts(
 
 
 def _compared(workflows: Sequence[Workflow[Any]], before: dict[str, Topology]) -> dict[str, str]:
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for workflow in (each.scheduled_by(scheduler) for each in workflows for scheduler in SCHEDULERS):
         row = before.get(workflow.lane)
         if row is None and workflow.scheduler != OWN:
             continue  # no worker of that engine has served this version
         same = row is not None and row.digest == digest_of(topology_of(workflow))
-        said[workflow.lane] = "as served" if same else "changed" if row is not None else "new"
-    return said
+        reasons[workflow.lane] = "as served" if same else "changed" if row is not None else "new"
+    return reasons

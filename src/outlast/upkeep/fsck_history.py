@@ -110,8 +110,8 @@ def history_versions(one: CheckedRun) -> Violations:
     if first.run_version != 1 and first.seq == 1:
         yield violation(EVENT, first, f"the first event has version {first.run_version}")
     if (last.run_version, last.epoch) != (one.run.version, one.run.epoch):
-        said = f"event {last.seq} {last.run_version}, {last.epoch}"
-        yield violation(RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; {said}")
+        expected = f"event {last.seq} {last.run_version}, {last.epoch}"
+        yield violation(RUN, one.run, f"version {one.run.version}, claim {one.run.epoch}; {expected}")
 
 
 def history_moves(one: CheckedRun) -> Violations:

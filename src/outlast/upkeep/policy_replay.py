@@ -113,8 +113,8 @@ def _of_denial(policy: Policy, run: Run, memo: Memo, was: RecordedDecision) -> l
                    was.occasion, None, was.proposed_by)  # fmt: skip
     if isinstance(verdict, Deny):
         return []
-    said = f"policy: deny {was.verdict.rule} @{was.policy_version}"
-    return [ChangedVerdict("allows", run.run, was.node, was.activity, was.key, memo.at, said, dump(verdict))]
+    rule_text = f"policy: deny {was.verdict.rule} @{was.policy_version}"
+    return [ChangedVerdict("allows", run.run, was.node, was.activity, was.key, memo.at, rule_text, dump(verdict))]
 
 
 def _ask(

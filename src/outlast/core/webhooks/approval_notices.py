@@ -131,8 +131,8 @@ def new_notice(
 
 def _untold(kind: str, approvals: Iterable[Approval], earlier: Iterable[str]) -> Notice:
     also = (short(kind), short(REMINDER)) if kind == ASKED else (short(kind),)  # a reminder follows an announcement
-    told = {each for known, ids in map(told_in, earlier) if known in also for each in ids}
-    return Notice(kind, tuple(sorted((row for row in approvals if row.id not in told), key=lambda row: row.id)))
+    announced = {each for known, ids in map(told_in, earlier) if known in also for each in ids}
+    return Notice(kind, tuple(sorted((row for row in approvals if row.id not in announced), key=lambda row: row.id)))
 
 
 def still_open(kind: str, key: str, audience: str, approvals: Iterable[Approval], run: Run | None) -> Notice:
@@ -155,13 +155,13 @@ def waiting(
 
     `earlier`: keys of accepted messages; `now`: business.
     """
-    told = {(kind, each) for kind, ids in map(told_in, earlier) for each in ids}
+    announced = {(kind, each) for kind, ids in map(told_in, earlier) for each in ids}
     found = set[NoticeId]()
     for row, run in approvals:
         kind = _due(row, run) if run is not None and run.ended_at == 0 and concerns(audience, row) else ""
-        if kind == ASKED and (short(ASKED), row.id) in told:
+        if kind == ASKED and (short(ASKED), row.id) in announced:
             kind = REMINDER if (at := remind_at(row)) is not None and at <= now else ""
-        if kind in kinds and (short(kind), row.id) not in told:
+        if kind in kinds and (short(kind), row.id) not in announced:
             found.add((kind, row.id))
     return frozenset(found)
 
@@ -275,12 +275,12 @@ def _asks(row: Approval) -> str:
 def _about(kind: str, row: Approval, now: int, public_url: str) -> str:
     asks, who, until = inert_text(_asks(row)), inert_text(row.who), _minute(row.within_until)
     if kind == ESCALATED:
-        said = f"{asks}: {who} did not decide until {until}. Run {inert_text(row.run)} needs an operator."
+        text = f"{asks}: {who} did not decide until {until}. Run {inert_text(row.run)} needs an operator."
     else:
         left = f", {span(max(row.within_until - now, SECOND))} left" if row.within_until < FAR_FROM else ""
         waits = "still waits" if kind == REMINDER else "waits"
-        said = f"{asks}: {waits} for {who} until {until}{left}. Without a decision nothing is approved."
-    return f"{said}\n{_page(public_url, row.id) or f'outlast approvals show {row.id}'}"
+        text = f"{asks}: {waits} for {who} until {until}{left}. Without a decision nothing is approved."
+    return f"{text}\n{_page(public_url, row.id) or f'outlast approvals show {row.id}'}"
 
 
 def _minute(at: int) -> str:

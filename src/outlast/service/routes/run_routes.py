@@ -75,8 +75,8 @@ async def start_run(
 
 def _traceparent(request: Request) -> str:
     """Return the header `traceparent` (W3C), or '' if it is invalid, because the standard requires ignoring it."""
-    said = request.headers.get("traceparent", "")
-    return said if parent_of(said) is not None else ""
+    header = request.headers.get("traceparent", "")
+    return header if parent_of(header) is not None else ""
 
 
 @router.get("/runs", operation_id="list_runs", response_model=RunList, summary="List runs")

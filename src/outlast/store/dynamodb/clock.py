@@ -40,8 +40,8 @@ class CheckedClock:
         """Raise StoreUnusable unless the answers so far show that this clock is right."""
         bounds = self._difference()
         if self._checked and (bounds is None or not _are_right(bounds)):
-            said = complaint(bounds)
-            raise StoreUnusable(said.what, f"{said.why} ({url})", f"{said.fix}, then start again")
+            found = complaint(bounds)
+            raise StoreUnusable(found.what, f"{found.why} ({url})", f"{found.fix}, then start again")
 
     def refusal(self) -> Unavailable | None:
         """Return the error of a process that must not write, because its clock is not known to be right; else None.
@@ -54,8 +54,8 @@ class CheckedClock:
         ahead = self.store_clock.real() - self._wall()
         if _are_right((bounds[0] + ahead, bounds[1] + ahead)):
             self.store_clock.follow_wall()
-        said = complaint(bounds)
-        return Unavailable(said.what, f"{said.why}; this process writes nothing, and its lease ends", said.fix)
+        found = complaint(bounds)
+        return Unavailable(found.what, f"{found.why}; this process writes nothing, and its lease ends", found.fix)
 
     def facts(self) -> dict[str, str | int]:
         """Return how far this clock is ahead of the service's, and how well that is known, for `outlast doctor`."""

@@ -174,8 +174,8 @@ _LIMITS: Final = {
 
 def limit_of(error: BaseException) -> str:
     """Return the setting of the server because of which it stopped a statement or a session; '' for another reason."""
-    said = str(error)
-    return next((name for end, name in _LIMITS.items() if said.endswith(f"due to {end}")), "")
+    text = str(error)
+    return next((name for end, name in _LIMITS.items() if text.endswith(f"due to {end}")), "")
 
 
 def remedy(error: BaseException) -> str:
@@ -205,8 +205,8 @@ def unusable(address: Address, error: BaseException) -> StoreUnusable:
             f"the store {address.shown} answers, but its {limit} is too short", str(error), remedy(error)
         )
     if isinstance(error, AWAY):
-        said = str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
         return StoreUnusable(
-            f"the store {address.shown} cannot be reached", said, "check that the server runs at this address"
+            f"the store {address.shown} cannot be reached", text, "check that the server runs at this address"
         )
     return StoreUnusable(f"the store {address.shown} cannot be opened", f"{type(error).__name__}: {error}")

@@ -183,9 +183,9 @@ def write(forms: tuple[WriteForm, ...], *, notify: bool) -> str:
     writer was first.
     """
     counts, parts = _parts(forms, 5, "")
-    said = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
+    notify_column = f", pg_notify('{CHANNEL}', current_schema())::text" if notify else ""
     counts.insert(0, "(SELECT count(*) FROM r)")
-    return f"WITH {', '.join([f'r AS ({_RECEIPT} RETURNING 1)', *parts])} SELECT {', '.join(counts)}{said}"
+    return f"WITH {', '.join([f'r AS ({_RECEIPT} RETURNING 1)', *parts])} SELECT {', '.join(counts)}{notify_column}"
 
 
 @cache

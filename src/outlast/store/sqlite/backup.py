@@ -59,9 +59,9 @@ def check(db: sqlite3.Connection, path: Path) -> None:
 
     Raises StoreUnusable if one is damaged.
     """
-    said = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
-    if said != [SOUND]:
-        raise StoreUnusable(f"the copy {path} is damaged", "\n".join(said), "check the disk, and back up again")
+    problems = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    if problems != [SOUND]:
+        raise StoreUnusable(f"the copy {path} is damaged", "\n".join(problems), "check the disk, and back up again")
 
 
 def mark(db: sqlite3.Connection, part: Path, at: int) -> None:

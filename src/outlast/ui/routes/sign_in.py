@@ -83,8 +83,8 @@ async def finish_sign_in(
             raise refused_sign_in("this browser started none, or it took more than 10 minutes")
         pending = SignInRequest.parse(text)
         then = pending.then
-        said = {"code": code, "state": given, "iss": iss, "error": error, "error_description": error_description}
-        credential = await _issuer(state).finish(pending, {name: value for name, value in said.items() if value})
+        parameters = {"code": code, "state": given, "iss": iss, "error": error, "error_description": error_description}
+        credential = await _issuer(state).finish(pending, {name: value for name, value in parameters.items() if value})
         answer = await begin(state, request, credential, then)
     except (Unauthenticated, TooManyFailures, Unverifiable) as refused:
         answer = await _form(request, then, refused)
