@@ -48,6 +48,7 @@ WRITES: Final[dict[str, Write]] = {
     "assign": lambda c: c.assign("r1", "ana"),
     "answer many": lambda c: c.answer_many([AnswerFor(run="r1", key="")], Reason.EXCEPTION, Choice.CONTINUE, text="x"),
     "drain": lambda c: c.drain_worker("w1", reason="x"),
+    "slots": lambda c: c.set_slots(3),
     "budget": lambda c: c.set_budget(Budget(calls=1)),
     "pause": lambda c: c.pause("tenant", reason="x"),
     "resume": lambda c: c.resume("tenant"),

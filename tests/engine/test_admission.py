@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from outlast.core.acts import act_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.run_rows import SLOT, STORE, Slot
+from outlast.engine.admission import set_slots
+from outlast.errors import Conflict, Unavailable
 from outlast.flow import Context, Fail
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
 
@@ -353,3 +356,37 @@ async def test_no_slot_goes_to_a_run_whose_only_worker_is_dead(world: World) -> 
     world.worker(other)
     await world.pass_(MINUTE)
     assert (holders(world), world.status("r1")) == (["r1"], "waiting")
+
+
+# --- a limit is raised ---------------------------------------------------------------------------
+@pytest.mark.req("RUN-6")
+@pytest.mark.parametrize("other", [30, 90])
+async def test_two_who_raise_a_limit_at_once_leave_the_higher_one(world: World, other: int) -> None:
+    flow = one_node(holds)
+    wire = world.worker(flow).wire
+    wire.before("slots of t", lambda: world.add_slots("t", other))
+    if other > 50:
+        with pytest.raises(Conflict, match="cannot fall from 90 to 50"):
+            await set_slots(wire, "t", 50)
+    else:
+        assert len(await set_slots(wire, "t", 50)) == 50
+    assert [slot.i for slot in world.slots("t")] == list(range(max(other, 50)))
+
+
+@pytest.mark.req("RUN-4")
+async def test_a_repeated_raise_is_the_same_one_whatever_came_after(world: World) -> None:
+    act = act_of("t", "op", "set_slots", "k-1", 50, False)
+    await set_slots(world.store, "t", 50, act)
+    await set_slots(world.store, "t", 60)
+    assert len(await set_slots(world.store, "t", 50, act)) == 60
+
+
+@pytest.mark.req("RUN-4")
+async def test_a_raise_that_died_in_its_middle_is_finished_by_its_repetition(world: World) -> None:
+    act = act_of("t", "op", "set_slots", "k-1", 100, False)
+    wire = world.worker(one_node(holds)).wire
+    wire.after("slots of t", lambda: wire.away.append("slots of t"))
+    with pytest.raises(Unavailable):
+        await set_slots(wire, "t", 100, act)
+    assert 0 < len(world.slots("t")) < 100
+    assert len(await set_slots(wire, "t", 100, act)) == 100

@@ -145,6 +145,7 @@ def _operate(ask: Recorder) -> None:
     ask("get", "/v1/pauses")
     ask("post", "/v1/budgets", {"tokens": 1_000_000, "money": "50", "reason": "the plan of March"})
     ask("get", "/v1/budgets")
+    ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
 
 

@@ -258,6 +258,7 @@ CASES: dict[str, Callable[[Scene], Ask]] = {
     ),
     "resolve_effect": settled,
     "drain_worker": lambda scene: Ask(f"/v1/workers/{worker_of_version_2(scene)}/drain", {"reason": "a test"}),
+    "set_slots": lambda scene: Ask("/v1/slots", {"slots": 3}),
     "set_budget": lambda scene: Ask("/v1/budgets", {"calls": 100_000, "reason": "plan"}),
     "pause": lambda scene: Ask("/v1/pauses", {"what": "activity", "name": "post", "reason": "strike"}),
     "resume": resumed,

@@ -60,6 +60,7 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    SlotLimit,
     StatusSummary,
     VersionStatus,
     WorkerStatus,
@@ -114,6 +115,7 @@ from outlast.operations.service_operations import (
     PauseCalls,
     ResumeCalls,
     SetBudget,
+    SetSlots,
 )
 from outlast.runtime.client import Client, end_of
 
@@ -782,6 +784,10 @@ class ServiceClient(Client):
         await self._call(
             SetBudget(tokens=limits.tokens, money=money, calls=limits.calls, minutes=minutes, reason=reason)
         )
+
+    @override
+    async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
+        return await self._call(SetSlots(n, everywhere=everywhere))
 
     @override
     async def pauses(self) -> Sequence[ActivePause]:

@@ -43,6 +43,7 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    SlotLimit,
     StatusSummary,
     VersionStatus,
     WorkerStatus,
@@ -847,6 +848,13 @@ class SyncClient:
         Raises InvalidInput, Forbidden for programs.
         """
         self._loop.run(lambda: self._target.set_budget(budget, reason=reason))
+
+    def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
+        """Raise the maximum of admitted runs of the tenant, or of all tenants (`everywhere`), to `n`.
+
+        It cannot be lowered. Raises InvalidInput, Conflict.
+        """
+        return self._loop.run(lambda: self._target.set_slots(n, everywhere=everywhere))
 
     def pauses(self) -> Sequence[ActivePause]:
         """Return the pauses in force and the open circuit breakers."""

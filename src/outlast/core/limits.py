@@ -144,4 +144,5 @@ assert COMMIT_BYTES_MAX + ACTIONS_MAX * ITEM_OVERHEAD + ITEM_BYTES < TRANSACTION
     "a transaction holds a commit of the maximum size, and the item of a run that it only fences"
 )
 CONCURRENCY_MAX = 1_000_000  # runs or slices that one worker executes at once
+SLOTS_MAX = 10_000  # of one limit of admitted runs
 RUNS_PER_READ = 500  # runs that a page of attention shows, unless another number is asked

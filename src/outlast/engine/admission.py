@@ -8,8 +8,9 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from outlast.core.acts import KeyedAct, with_token
 from outlast.core.clock_port import Clock
-from outlast.core.commit import Commit, Instant, Mapping, Put
+from outlast.core.commit import Commit, Instant, Mapping, Put, in_portions
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.durations import GROUP_PATIENCE, MINUTE
 from outlast.core.lanes import OWN
@@ -19,7 +20,8 @@ from outlast.core.rows.run_rows import RUN, SLOT, STORE, WORKER, Run, RunKey, Sl
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.core.verbs import claim, moved, requeue
 from outlast.engine.run_session import RunSession
-from outlast.errors import Conflict, InvalidInput, Stale, StoreError
+from outlast.errors import Conflict, Stale, StoreError
+from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import Queued
 
@@ -159,28 +161,43 @@ async def repair(store: Store, tenants: Sequence[str]) -> int:
     return done
 
 
-SLOTS_MAX = 10_000
+RAISES_MAX: Final = 50  # lost races in a row after which a raise of a limit gives up
 
 
-async def set_slots(store: Store, tenant: str, n: int) -> None:
-    """Set the limit of a tenant ('*': of all) to `n` slots.
+async def set_slots(store: Store, tenant: str, n: int, act: KeyedAct | None = None) -> tuple[Slot, ...]:
+    """Raise the limit of a tenant ('*': of all) to `n` slots, and return its slot rows.
 
-    Admitted runs keep their slots.
-
-    Raises InvalidInput for a number out of bounds, Conflict if the limit would fall.
+    Admitted runs keep their slots. An `act` that has landed is not repeated. Raises Conflict if the limit would fall.
     """
-    if not 1 <= n <= SLOTS_MAX:
-        raise InvalidInput(f"a limit of {n} slots", f"from 1 to {SLOTS_MAX}", "choose such a number")
-    have = len(await slots_of(store, tenant))
-    if n < have:
-        raise Conflict(
-            f"the limit of {tenant} cannot fall from {have} to {n}",
-            "slots may be in use, so a limit can be raised and not lowered",
-            f"leave it, or raise it above {have}",
-        )
-    for i in range(have, n):
-        await store.commit(Commit((Put(SLOT, Slot(tenant, i, 1, "", ""), 0),), label=f"slot {tenant}/{i}"))
+    for _ in range(RAISES_MAX):
+        have = len(await slots_of(store, tenant))
+        if await done_before(store, act):
+            break
+        if n < have:
+            raise Conflict(
+                f"the limit of {tenant} cannot fall from {have} to {n}",
+                "slots may be in use, so a limit can be raised and not lowered",
+                f"leave it, or raise it above {have}",
+            )
+        try:
+            await _add_slots(store, tenant, range(have, n), act)
+        except Stale:
+            continue  # another caller raised the limit too; the rows of both count
+        break
+    else:
+        raise Conflict(f"the limit of {tenant} is being raised by others", "", "send it again")
     await repair(store, (tenant,))
+    return await slots_of(store, tenant)
+
+
+async def _add_slots(store: Store, tenant: str, numbers: range, act: KeyedAct | None) -> None:
+    """Write these slots. The identity of the act lands with the last of them, so that a repetition adds the rest."""
+    portions = in_portions(Put(SLOT, Slot(tenant, i, 1, "", ""), 0) for i in numbers)
+    commits = [Commit(portion, label=f"slots of {tenant}") for portion in portions] or [Commit((), label="no slots")]
+    commits[-1] = with_token(commits[-1], act, tenant, await store.now())
+    for commit in commits:
+        if commit.writes:
+            await store.commit(commit)
 
 
 Owners = Facts[str, int | None]

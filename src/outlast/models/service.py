@@ -144,6 +144,14 @@ class BudgetList(Model):
     budgets: list[DailyBudget]
 
 
+class SlotLimit(Model):
+    """Maximum of admitted runs of one tenant, or of all tenants."""
+
+    slots: Count = Field(description="Maximum of runs that are admitted and have not ended.")
+    used: Count = Field(description="Slots that a run holds.")
+    everywhere: bool = Field(description="True if it is the maximum of all tenants.")
+
+
 class ReasonCount(Model):
     """Number of items of one reason of attention. Items that are no runs count, too: providers and webhooks."""
 

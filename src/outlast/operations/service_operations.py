@@ -10,6 +10,7 @@ from outlast.models.service import (
     PauseCreated,
     PauseEnded,
     PauseList,
+    SlotLimit,
     StatusSummary,
     VersionList,
     WorkerList,
@@ -109,6 +110,19 @@ SET_BUDGET: Final = Operation(
     SetBudget(tokens=1_000_000, money="50", reason="the plan of March"),
     people_only=True,
 )
+
+
+# --- admission ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class SetSlots(OperationRequest[SlotLimit]):
+    """Raise the maximum of admitted runs of the tenant, or of all tenants (`everywhere`)."""
+
+    n: Annotated[int, Sent("slots")]
+    _: KW_ONLY
+    everywhere: bool = False
+
+
+SET_SLOTS: Final = Operation("set_slots", SetSlots, SlotLimit, "POST", "/slots", ("maintainer",), SetSlots(20))
 
 
 # --- pauses ------------------------------------------------------------------------------------

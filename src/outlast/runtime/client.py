@@ -38,6 +38,7 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    SlotLimit,
     StatusSummary,
     VersionStatus,
     WorkerStatus,
@@ -663,6 +664,13 @@ class Client(ABC):
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.
 
         Raises InvalidInput, Forbidden for programs.
+        """
+
+    @abstractmethod
+    async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
+        """Raise the maximum of admitted runs of the tenant, or of all tenants (`everywhere`), to `n`.
+
+        It cannot be lowered. Raises InvalidInput, Conflict.
         """
 
     @abstractmethod

@@ -18,7 +18,7 @@ from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
-from outlast.core.limits import RUNS_PER_READ
+from outlast.core.limits import RUNS_PER_READ, SLOTS_MAX
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.run_columns import Attention, What
@@ -75,6 +75,7 @@ from outlast.models.service import (
     DailyBudget,
     PauseCreated,
     PauseEnded,
+    SlotLimit,
     StatusSummary,
     VersionStatus,
     WorkerStatus,
@@ -596,9 +597,14 @@ class Operations(Client):
         act = self._act("set_budget", "", *limits, reason)
         await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason, act=act)
 
-    async def set_slots(self, n: int, *, everywhere: bool = False) -> None:
-        """Raise the maximum of admitted runs of this tenant, or of all (1 to 10,000). Raises InvalidInput, Conflict."""
-        await set_slots(self.store, STORE if everywhere else self.tenant, n)
+    @override
+    async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
+        check = Arguments("set_slots", of_call=True)
+        check.number("n", n, 1, SLOTS_MAX)
+        check.flag("everywhere", everywhere)
+        act = self._act("set_slots", "", n, everywhere)
+        slots = await set_slots(self.store, STORE if everywhere else self.tenant, n, act)
+        return SlotLimit(slots=len(slots), used=sum(bool(slot.holder) for slot in slots), everywhere=everywhere)
 
     # --- runs -------------------------------------------------------------------------------------
     @override

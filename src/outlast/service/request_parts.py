@@ -19,6 +19,7 @@ from outlast.core.limits import (
     NAME_CHARS_MAX,
     NAME_PATTERN,
     PERSON_CHARS_MAX,
+    SLOTS_MAX,
     TEXT_CHARS_MAX,
 )
 from outlast.core.machine import Choice, Reason
@@ -137,6 +138,13 @@ class SetBudgetBody(RequestBody, schema_name="SetBudget"):
     calls: Amount | None = None
     minutes: float | None = Field(None, description="Must be null, because minutes count for one run.")
     reason: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)] = Field("", examples=["the plan of March"])
+
+
+class SetSlotsBody(RequestBody, schema_name="SetSlots"):
+    """Raise the maximum of admitted runs of the tenant, or of all tenants."""
+
+    slots: int = Field(ge=1, le=SLOTS_MAX, description="It can be raised, and not lowered.", examples=[20])
+    everywhere: bool = Field(False, description="The maximum of all tenants, and not that of the caller's tenant.")
 
 
 class MoveRunBody(RequestBody, schema_name="MoveRun"):

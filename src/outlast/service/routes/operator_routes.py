@@ -20,6 +20,7 @@ from outlast.models.service import (
     PauseCreated,
     PauseEnded,
     PauseList,
+    SlotLimit,
     StatusSummary,
     VersionList,
     WorkerList,
@@ -39,6 +40,7 @@ from outlast.service.request_parts import (
     ResolveEffectBody,
     ResolveMany,
     SetBudgetBody,
+    SetSlotsBody,
     Since,
     WorkerId,
     parse_effect_id,
@@ -250,6 +252,12 @@ async def set_budget(ops: Ops, ask: SetBudgetBody, key: IdempotencyKey = None) -
     given = (ask.tokens, ask.money, ask.calls, ask.minutes)
     await ops.set_budget(None if given == (None,) * len(given) else Budget(*given), reason=ask.reason)
     return BudgetList(budgets=list(await after_commit(ops.budgets())))
+
+
+@router.post("/slots", operation_id="set_slots", response_model=SlotLimit, summary="Raise the maximum of admitted runs")
+async def set_slots(ops: Ops, ask: SetSlotsBody, key: IdempotencyKey = None) -> SlotLimit:
+    """Raise the maximum of admitted runs of the caller's tenant, or of all tenants. Runs that are queued start."""
+    return await ops.set_slots(ask.slots, everywhere=ask.everywhere)
 
 
 pauses = APIRouter(prefix="/v1", tags=["pauses"], route_class=SecuredRoute)
