@@ -5,8 +5,7 @@ import json
 import pytest
 
 from outlast.core.commit import Instant
-from outlast.core.events import EventType
-from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, Reason, RunStatus
+from outlast.core.machine import ENDED, EffectStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import (
@@ -18,11 +17,9 @@ from outlast.core.rows.run_columns import (
     WaitingKind,
     stored_label,
 )
-from outlast.core.rows.run_rows import Event, Run, Worker
-from outlast.core.run_transition import event
+from outlast.core.rows.run_rows import Run
 from outlast.insight import row_models
 from outlast.insight.labels import shown_status, waiting_text
-from outlast.models import exact_instant
 
 NOW = Instant(10_000, 10_000, 0)
 RUN = Run(
@@ -180,41 +177,3 @@ def test_the_time_until_did_not_happen_is_accepted() -> None:
     assert row_models.effect_record(doubtful, NOW).settles_in_ms == 2_000
     assert row_models.effect_record(doubtful, Instant(12_000, 0, 0)).settles_in_ms == 0
     assert row_models.effect_record(EFFECT, NOW).settles_in_ms == 0
-
-
-def history(*moves: tuple[EventType, str, int, int, dict[str, object]]) -> list[Event]:
-    """Events (type, node, visit, at, data) in order."""
-    return [
-        event(RUN._replace(seq=n, node=node, visit=visit), type_, at, data)
-        for n, (type_, node, visit, at, data) in enumerate(moves, 1)
-    ]
-
-
-def test_visits_of_a_run() -> None:
-    way = row_models.visits_of(
-        RUN,
-        history(
-            (EventType.STARTED, "look", 1, 1_000, {}),
-            (EventType.CLAIMED, "look", 1, 2_000, {"worker": "w-1"}),
-            (EventType.CHECKPOINT, "pay", 2, 5_000, {"completed": "look", "next": "pay"}),
-        ),
-    )
-    assert [(v.node, v.visit, v.left_at) for v in way] == [("look", 1, exact_instant(5_000)), ("pay", 2, None)]
-
-
-def test_takeovers_count_from_the_last_heartbeat() -> None:
-    dead = Worker("*", "w-1", 2, LeaseStatus.CLOSED, 6_000, "claim@1", "", 0, 4_000, "")
-    moves = history(
-        (EventType.STARTED, "look", 1, 1_000, {}),
-        (EventType.TAKEN_OVER, "look", 1, 7_000, {"worker": "w-2", "from": "w-1"}),
-        (EventType.TAKEN_OVER, "look", 1, 9_000, {"worker": "w-3", "from": "w-9"}),
-    )
-    first, second = row_models.takeovers_of(moves, [dead], lambda at: at)
-    assert (first.from_, first.to, first.after_ms) == ("w-1", "w-2", 3_000)
-    assert second.after_ms is None
-
-
-def test_an_ending() -> None:
-    data: dict[str, object] = {"outcome": {"a": 1}, "reason": "x", "not_undone": ["pay pay/7"]}
-    assert row_models.ending_of(history((EventType.FAILED, "pay", 2, 9_000, data))) == data
-    assert row_models.ending_of(history((EventType.STARTED, "look", 1, 1_000, {}))) == {}

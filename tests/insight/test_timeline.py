@@ -13,6 +13,7 @@ from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import WAITING_FOR, WaitingFor
 from outlast.core.rows.run_rows import Event, Run
 from outlast.errors import InvalidInput
+from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import BARS_MAX, TimelineRows, grouped_bars, timeline_of
 from outlast.models import exact_instant, milliseconds
 from outlast.models.timeline import Timeline, TimelineBar
@@ -82,7 +83,8 @@ def drawn(
     **span: Any,
 ) -> Timeline:
     now = Instant(T + 1_000, T + 1_000, 0)
-    rows = TimelineRows(run, events, effects, waits, approvals, (), now, lambda at: at, lambda at: at)
+    history = RunHistory(run, events)
+    rows = TimelineRows(history, effects, waits, approvals, (), now, lambda at: at, lambda at: at)
     return timeline_of(rows, **span)
 
 
@@ -171,6 +173,15 @@ def test_a_log_entry_of_a_release_releases_nothing() -> None:
     found = drawn(over(12), events, (call(),))
     assert spans(found, "attempt") == [("invite", 2, 9, "done")]
     assert [mark.kind for mark in found.marks] == ["attention", "ended"]
+
+
+def test_a_run_that_was_moved_is_in_the_lane_of_the_node_that_completed_its_visit() -> None:
+    moved = event(3, EventType.MOVED, 5, node="plan_again", lane="auction@2", by="ann")
+    saved = event(4, EventType.CHECKPOINT, 9, visit=2, node="done", completed="plan_again", next="done")
+    run = run_row(created_at=T, entered_at=T + 9, owner="w-1", status=RunStatus.RUNNING, node="done", visit=2)
+    found = drawn(run, [*history(STARTED, CLAIMED), moved, saved])
+    assert [(visit.node, visit.visit) for visit in found.visits] == [("plan_again", 1), ("done", 2)]
+    assert spans(found, "visit") == [("plan_again", 0, 9, "done"), ("done", 9, None, "open")]
 
 
 def test_an_open_run_has_its_next_deadline_and_a_part_of_time_its_bars() -> None:

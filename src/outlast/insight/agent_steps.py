@@ -10,7 +10,6 @@
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
@@ -18,19 +17,20 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args
 from outlast.core.approvals import approved_instead, votes_of
 from outlast.core.codec import compact
 from outlast.core.effect_verbs import UNANSWERED
-from outlast.core.events import ENDINGS, TAKEN, EventType
+from outlast.core.events import ENDINGS, EventType
 from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import Approval, Effect, Memo
-from outlast.core.rows.run_rows import Event, Run
+from outlast.core.rows.run_rows import Event
 from outlast.core.usage import CallUsage, money_text
 from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.policy import Allow, Deny, NeedsApproval
 from outlast.insight.labels import effect_label
+from outlast.insight.run_history import RunHistory, first_intent
 from outlast.models import instant
 from outlast.models.steps import ProposedCall, Step, StepKind, StepList, StepText
 from outlast.telemetry.redact import redacted
@@ -55,8 +55,7 @@ _NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
 class StepRows(NamedTuple):
     """Rows of one run. `business` converts real instants to business time."""
 
-    run: Run
-    events: Sequence[Event]
+    history: RunHistory
     memos: Sequence[Memo]
     effects: Sequence[Effect]
     approvals: Sequence[Approval]
@@ -84,6 +83,9 @@ class Placed(NamedTuple):
 def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "", limit: int) -> StepList:
     """Return a page of steps, oldest first. `step`: only this one, with its whole texts.
 
+    Each page needs all rows: steps are ordered by instant across five kinds of rows, and no index has that order. What
+    is costly, the texts, is made for the steps of the page only.
+
     Raises InvalidInput for a kind or cursor that does not exist, NotFound for an unknown step.
     """
     if kind and kind not in KINDS:
@@ -91,7 +93,7 @@ def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "
     if step:
         found = [each.step for each in _Steps(rows, whole=step).all() if each.place[-1] == step]
         if not found:
-            run = rows.run.run
+            run = rows.history.run.run
             raise NotFound(f"run {run} has no step {step}"[:300], "", f"list them: outlast runs steps {run}")
         return StepList(steps=found)
     after = _place_of(cursor)
@@ -112,9 +114,7 @@ class _Steps:
     def __init__(self, rows: StepRows, whole: str = "") -> None:
         self._rows = rows
         self._whole = whole
-        saved = [event for event in rows.events if event.type == EventType.CHECKPOINT]
-        self._left = [event.at for event in saved]  # when each visit but the last one ended
-        self._nodes = [rows.events[0].node if rows.events else rows.run.node, *(event.node for event in saved)]
+        self._history = rows.history
         self._used: dict[tuple[int, str], list[CallUsage]] = {}
         for used in rows.usage:
             self._used.setdefault((used.visit, used.key), []).append(used)
@@ -125,7 +125,6 @@ class _Steps:
                 self._answers.setdefault(memo.visit, []).append(memo)
             elif memo.activity == ADMISSION or (not memo.digest and memo.key.startswith(f"{VERDICTS}proposal/")):
                 self._decided.setdefault(memo.visit, []).append(memo)
-        self._workers = {e.data()["new_epoch"]: str(e.data()["worker"]) for e in rows.events if e.type in TAKEN}
 
     def all(self) -> Iterator[Placed]:
         for memo in self._rows.memos:
@@ -141,21 +140,21 @@ class _Steps:
                 yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
             visit = 0 if effect.undoes else effect.visit or effect.first_visit
-            make = partial(self._effect, effect)
-            yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", self._began(effect), visit, make)
+            began, make = first_intent(effect, self._rows.business), partial(self._effect, effect)
+            yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", began, visit, make)
         for a in self._rows.approvals:
             yield self._at("approval_request", f"{a.id}/request", a.asked_at, a.visit, partial(self._request, a))
             for n, answer in enumerate(_answers(a), 1):
                 make = partial(self._response, a, answer)
                 yield self._at("approval_response", f"{a.id}/response/{n}", answer.at, a.visit, make)
-        for event in self._rows.events:
+        for event in self._history.events:
             saved = event.type == EventType.CHECKPOINT
             if saved or event.type in ENDINGS:
                 make = partial(self._checkpoint, event)
                 yield self._at("checkpoint", f"checkpoint/{event.seq}", event.at, event.visit - saved, make)
 
     def _at(self, kind: StepKind, step: str, at: int, visit: int, make: Callable[[Place], Step]) -> Placed:
-        return Placed((at, visit or bisect_right(self._left, at) + 1, _ORDER[kind], step), kind, make)
+        return Placed((at, visit or self._history.visit_at(at), _ORDER[kind], step), kind, make)
 
     # --- models and lookups ------------------------------------------------------------------
     def _model_decision(self, memo: Memo, place: Place) -> Step:
@@ -201,19 +200,15 @@ class _Steps:
         return found
 
     # --- calls -------------------------------------------------------------------------------
-    def _began(self, effect: Effect) -> int:
-        """Return the business instant of the first intent, by the mapping of today: it may have moved ahead since."""
-        began = self._rows.business(effect.first_at)
-        return min(began, effect.settled_at or began)
-
     def _effect(self, effect: Effect, place: Place) -> Step:
         error = effect.error or NO_ERROR
-        label = effect_label(effect, error.code, held=effect.epoch == self._rows.run.epoch)
-        shared = bool(effect.by_run) and effect.by_run != self._rows.run.run
+        run = self._history.run
+        label = effect_label(effect, error.code, held=effect.epoch == run.epoch)
+        shared = bool(effect.by_run) and effect.by_run != run.run
         return self._made(
             "tool_call", place, status=effect.status.value, what=effect.activity, node=effect.node,
             began=place[0], ended=effect.settled_at, detail=f"{label}: {error.text}" if error.detail else label,
-            by=f"run {effect.by_run}" if shared else self._workers.get(effect.epoch, ""),
+            by=f"run {effect.by_run}" if shared else self._history.holders.get(effect.epoch, ""),
             key=effect.key, digest=effect.digest, input=effect.args, output=effect.response, attempts=effect.attempts,
             external_id=effect.external_id, settled_by=effect.settled_by, allowed_by=effect.allowed_by,
             approval=effect.approval, **self._usage(effect.visit, effect.key),
@@ -259,7 +254,7 @@ class _Steps:
     def _checkpoint(self, event: Event, place: Place) -> Step:
         data = event.data()
         if event.type == EventType.CHECKPOINT:
-            what, status, detail = self._nodes[event.visit - 2], SAVED, f"next: {event.node}"
+            what, status, detail = self._history.entry(event.visit - 1).node, SAVED, f"next: {event.node}"
         else:
             what, status, detail = event.node, event.type.rpartition(".")[2], str(data["reason"])
         results = {"results": data["results"]} if data.get("results") else None
@@ -283,14 +278,14 @@ class _Steps:
         output: bytes | str | None = "",
         **fields: Any,
     ) -> Step:
-        _, visit, _, step = place
+        at, visit, _, step = place
         plain = {"by": "", "key": "", "digest": "", "attempts": 0, "external_id": "", "settled_by": ""}
         plain |= {"allowed_by": "", "approval": "", "model": "", "tokens": 0, "input_tokens": 0, "output_tokens": 0}
         cut = step != self._whole
         return Step(
             **{**plain, "money": "", "proposals": [], **fields},
             id=step, kind=kind, what=redacted(what), visit=visit, detail=redacted(detail),
-            node=node or self._nodes[min(visit, len(self._nodes)) - 1], began=instant(began), ended=instant(ended),
+            node=node or self._history.entry(visit).node_at(at), began=instant(began), ended=instant(ended),
             input=_text(input, cut=cut), output=_text(output, cut=cut),
         )  # fmt: skip
 

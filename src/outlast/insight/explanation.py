@@ -6,7 +6,6 @@ from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_steps import LOCAL_LIMIT
-from outlast.core.events import TAKEN
 from outlast.core.lanes import OWN
 from outlast.core.machine import (
     OVERLAY_ONLY,
@@ -24,7 +23,6 @@ from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Ro
 from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
 from outlast.core.rows.run_rows import Run, Slot, Worker, is_over
-from outlast.core.verbs import end_of
 from outlast.engine.known_pauses import BREAKER
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
@@ -340,7 +338,7 @@ assert set(_ENDED) == set(TERMINAL)
 
 def _over(rows: RunFacts) -> ExplanationPart:
     run = rows.run
-    end = end_of(rows.events[-1]) if rows.events else None
+    end = rows.history.end
     reason, left = (first_line(end.reason), end.not_undone) if end is not None else ("", ())
     said = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
@@ -465,7 +463,7 @@ def _chosen(answer: Answer) -> str:
 # --- a worker --------------------------------------------------------------------------------------
 def _executing(rows: RunFacts) -> ExplanationPart:
     run = rows.run
-    taken = next((e for e in reversed(rows.events) if e.type in TAKEN), None)
+    taken = rows.history.last_claim
     since = taken.at if taken is not None else 0
     worker = next((w for w in rows.workers if w.id == run.owner), None)
     if worker is None or not worker.is_alive(rows.now.real):

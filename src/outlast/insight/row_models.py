@@ -10,7 +10,7 @@ from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
-from outlast.core.events import EventType, trace_of
+from outlast.core.events import trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, if_ignored
@@ -21,8 +21,8 @@ from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
-from outlast.core.verbs import end_of
 from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
+from outlast.insight.run_history import RunHistory
 from outlast.models import exact_instant, instant
 from outlast.models.effects import EffectRecord, LateEvidence, effect_id
 from outlast.models.runs import (
@@ -108,8 +108,7 @@ def list_item(row: Run, summary: RunSummary, asked: Sequence[PendingRequest], no
 
 def run_detail(
     item: RunListItem,
-    run: Run,
-    events: Sequence[Event],
+    history: RunHistory,
     effects: Sequence[Effect],
     takeovers: Sequence[Takeover],
     explained: str,
@@ -118,17 +117,17 @@ def run_detail(
     *,
     ledger_purged: bool = False,
 ) -> RunDetail:
-    """Return a run with all its details. `events`: its full history; `used`, `allowed`: usage and its limits."""
+    """Return a run with all its details. `history`: all its events; `used`, `allowed`: usage and its limits."""
     return RunDetail(
         **vars(item),
-        visits=visits_of(run, events),
+        visits=visit_models(history),
         effects=effect_counts(effects),
         takeovers=list(takeovers),
-        progress=progress_of(run, events, effects),
+        progress=progress_of(history, effects),
         used=used_amounts(used),
         budget=allowed_amounts(allowed),
         explained=explained,
-        **ending_of(events),
+        **ending_of(history),
         ledger_purged=ledger_purged,
     )
 
@@ -159,51 +158,18 @@ def pending_request(message: Message) -> PendingRequest:
     return PendingRequest(verb=message.kind, by=message.actor, at=exact_instant(message.at), reason=message.reason)
 
 
-def visits_of(run: Run, events: Sequence[Event]) -> list[Visit]:
+def visit_models(history: RunHistory) -> list[Visit]:
     """Return each visit to a node with the times of entry and exit; the last one may be open."""
-    way: list[Visit] = []
-    node, entered = events[0].node, run.created_at
-    for event in events:
-        if event.type == EventType.CHECKPOINT:
-            way.append(_visit(node, event.visit - 1, entered, event.at))
-            node, entered = event.node, event.at
-    way.append(_visit(run.node, run.visit, entered, run.ended_at))
-    return way
+    return [
+        Visit(node=each.node, visit=each.visit, entered_at=instant(each.entered), left_at=instant(each.left))
+        for each in history.visits
+    ]
 
 
-def _visit(node: str, visit: int, entered: int, left: int) -> Visit:
-    return Visit(node=node, visit=visit, entered_at=instant(entered), left_at=instant(left))
-
-
-def takeovers_of(events: Iterable[Event], workers: Sequence[Worker], real: Callable[[int], int]) -> list[Takeover]:
-    """Return each takeover of the run from a worker that died or exceeded its budget.
-
-    `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown. `real` converts
-    business instants to real ones.
-    """
-    last_sign = {worker.id: worker.renewed_at for worker in workers}
-    found: list[Takeover] = []
-    for event in events:
-        if event.type == EventType.TAKEN_OVER:
-            data = event.data()
-            seen = last_sign.get(data["from"])
-            found.append(
-                Takeover(
-                    node=event.node,
-                    visit=event.visit,
-                    from_=data["from"],
-                    to=data["worker"],
-                    at=instant(event.at),
-                    after_ms=max(0, real(event.at) - seen) if seen is not None else None,
-                )
-            )
-    return found
-
-
-def progress_of(run: Run, events: Sequence[Event], effects: Sequence[Effect]) -> Progress:
+def progress_of(history: RunHistory, effects: Sequence[Effect]) -> Progress:
     """Count done and intended effects (of this visit and of all), and name the last checkpoint and the waits."""
+    run, left = history.run, history.visits[:-1]
     here = [e for e in effects if e.node == run.node and e.visit in (0, run.visit)]
-    saved = next((e for e in reversed(events) if e.type == EventType.CHECKPOINT), None)
     return Progress(
         node=run.node,
         visit=run.visit,
@@ -211,8 +177,8 @@ def progress_of(run: Run, events: Sequence[Event], effects: Sequence[Effect]) ->
         effects_intended=len(effects),
         here_done=_done(here),
         here_intended=len(here),
-        checkpoints=sum(1 for e in events if e.type == EventType.CHECKPOINT),
-        last_checkpoint_at=exact_instant(saved.at) if saved is not None else None,
+        checkpoints=len(left),
+        last_checkpoint_at=exact_instant(left[-1].left) if left else None,
         waits_for=[f"{w.kind} {w.what}" for w in run.waiting_for],
         until=instant(min((w.until for w in run.waiting_for if w.until), default=0)),
     )
@@ -222,9 +188,9 @@ def _done(effects: Sequence[Effect]) -> int:
     return sum(1 for e in effects if e.status is EffectStatus.DONE)
 
 
-def ending_of(events: Sequence[Event]) -> dict[str, Any]:
+def ending_of(history: RunHistory) -> dict[str, Any]:
     """Return the fields outcome, reason and not_undone of an ended run; {} if it has not ended."""
-    end = end_of(events[-1]) if events else None
+    end = history.end
     return {} if end is None else {**end._asdict(), "not_undone": list(end.not_undone)}
 
 

@@ -19,6 +19,7 @@ from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.insight.answer_schemas import AnswerSchemas
 from outlast.insight.labels import blocked_ms, engine_label, is_held
 from outlast.insight.row_models import pending_request
+from outlast.insight.run_history import RunHistory
 from outlast.models.runs import PendingRequest
 from outlast.store.port import Store
 
@@ -44,6 +45,11 @@ class RunFacts(NamedTuple):
     limits: Limits = NO_LIMITS  # of its workflow's budget
     answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
+
+    @property
+    def history(self) -> RunHistory:
+        """Return the history of the run, of which the newest events suffice for its last claim and its end."""
+        return RunHistory(self.run, self.events)
 
     @property
     def amounts(self) -> Amounts:

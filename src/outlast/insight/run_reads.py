@@ -15,7 +15,6 @@ from outlast.insight.row_models import (
     result_row,
     run_detail,
     run_summary,
-    takeovers_of,
     with_schemas,
 )
 from outlast.insight.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
@@ -83,19 +82,16 @@ async def detail_of(rows: TenantRows, run: str) -> RunDetail:
 
 async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
     """Return the same from facts that were read before."""
-    row, events = facts.run, facts.events
-    run = row.run
-    if len(events) < row.seq:
-        events = [event for event in await rows.full_history(run) if event.seq <= row.seq]
+    row, run = facts.run, facts.run.run
+    history = facts.history if len(facts.events) >= row.seq else await rows.run_history(row)
     asked = [] if is_over(row) or not row.inbox_seq else pending_requests_of(row, facts.messages)
     serving, calls = lanes_served(facts.workers, facts.now.real), await rows.oldest_calls([row])
     summary = with_schemas(run_summary(row, serving, facts.results, calls.get(run, 0)), row, facts.waits)
     return run_detail(
         list_item(row, summary, asked, facts.now),
-        row,
-        events,
+        history,
         in_order(run, (*facts.effects, *facts.used)),
-        takeovers_of(events, facts.workers, rows.store.mapping().real),
+        history.takeovers(facts.workers, rows.store.mapping().real),
         explain(facts).sentence,
         facts.amounts,
         facts.allowed,

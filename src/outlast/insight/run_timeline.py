@@ -6,24 +6,23 @@
 | attempt | an effect, cut by the spans in which a worker held the run |
 | wait | the events that released the run, up to the next claim |
 
-Events name the nodes and workers of that time. An effect records its first intent, its end and the number of its
-attempts, so attempts that followed at once share a bar.
+Events name the nodes and workers of that time. Attempts that followed at once share a bar (`insight/run_history.py`).
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant
-from outlast.core.events import ENDINGS, TAKEN, EventType
+from outlast.core.events import ENDINGS, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import WaitingFor
 from outlast.core.rows.run_rows import Event, Run, Worker, is_over
 from outlast.errors import InvalidInput
 from outlast.insight.labels import until_of
-from outlast.insight.row_models import takeovers_of, visits_of
+from outlast.insight.row_models import visit_models
+from outlast.insight.run_history import HistorySpan, RunHistory
 from outlast.models import checked_instant, exact_instant, instant, milliseconds
 from outlast.models.effects import effect_id
 from outlast.models.runs import Visit
@@ -36,10 +35,6 @@ OPEN: Final = WaitStatus.OPEN.value
 ENDED: Final = "ended"
 DEADLINE: Final = "deadline"
 REPEATED: Final = "repeated"
-_RELEASES: Final = frozenset({
-    EventType.STARTED, EventType.PARKED, EventType.HANDED_BACK, EventType.REQUEUED, EventType.FLAGGED,
-    EventType.QUEUED, EventType.RESTORED,
-})  # fmt: skip
 _TITLES: Final[dict[str, MarkKind]] = {
     EventType.REQUEUED: "crash", EventType.TAKEN_OVER: "takeover", EventType.FLAGGED: "attention",
     EventType.ANSWERED: "answered", EventType.HANDED_BACK: "handed_back", EventType.COMPENSATING: "undoing",
@@ -50,8 +45,7 @@ _TITLES: Final[dict[str, MarkKind]] = {
 class TimelineRows(NamedTuple):
     """Rows of one run. `business` and `real` convert instants between the clocks."""
 
-    run: Run
-    events: Sequence[Event]
+    history: RunHistory
     effects: Sequence[Effect]
     waits: Sequence[Wait]
     approvals: Sequence[Approval]
@@ -61,17 +55,9 @@ class TimelineRows(NamedTuple):
     real: Callable[[int], int]
 
 
-class _Span(NamedTuple):
-    """Time in which a worker held the run, or in which it waited. `end` 0: it lasts. `event` began it."""
-
-    begin: int
-    end: int
-    event: Event
-
-
 def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
     """Return the timeline of a run, all of it or from `begin` to `end`. Raises InvalidInput."""
-    run, now = rows.run, rows.now.business
+    run, now = rows.history.run, rows.now.business
     first = run.created_at if begin is None else checked_instant("begin", begin)
     last = run.ended_at or max(now, run.created_at) if end is None else checked_instant("end", end)
     if last < first:
@@ -80,18 +66,19 @@ def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datet
 
 
 def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
-    run, now = rows.run, rows.now.business
+    history, run = rows.history, rows.history.run
     bars = [bar for bar in _Bars(rows).all() if _overlaps(bar, begin, end)]
     bars.sort(key=lambda bar: (bar.began, _ORDER[bar.kind], bar.id))
-    marks = [mark for mark in _marks(rows.events) if begin <= milliseconds(mark.at) <= end]
+    marks = [mark for mark in _marks(history.events) if begin <= milliseconds(mark.at) <= end]
     drawn = grouped_bars(bars, begin, end)
     deadline, text = _next(run)
-    visits = visits_of(run, rows.events)
+    visits = visit_models(history)
     return Timeline(
-        run=run.run, visits=visits, takeovers=takeovers_of(rows.events, rows.workers, rows.real),
+        run=run.run, visits=visits, takeovers=history.takeovers(rows.workers, rows.real),
         lanes=_lanes(visits, drawn), bars=drawn, marks=marks[-MARKS_MAX:], began=exact_instant(run.created_at),
-        ended=instant(run.ended_at), now=exact_instant(now), from_=exact_instant(begin), to=exact_instant(end),
-        next_deadline=instant(deadline), next_text=text, total=len(bars), grouped=len(drawn) < len(bars),
+        ended=instant(run.ended_at), now=exact_instant(rows.now.business), from_=exact_instant(begin),
+        to=exact_instant(end), next_deadline=instant(deadline), next_text=text, total=len(bars),
+        grouped=len(drawn) < len(bars),
     )  # fmt: skip
 
 
@@ -126,23 +113,9 @@ class _Bars:
 
     def __init__(self, rows: TimelineRows) -> None:
         self._rows = rows
+        self._history = rows.history
         self._waits = {(wait.visit, wait.key): wait for wait in rows.waits}
         self._approvals = {approval.id: approval for approval in rows.approvals}
-        saved = [event for event in rows.events if event.type == EventType.CHECKPOINT]
-        self._entries = [(1, rows.run.created_at), *((event.seq, event.at) for event in saved)]  # into each visit
-        self._held: list[_Span] = []
-        self._released: list[_Span] = []
-        last: Event | None = None  # the event that began the present span
-        for event in rows.events:
-            if _claims(event) or _releases(event) or event.type in ENDINGS:
-                if last is not None:
-                    self._close(last, event.at)
-                last = None if event.type in ENDINGS else event
-        if last is not None:
-            self._close(last, 0)
-
-    def _close(self, event: Event, end: int) -> None:
-        (self._held if _claims(event) else self._released).append(_Span(event.at, end, event))
 
     def all(self) -> Iterator[TimelineBar]:
         yield from self._visits()
@@ -152,46 +125,36 @@ class _Bars:
 
     # --- visits ------------------------------------------------------------------------------
     def _visits(self) -> Iterator[TimelineBar]:
-        run = self._rows.run
-        for visit, (event, entered) in zip(visits_of(run, self._rows.events), self._entries, strict=True):
-            outcome = OPEN if visit.left_at is None else EffectStatus.DONE.value
+        run = self._history.run
+        for visit in self._history.visits:
+            outcome = EffectStatus.DONE.value if visit.left else OPEN
             if is_over(run) and visit.visit == run.visit:
                 outcome = run.status.value
             yield _bar(
-                f"visit/{visit.visit}", "visit", visit.node, visit.visit, visit.node, entered, ended=visit.left_at,
-                outcome=outcome, event=event,
+                f"visit/{visit.visit}", "visit", visit.node, visit.visit, visit.node, visit.entered,
+                ended=instant(visit.left), outcome=outcome, event=visit.event,
             )  # fmt: skip
 
     # --- attempts ----------------------------------------------------------------------------
     def _attempts(self, effect: Effect) -> Iterator[TimelineBar]:
-        began = self._rows.business(effect.first_at)
-        end = effect.settled_at or (0 if effect.status is EffectStatus.INTENDED else self._last_held(began))
-        began = min(began, end) if end else began
-        parts = _cut(self._held, began, end) or [_Span(began, end, self._rows.events[0])]
-        if len(parts) > effect.attempts:  # claims between two attempts, in which it was not called
-            parts = [*parts[: effect.attempts - 1], parts[-1]]
-        for n, part in enumerate(parts, 1):
-            last = n == len(parts)
-            number = effect.attempts if last else n
-            error = effect.error
+        attempts = self._history.attempts(effect, self._rows.business, self._rows.now.business)
+        error = effect.error
+        for attempt in attempts:
+            last = attempt is attempts[-1]
             yield _bar(
-                f"attempt/{effect.visit}/{effect.key}/{number}", "attempt", effect.node, effect.visit, effect.activity,
-                part.begin, ended=instant(part.end), outcome=_outcome_of(effect) if last else REPEATED,
+                f"attempt/{effect.visit}/{effect.key}/{attempt.number}", "attempt", effect.node, effect.visit,
+                effect.activity, attempt.begin, ended=instant(attempt.end),
+                outcome=_outcome_of(effect) if last else REPEATED,
                 detail=redacted(f"{error.code}: {error.detail}") if error and last else "",
                 key=effect.key, effect=effect_id(effect.by_run or effect.run, effect.visit, effect.key),
-                attempt=number, attempts=effect.attempts, event=part.event.seq if part.event.type in TAKEN else 0,
-                approval=effect.approval,
+                attempt=attempt.number, attempts=effect.attempts, event=attempt.event, approval=effect.approval,
             )  # fmt: skip
-
-    def _last_held(self, began: int) -> int:
-        """Return the end of the last claim since an instant: an uncertain effect is not called after it."""
-        return max((span.end or self._rows.now.business for span in self._held), default=began)
 
     # --- waits -------------------------------------------------------------------------------
     def _merged_waits(self) -> Iterator[TimelineBar]:
         """Yield each wait once: a run that is woken and parks again for the same reason still waits."""
         merged: dict[tuple[int, str, str, int], TimelineBar] = {}
-        for span in self._released:
+        for span in self._history.waited:
             for wait in self._waits_of(span):
                 bar = self._wait(wait, span)
                 key = (span.event.visit, wait.kind, wait.what, wait.since or span.event.seq)
@@ -201,8 +164,8 @@ class _Bars:
                 merged[key] = bar
         yield from merged.values()
 
-    def _waits_of(self, span: _Span) -> Sequence[WaitingFor]:
-        run, event = self._rows.run, span.event
+    def _waits_of(self, span: HistorySpan) -> Sequence[WaitingFor]:
+        run, event = self._history.run, span.event
         if not span.end and not run.owner:
             return run.waiting_for
         data = event.data()
@@ -215,11 +178,10 @@ class _Bars:
             return [WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")]
         return [WaitingFor("worker", run.lane, since=event.at)]
 
-    def _wait(self, wait: WaitingFor, span: _Span) -> TimelineBar:
+    def _wait(self, wait: WaitingFor, span: HistorySpan) -> TimelineBar:
         event = span.event
         approval = wait.what.partition(" ")[0] if wait.kind == "approval" else ""
-        entered = self._entries[min(event.visit, len(self._entries)) - 1][1]
-        began = max(entered, min(wait.since or event.at, event.at))
+        began = max(self._history.entry(event.visit).entered, min(wait.since or event.at, event.at))
         return _bar(
             f"wait/{event.seq}/{wait.kind}/{wait.what}"[:120], "wait", event.node, event.visit, wait.what,
             began, ended=instant(span.end), outcome=self._ending(wait, span, approval),
@@ -227,7 +189,7 @@ class _Bars:
             until=instant(wait.until), then=wait.then, approval=approval, event=event.seq,
         )  # fmt: skip
 
-    def _ending(self, wait: WaitingFor, span: _Span, approval: str) -> str:
+    def _ending(self, wait: WaitingFor, span: HistorySpan, approval: str) -> str:
         if not span.end:
             return OPEN
         row = self._approvals.get(approval)
@@ -239,30 +201,8 @@ class _Bars:
         return ENDED
 
 
-def _claims(event: Event) -> bool:
-    return event.type in TAKEN
-
-
-def _releases(event: Event) -> bool:
-    """Return True if the run has no owner after the event. A log entry may have the type of a release."""
-    return event.type in _RELEASES and not event.details.startswith(b'{"key"')
-
-
 def _outcome_of(effect: Effect) -> str:
     return OPEN if effect.status is EffectStatus.INTENDED else effect.status.value
-
-
-def _cut(spans: Sequence[_Span], begin: int, end: int) -> list[_Span]:
-    """Return the parts of a time (`end` 0: it lasts) that lie in these spans."""
-    found = []
-    for span in spans[max(0, bisect_right(spans, begin, key=lambda each: each.begin) - 1) :]:
-        if end and span.begin > end:
-            break
-        if span.end and span.end < begin:
-            continue
-        ends = [each for each in (span.end, end) if each]
-        found.append(_Span(max(span.begin, begin), min(ends, default=0), span.event))
-    return found
 
 
 def _bar(id_: str, kind: BarKind, node: str, visit: int, what: str, began: int, **fields: Any) -> TimelineBar:

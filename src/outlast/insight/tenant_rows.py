@@ -46,10 +46,11 @@ from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
 from outlast.insight.run_facts import RunFacts, in_order
+from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import TimelineRows
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
-from outlast.store.port import Store, clock_step
+from outlast.store.port import RunRows, Store, clock_step
 from outlast.store.queries import (
     ByOrdinal,
     LastOrdinals,
@@ -239,11 +240,15 @@ class TenantRows:
         state = (await joined(self.store, (self.tenant, run), first.snapshot)).state
         return decoded(state, f"the input of run {run}")
 
-    async def run_facts(self, run: str) -> RunFacts:
-        """Read the rows that an explanation of a run uses."""
+    async def _run_rows(self, run: str) -> RunRows:
         (rows,) = await self.store.run_rows([(self.tenant, run)])
         if rows is None:
             raise no_run(self.tenant, run)
+        return rows
+
+    async def run_facts(self, run: str) -> RunFacts:
+        """Read the rows that an explanation of a run uses."""
+        rows = await self._run_rows(run)
         after = max(0, rows.run.seq - EVENTS_EXPLAINED)
         events = await self.store.rows(
             EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=EVENTS_EXPLAINED
@@ -336,29 +341,25 @@ class TenantRows:
             found += page
         return tuple(found)
 
+    async def run_history(self, run: Run) -> RunHistory:
+        """Return a run, as its row was read, with every event up to it."""
+        return RunHistory(run, [event for event in await self.full_history(run.run) if event.seq <= run.seq])
+
     async def step_rows(self, run: str, limit: int) -> StepRows:
-        """Read the rows that a page of `limit` steps of a run is made from."""
+        """Read the rows that a page of `limit` steps is made from: all of the run, its whole history included."""
         _check_page(limit)
-        (rows,) = await self.store.run_rows([(self.tenant, run)])
-        if rows is None:
-            raise no_run(self.tenant, run)
-        events = [event for event in await self.full_history(run) if event.seq <= rows.run.seq]
-        effects = (*rows.effects, *rows.shared)
+        rows = await self._run_rows(run)
+        history, effects = await self.run_history(rows.run), (*rows.effects, *rows.shared)
         usage = await self.store.rows(CALL_USAGE, (self.tenant, run))
-        business = self.store.mapping().business
-        return StepRows(rows.run, events, rows.memos, effects, rows.approvals, usage, business)
+        return StepRows(history, rows.memos, effects, rows.approvals, usage, self.store.mapping().business)
 
     async def timeline_rows(self, run: str) -> TimelineRows:
         """Read the rows that the timeline of a run is made from."""
-        (rows,) = await self.store.run_rows([(self.tenant, run)])
-        if rows is None:
-            raise no_run(self.tenant, run)
-        events = [event for event in await self.full_history(run) if event.seq <= rows.run.seq]
+        rows = await self._run_rows(run)
+        history = await self.run_history(rows.run)
         own = (*rows.effects, *(effect for effect in rows.shared if effect.by_run == run))
         mapping, workers = self.store.mapping(), await self.workers()
-        return TimelineRows(
-            rows.run, events, own, rows.waits, rows.approvals, workers, rows.now, mapping.business, mapping.real
-        )
+        return TimelineRows(history, own, rows.waits, rows.approvals, workers, rows.now, mapping.business, mapping.real)
 
     async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> tuple[Result, ...]:
         """Return up to 1,000 results of a run in order of first emission, after an ordinal."""
