@@ -1,5 +1,6 @@
 """The fuzz of `test_hostile_rows` on PostgreSQL and DynamoDB, with the values that these can hold."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -7,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from outlast.core.commit import Mapping
+from outlast.core.run_transition import rearmed
+from outlast.runtime.stores import open_store
+from outlast.store.dynamodb.items import lane_of
+from outlast.store.port import maintenance
 from tests.runtime.hostile_rows import BAD, SHAPES, Case, cases, played
 from tests.runtime.spoilt_stores import STORES, change_bad_runs
 from tests.runtime.test_hostile_rows import OF_WORKERS, World, faults, read_otherwise, served_otherwise
@@ -104,3 +110,24 @@ def test_a_due_run_that_dynamodb_cannot_join_stops_no_worker(
         change_bad_runs(url, lambda _: changes)
         assert not [*served_otherwise(url, caplog)]
     assert any("cannot be read, and no worker takes it" in record.getMessage() for record in caplog.records)
+
+
+async def _change_mapping(url: str) -> None:
+    store = await open_store(url)
+    try:
+        now = await store.now()
+        await maintenance(store).set_mapping(Mapping(0, now.real, now.business, 1.0), rearmed)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("name", STORES, indirect=True)
+@pytest.mark.parametrize("left", [False, True], ids=["changed", "left by the change"])
+def test_unreadable_timers_stop_no_change_of_the_clock(name: str, left: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """On DynamoDB the change raised for that run, and each take raised that found it with an older mapping."""
+    with STORES[name].played() as url, STORES[name].spoilt(url, Case("run", "timers", "cut")) as changed:
+        assert changed
+        asyncio.run(_change_mapping(url))
+        if left and name == "dynamodb":
+            change_bad_runs(url, lambda item: {"mapping": {"N": "0"}, "due_lane": {"S": lane_of(item["lane"]["S"], 0)}})
+        assert not [*served_otherwise(url, caplog)]

@@ -9,12 +9,14 @@ from outlast.core.durations import HOUR, SECOND
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES
 from outlast.core.rows.run_rows import RUN, Run, is_due
 from outlast.core.run_transition import rearmed
+from outlast.errors import Corrupt
 from outlast.store.dynamodb.connection import RUNS, ConditionRefused
 from outlast.store.dynamodb.items import PK, Revision, lane_of, number, partition, place, text
 from outlast.store.dynamodb.landing import Lander
 from outlast.store.dynamodb.plans import DUE, OWNER
 from outlast.store.dynamodb.reads import ItemReader
 from outlast.store.fair_queueing import DueQuery, FairQueue
+from outlast.store.sql import warn_once
 from outlast.store.tickets import Offers, Take
 
 PAGE: Final = 1_000  # keys of one page of an index, where those of some tenants are passed over
@@ -105,13 +107,18 @@ class RunFinder:
         """Arm a run by a later clock mapping if no worker owns it, and return its row.
 
         One that was due when its due_at was set stays so, and one of which the caller says that it was due when the
-        mapping changed. Any other may be due by its mapping, but early by this one. Return None if another
-        writer has changed the row: a later look finds it. Raises Unavailable.
+        mapping changed. Any other may be due by its mapping, but early by this one. One whose timers cannot be read
+        keeps its due_at, and is logged once. Return None if another writer has changed the row: a later look finds it.
+        Raises Unavailable.
         """
         run = found.run
         if found.mapping >= mapping.version or run.owner:
             return run
-        due_at = run.due_at if found.at_once or stays_due else rearm(run, mapping)
+        try:
+            due_at = run.due_at if found.at_once or stays_due else rearm(run, mapping)
+        except Corrupt as error:
+            warn_once(run[:2], error.what)
+            due_at = run.due_at
         try:
             await self._items.call("UpdateItem", **self._rearming(found, due_at, mapping.version))
         except ConditionRefused:
