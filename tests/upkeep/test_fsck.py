@@ -17,14 +17,16 @@ from outlast import Cancel, Context, Workflow, activity, role
 from outlast.core.codec import digest
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows.effect_rows import Effect, Usage
+from outlast.core.rows.row_kind import Kind
 from outlast.core.rows.run_rows import EVENT, Event
 from outlast.core.usage import CallUsage, day_of
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.stores import until
 from outlast.store.port import OnFile, RunRows, maintenance
 from outlast.upkeep import fsck, fsck_checks
-from outlast.upkeep.fsck import OF_A_RUN, OF_HISTORY, Fsck, FsckReport, violations
+from outlast.upkeep.fsck import OF_A_RUN, OF_HISTORY, READ_ALONE, Fsck, FsckReport, violations
 from outlast.upkeep.fsck_checks import settings_safe
+from tests.runtime import hostile_rows
 
 
 class Order(BaseModel):
@@ -266,6 +268,7 @@ ELSEWHERE = {
     "usage_counted",
     "results_counted",
     "owner_known",
+    "row",
     "history_end",
     "settings_safe",
 }
@@ -504,3 +507,33 @@ def test_a_changing_store_has_no_finding(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(asyncio.wait_for(live(), 60))
+
+
+@pytest.mark.req("TEST-4")
+@pytest.mark.parametrize(
+    "case",
+    [
+        hostile_rows.Case("token", "digest", "blob"),
+        hostile_rows.Case("usage", "at", "text"),
+    ],
+    ids=lambda case: case.table,
+)
+def test_an_unreadable_row_of_no_single_run_is_found(case: hostile_rows.Case, tmp_path: Path) -> None:
+    """Lists show a row in place of one that they cannot read, and fsck read start keys and usage as a list does."""
+    path = hostile_rows.played(tmp_path / "rows.db")
+    with hostile_rows.spoilt(path, case) as changed:
+        found = [each for each in asyncio.run(_look(path)).findings if each.kind == case.table]
+    assert len({each.key for each in found}) == changed > 0
+
+
+@pytest.mark.parametrize("kind", READ_ALONE, ids=lambda kind: str(kind.name))
+def test_an_unreadable_row_that_no_other_check_reads_is_found(kind: Kind[Any], played: Path, tmp_path: Path) -> None:
+    """Fsck passed a store in which the service could read no pause, no budget and no stored answer."""
+    path = Path(shutil.copy(played, tmp_path / "spoilt.db"))
+    db = sqlite3.connect(path)
+    values = [b"\xff"] * len(kind.columns)
+    places = ", ".join("?" * len(values))
+    db.execute(f"INSERT INTO {kind.name} ({', '.join(kind.columns)}) VALUES ({places})", values)
+    db.commit()
+    db.close()
+    assert [(each.check, each.kind) for each in asyncio.run(_look(path)).findings] == [("row", kind.name)]

@@ -1,22 +1,26 @@
 """Check of a whole store, page by page and read-only. A finding is checked again before it is reported."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
-from outlast.core.rows.row_kind import Key, Kind, key_of
+from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
     CALL_USAGE,
     EVENT,
     META,
+    PAUSE,
+    REQUEST,
     RESULT,
     RUN,
     SLOT,
     STORE,
+    TENANT_BUDGET,
     TOKEN,
+    TOPOLOGY,
     WORKER,
     Event,
     R,
@@ -105,6 +109,7 @@ def findings(one: CheckedRun) -> list[Finding]:
 PAGE: Final = 200  # runs per read
 EVENTS: Final = 1_000  # rows of other kinds per read
 SLOTS_MAX: Final = 100_000
+READ_ALONE: Final[tuple[AnyKind, ...]] = (PAUSE, REQUEST, TENANT_BUDGET, TOPOLOGY)
 AGAIN: Final = 3  # checks of a finding in a changing run
 
 
@@ -150,6 +155,7 @@ class Fsck:
         for tenant in sorted(self._tenants):
             await self._made_by(tenant)
         await self._tokens()
+        await self._readable_all()
         return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found))
 
     # --- runs ------------------------------------------------------------------------------------
@@ -195,6 +201,21 @@ class Fsck:
         except Corrupt:
             found, unreadable, _ = await self._one_by_one(kind, prefix, (), most)
             return found, unreadable
+
+    async def _every(self, kind: Kind[R], prefix: Key = ()) -> AsyncIterator[R]:
+        """Yield all rows under a prefix in key order, and report those that cannot be read."""
+        after: Key = ()
+        while True:
+            try:
+                rows: Sequence[R] = await self._store.rows(kind, prefix, after=after, limit=EVENTS)
+                after = key_of(kind, rows[-1]) if len(rows) == EVENTS else ()
+            except Corrupt:
+                rows, _, after = await self._one_by_one(kind, prefix, after, EVENTS)
+            for row in rows:
+                self._report(_named("row", kind, row, fsck_checks.columns_of(kind, row)))
+                yield row
+            if not after:
+                return
 
     def _unreadable(self, error: Corrupt, run: Run | None = None) -> None:
         if error.row is None and run is not None:
@@ -359,34 +380,31 @@ class Fsck:
 
     async def _shared(self) -> None:
         """Check that every usage names an existing tenant effect."""
-        after: Key = ()
-        while rows := await self._store.rows(USAGE, (), after=after, limit=EVENTS, listed=True):
-            for usage in rows:
-                (effect,) = await self._store.load_many(EFFECT, [(usage.tenant, "", 0, usage.key)], listed=True)
-                self._report(_named("usage_of", USAGE, usage, fsck_checks.usage_of(usage, effect is not None)))
-            after = rows[-1][: USAGE.key]
+        async for usage in self._every(USAGE):
+            (effect,) = await self._store.load_many(EFFECT, [(usage.tenant, "", 0, usage.key)], listed=True)
+            self._report(_named("usage_of", USAGE, usage, fsck_checks.usage_of(usage, effect is not None)))
 
     async def _made_by(self, tenant: str) -> None:
         """Check that every tenant effect has a usage row of the run that made it."""
-        after: Key = ()
-        while rows := await self._store.rows(EFFECT, (tenant, ""), after=after, limit=EVENTS, listed=True):
-            for effect in rows:
-                (usage,) = await self._store.load_many(USAGE, [(tenant, effect.by_run, effect.key)], listed=True)
-                owner, _ = await self._run((tenant, effect.by_run))
-                self._report(_named("usage_known", EFFECT, effect, fsck_checks.usage_known(effect, owner, usage)))
-            after = rows[-1][: EFFECT.key]  # type: ignore[assignment]
+        async for effect in self._every(EFFECT, (tenant, "")):
+            (usage,) = await self._store.load_many(USAGE, [(tenant, effect.by_run, effect.key)], listed=True)
+            owner, _ = await self._run((tenant, effect.by_run))
+            self._report(_named("usage_known", EFFECT, effect, fsck_checks.usage_known(effect, owner, usage)))
 
     async def _tokens(self) -> None:
         """Check that every start key names an existing run, or one that was purged completely."""
-        after: Key = ()
-        while rows := await self._store.rows(TOKEN, (), after=after, limit=EVENTS, listed=True):
-            for token in rows:
-                named = (token.tenant, token.run or token.target)
-                if not (await self._run(named))[1]:
-                    left = await self._store.rows(EVENT, named, limit=1, listed=True)
-                    gone = not left or (await self._run(named))[1]
-                    self._report(_named("token_target", TOKEN, token, fsck_checks.token_target(token, gone)))
-            after = rows[-1][: TOKEN.key]
+        async for token in self._every(TOKEN):
+            named = (token.tenant, token.run or token.target)
+            if not (await self._run(named))[1]:
+                left = await self._store.rows(EVENT, named, limit=1, listed=True)
+                gone = not left or (await self._run(named))[1]
+                self._report(_named("token_target", TOKEN, token, fsck_checks.token_target(token, gone)))
+
+    async def _readable_all(self) -> None:
+        """Report unreadable rows of the kinds that no other check reads."""
+        for kind in READ_ALONE:
+            async for _ in self._every(kind):
+                pass
 
     def _report(self, found: "list[Finding] | Iterator[Finding]") -> None:
         self._found += [finding for finding in found if finding not in self._found]

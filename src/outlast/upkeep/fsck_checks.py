@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from itertools import islice, pairwise, product
+from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import is_exact
@@ -222,10 +222,16 @@ def row_columns(one: CheckedRun) -> Violations:
         (APPROVAL, rows.approvals), (EVIDENCE, rows.evidence),
     ]  # fmt: skip
     for kind, those in found:
-        columns = [name.removesuffix(SUFFIX) for name in kind.row._fields if name.endswith(SUFFIX)]
-        for row, column in product(those, columns):
+        for row in those:
+            yield from columns_of(kind, row)
+
+
+def columns_of(kind: AnyKind, row: Row) -> Violations:
+    """Check that the structured columns of a row can be decoded."""
+    for name in kind.row._fields:
+        if name.endswith(SUFFIX):
             try:
-                getattr(row, column)
+                getattr(row, name.removesuffix(SUFFIX))
             except Corrupt as error:
                 yield violation(kind, row, error.what)
 
