@@ -16,6 +16,7 @@ from tests.removals import (
     answers,
     dynamodb,
     engine,
+    gates,
     outbox,
     pages,
     postgres,
@@ -46,6 +47,7 @@ ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 CHAIN: Final = _tests("tests/engine/test_commit_chain.py", "the commits of a holder")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
+GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
@@ -90,7 +92,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -217,6 +219,18 @@ OF_THE_ENGINE: Final = (
     _row(engine.policy_not_asked, "Policy decides before every intent.", FAILURES),
     _row(engine.no_plane_check, "A node of the decision plane makes no write.", ENGINE),
     _row(engine.alerts_inline, "An alert that cannot be delivered does not stop the run.", FAILURES),
+)
+OF_THE_GATES: Final = (
+    _row(gates.no_breaker_gate, "No call is made of an activity or a provider that is paused.", GATES),
+    _row(gates.no_budget_gate, "No call is made once a budget is used up.", GATES),
+    _row(gates.no_permission_gate, "No call is made before the policy and its approvers allow it.", GATES),
+    _row(gates.no_limit_gate, "No call is intended without a seat of its rate limit.", GATES),
+    _row(gates.no_thread_gate, "No call of a plain function is intended without a thread.", GATES),
+    _row(gates.no_window_gate, "No call is intended while the window is full.", GATES),
+    _row(gates.places_before_facts, "No place is taken before the facts allow the call.", GATES),
+    _row(gates.no_second_look, "After a wait the facts are looked at again.", GATES),
+    _row(gates.grants_kept, "What was granted to a call that is not made is released.", GATES),
+    _row(gates.endless_rounds, "A call whose facts change each time parks.", GATES),
 )
 OF_THE_STORES: Final = (
     # S-1: the inbox
@@ -441,6 +455,7 @@ BY_ID: Final = {
     mutant.id: mutant
     for mutant in (
         *OF_THE_ENGINE,
+        *OF_THE_GATES,
         *OF_FIRST_ANSWERS,
         *OF_SCHEDULERS,
         *OF_AGENTS,

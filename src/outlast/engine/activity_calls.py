@@ -56,6 +56,7 @@ from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.former_digests import call_as_offered, is_same_call
+from outlast.engine.limit_seats import CallSlot
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
@@ -491,6 +492,27 @@ def _redacted_error(code: str, detail: str) -> EffectError:
     return EffectError(code, redact_shown(detail))
 
 
+async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]) -> CallSlot | None:
+    """Return the seat of a lookup under its rate limit, if it has one, once the budget allows the call.
+
+    The budget is looked at again after the wait for the seat. The other gates are for calls that change something
+    (`call_gates`). Raises Unresolved, StoreError.
+    """
+    has_budget = execution.workflow.budget is not None or execution.services.budgets.tenants
+    if has_budget:
+        await check_budget(execution, activity.name)
+    if activity.limit is None:
+        return None
+    slot = await execution.call_slot(activity)
+    if slot is not None and has_budget:
+        try:
+            await check_budget(execution, activity.name)
+        except BaseException:  # parked, or cancelled
+            slot.leave()
+            raise
+    return slot
+
+
 async def _call_lookup(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, used: list[Used]
 ) -> Any:
@@ -519,9 +541,7 @@ async def _call_lookup(
             stream=execution.stream,
             used=used,
         )
-        if execution.workflow.budget is not None or execution.services.budgets.tenants:
-            await check_budget(execution, activity.name)
-        slot = await execution.call_slot(activity) if activity.limit is not None else None
+        slot = await _seat_of_lookup(execution, activity)
         try:
             return await execution.services.caller.look_up(attempt)
         except BaseException as raised:  # raised unless another attempt may help

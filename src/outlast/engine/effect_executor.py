@@ -39,6 +39,7 @@ from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.rows.run_rows import Pause
 from outlast.core.usage import Used
 from outlast.engine.attempts import Sending
+from outlast.engine.call_gates import GatedAttempt
 from outlast.engine.commit_chain import RunLost
 from outlast.engine.effect_calls import (
     attempt_in_transaction,
@@ -48,18 +49,15 @@ from outlast.engine.effect_calls import (
     needs_transactions,
     reconcile,
 )
-from outlast.engine.known_pauses import BREAKER, key_of_provider
 from outlast.engine.lease import permit, read
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
     answer_not_stored,
-    paused_by,
-    paused_by_breaker,
     refusal_of,
     uncertain,
 )
-from outlast.engine.permission import UNASKED, Permission, check_budget, permitted
+from outlast.engine.permission import UNASKED, Permission
 from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall
@@ -132,6 +130,13 @@ class EffectExecutor:
         self.undoes = undoes
         terms = execution.services.terms[callee]
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
+        # gates that each attempt needs; the others are looked at before each
+        self._is_gated = (
+            callee.limit is not None
+            or not callee.is_async
+            or terms.in_transaction
+            or self.terms.purpose is not Purpose.DO
+        )
         self.known = Known(restored=True) if self.held.run.restored else NOTHING
         self.used: list[Used] = []  # reported by the call and not stored yet
         self._probe: Pause | None = None  # breaker that lends the attempt the right to try the provider
@@ -194,61 +199,46 @@ class EffectExecutor:
 
     # --- an attempt ----------------------------------------------------------------------------
     async def _attempt(
-        self, effect: Effect | None, before: Fact, step: Intend, decided: Instant
+        self, effect: Effect | None, before: Fact, step: Intend, now: Instant
     ) -> tuple[Effect | None, Fact]:
-        """Intend and call. Returns the effect and `before` if another step is due once the intent could land."""
-        execution, services, callee = self.execution, self.execution.services, self.callee
-        now: Instant | None = decided  # None after an await, when the step must be decided again
-        slot = seats = sending = self._probe = None
-        begun = False
-        self._check_open()
+        """Pass the gates, intend and call. Returns the effect and `before` if another step is due after the gates."""
+        execution, services = self.execution, self.execution.services
+        gated: GatedAttempt | None = None  # None: a call that needs no gate but a free place in the window
+        sending: Sending | None = None
+        if execution.closing and not execution.may_begin():
+            raise Unresolved
         try:
-            if callee.limit is not None:
-                slot, now = await execution.call_slot(callee), None
-            if not callee.is_async:
-                await services.caller.seats.acquire()
-                seats, now = services.caller.seats, None
-            if (execution.workflow.budget is not None or services.budgets.tenants) and self._is_paid(step):
-                await check_budget(execution, callee.name)
-                now = None
-            if services.pauses.up:
-                self._probe, now = await probe_or_park(execution, callee, self.terms, watches=self._watches), None
-            if now is None and self._again(effect, before) is None:
-                return effect, before
-            allowed = UNASKED
-            if self.held.approvals or execution.workflow.asks_permission or self.terms.purpose is not Purpose.DO:
+            if (
+                self._is_gated
+                or services.pauses.up
+                or services.budgets.tenants
+                or execution.workflow.budget is not None
+                or execution.workflow.asks_permission
+                or self.held.approvals
+                or (sending := services.window.enter_now()) is None
+            ):
                 row = effect or self._of_another_run()
-                allowed, now = await permitted(execution, self.terms.purpose, callee, self.call, row), None
-            if not self.terms.in_transaction and (sending := services.window.enter_now()) is None:
-                sending, now = await services.window.enter(), None
-            if now is None:
-                if (again := self._again(effect, before)) is None:
+                gated = GatedAttempt(execution, self.callee, self.call, self.terms, row, watches=self._watches)
+                due = await gated.pass_all(step, lambda: self._again(effect, before))
+                if due is None:
                     return effect, before
-                step, now = again, self.session.clock.now
-            if step.maybe_done or self._probe is not None or self.known is not NOTHING:
-                self.known = self.known._replace(maybe_done=step.maybe_done, probing=self._probe is not None)
-            intent, begun = self._intent(effect, allowed, now), True
+                step, now, sending = due, self.session.clock.now, gated.sending
+            probing = gated is not None and gated.probe is not None
+            if step.maybe_done or probing or self.known is not NOTHING:
+                self.known = self.known._replace(maybe_done=step.maybe_done, probing=probing)
+            intent = self._intent(effect, UNASKED if gated is None else gated.allowed, now)
             effect = effect_verbs.intended(intent)
             if sending is None:
-                outcome: Outcome | Moment = await attempt_in_transaction(
-                    execution, callee, self.call, effect, self.used, lambda *answer: self._both(intent, effect, *answer)
-                )
+                outcome: Outcome | Moment = await self._call_in_transaction(intent, effect, gated)
             else:
-                outcome = await self._send(intent, effect, sending, lost=step.lost)
+                outcome = await self._send(intent, effect, sending, gated, lost=step.lost)
         finally:
-            if slot is not None:
-                slot.leave()
-            if sending is not None:
+            if gated is not None:
+                await gated.release()
+            elif sending is not None:
                 sending.leave()
-            if seats is not None:
-                seats.release()
-            if self._probe is not None and not begun:  # parked for an approval, for example
-                await services.breakers.give_back(self._probe)
+        self._probe = gated.probe if gated is not None else None
         return await self._judged(intent, effect, outcome), outcome
-
-    def _is_paid(self, step: Intend) -> bool:
-        """Return True for a call that counts towards budgets: no undo, and none that finds out what happened."""
-        return self.terms.purpose is Purpose.DO and not step.maybe_done
 
     def _check_open(self) -> None:
         if self.execution.closing and not self.execution.may_begin():
@@ -310,7 +300,22 @@ class EffectExecutor:
             )
         return _with_record(commit) if terms.in_transaction else commit
 
-    async def _send(self, intent: Commit, effect: Effect, sending: Sending, *, lost: bool) -> Outcome | Moment:
+    async def _call_in_transaction(self, intent: Commit, effect: Effect, gated: GatedAttempt | None) -> Outcome:
+        """Call, and land the intent with the record of the answer and the author's rows."""
+        if gated is not None:
+            gated.sent = True
+        return await attempt_in_transaction(
+            self.execution,
+            self.callee,
+            self.call,
+            effect,
+            self.used,
+            lambda *answer: self._both(intent, effect, *answer),
+        )
+
+    async def _send(
+        self, intent: Commit, effect: Effect, sending: Sending, gated: GatedAttempt | None, *, lost: bool
+    ) -> Outcome | Moment:
         """Land the intent, then call, unless a cancel has arrived with it or a restore may have lost a call."""
         session, services = self.session, self.execution.services
         session.late.intend(self.ident, None if self.known.maybe_done else effect)
@@ -325,7 +330,11 @@ class EffectExecutor:
             return Moment.START
         right = permit(submitted, effect.not_after, done.now.real, services.lease)
         attempt = attempt_of(self.execution, self.callee, self.call, effect, self.used, permit=right, sending=sending)
+        if gated is not None:
+            gated.sent = True
         outcome = await services.caller.attempt(attempt)
+        if gated is not None and isinstance(outcome, Unsent) and outcome.code == effect_verbs.TOO_LATE:
+            gated.sent = False  # the last check stopped it
         self._returned += not (isinstance(outcome, Maybe) and outcome.abandoned)
         return outcome
 
@@ -495,31 +504,6 @@ class EffectExecutor:
             effect_verbs.mark_uncertain(self.held.run, effect, *step, now=session.clock.now, returned=returned)
         )
         self.execution.call_person(uncertain(session, self.held.effects[self.ident]))
-
-
-async def probe_or_park(execution: NodeExecution, callee: Callee, terms: Terms, *, watches: bool) -> Pause | None:
-    """Park if the activity or its provider is paused. One run may try a provider behind a breaker (S-23).
-
-    Returns the breaker that lends the right to try, or None. `watches`: park without jitter. Raises Unresolved.
-    """
-    session, services = execution.session, execution.services
-    if execution.closing and not execution.may_begin():
-        raise Unresolved
-    keys = (f"activity/{callee.name}", key_of_provider(callee.provider))
-    pause = await services.pauses.first(session.held.run.tenant, keys)
-    if pause is None:
-        return None
-    lease_ms = terms.start_budget + terms.timeout + terms.settle_margin
-    probe = await services.breakers.probe(pause, session.clock.now.real, lease_ms)
-    if probe is not None:
-        return probe
-    if pause.kind == BREAKER:
-        again_at = max(pause.again_at, session.clock.now.real)
-        jitter = 0 if watches else round(services.chance() * services.live.breaker_pause)
-        execution.park(paused_by_breaker(pause, again_at + jitter + 1, session.store.mapping()))
-    else:
-        execution.park(paused_by(pause, session.clock.now.real))
-    raise Unresolved
 
 
 def _waiting(effect: Effect, step: WaitUntil, name: str, attempts_max: int) -> WaitingFor:

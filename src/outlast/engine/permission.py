@@ -31,7 +31,7 @@ from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Refused
-from outlast.flow.policy import Allow, Deny, NeedsApproval, Verdict
+from outlast.flow.policy import Allow, Deny, NeedsApproval, Occasion, Verdict
 from outlast.store.usage_sums import TenantDayUsage
 
 
@@ -67,8 +67,6 @@ async def permitted(
     Raises Unresolved if the execution has parked or closed, Misplaced in a node of the decision plane, Refused as
     `permission`.
     """
-    if execution.closing and not execution.may_begin():
-        raise Unresolved
     if purpose is Purpose.UNDO:
         return BY_THE_ENGINE
     if purpose is Purpose.SETTLE:  # as the first attempt, without asking the policy again
@@ -113,26 +111,73 @@ async def permission(
     raises = call.proposed and previous is None
     if raises and (before := recorded_refusal(execution, plan)) is not None:
         raise _refused(before)
+    found = _decide(execution, plan, previous, asks=raises)
+    if isinstance(found, Permission):
+        return found
+    if isinstance(found, _MustAsk):
+        return await _ask_person(execution, found.question, found.verdict)
+    if found.verdict is not None:
+        if raises:
+            raise _refused(await record_refusal(execution, plan, found.verdict, found.occasion))
+        record_denial(execution, plan, found.verdict, found.occasion)
+    _deny(execution, found.detail)
+    return None
+
+
+def permitted_still(
+    execution: NodeExecution,
+    purpose: Purpose,
+    callee: Callee,
+    call: BoundCall,
+    effect: Effect | None,
+    given: Permission,
+) -> Permission | None:
+    """Return the permission as it is now, None if it no longer holds. Asks no person and records nothing.
+
+    The policy of a call is asked again. Those of an undo, and of an effect that is settled, are as they were.
+    """
+    if purpose is not Purpose.DO:
+        return given
+    assert isinstance(callee, Activity)
+    previous = goes_on(effect, execution.session.held.run)
+    found = _decide(execution, _plan_of(callee, call), previous, asks=False)
+    return found if isinstance(found, Permission) else None
+
+
+class _Denied(NamedTuple):
+    """The call may not be made, and why. `verdict`: the policy's denial, if it is one."""
+
+    detail: str
+    verdict: Deny | None = None
+    occasion: Occasion = "commit"
+
+
+class _MustAsk(NamedTuple):
+    """A person decides about the call first."""
+
+    question: Question
+    verdict: Verdict
+
+
+def _decide(
+    execution: NodeExecution, plan: Plan[Any], previous: Effect | None, *, asks: bool
+) -> Permission | _Denied | _MustAsk:
+    """Decide whether a call may be made. `asks`: a call like one that needed approval needs it, too."""
     covering = _covering(execution, previous)
     usable = usable_approvals(execution, plan) if covering is None else []
     if altered := [a.id for a in usable if altered_plan(a)]:
-        _deny(execution, f"{', '.join(altered)}: the stored plan does not match the approved digest")
-        return None
+        return _Denied(f"{', '.join(altered)}: the stored plan does not match the approved digest")
     entitled = [a for a in usable if approvers_were_entitled(a)]
     if usable and not entitled:
         by = ", ".join(vote.by for vote in votes_of(usable[0]))
-        _deny(execution, f"{usable[0].id} was approved by {by}, who may not decide by the recorded roles")
-        return None
+        return _Denied(f"{usable[0].id} was approved by {by}, who may not decide by the recorded roles")
     usable = entitled
     about = covering or (usable[0] if usable else None)
-    occasion = "consume" if usable else occasion_of(execution)
+    occasion: Occasion = "consume" if usable else occasion_of(execution)
     verdict = ask(execution, plan, occasion, approval=about)
     if isinstance(verdict, Deny):
-        if raises:
-            raise _refused(await record_refusal(execution, plan, verdict, occasion))
-        record_denial(execution, plan, verdict, occasion)
-        _deny(execution, f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}")
-        return None
+        why = f"{plan.activity} {plan.key}: denied by {verdict.rule}: {verdict.detail}"
+        return _Denied(why, verdict, occasion)
     by = verdict_text(execution, verdict)
     if previous is not None and covering is not None:  # consumed by the first attempt
         return covered(execution, _approved(covering, by), previous.covered_until)
@@ -141,15 +186,13 @@ async def permission(
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
         return _by_approval(execution, approval, by)
     if isinstance(verdict, NeedsApproval):
-        return await _ask_person(execution, _question(verdict, plan), verdict)
-    if raises:
-        return await _ask_person(execution, _question_like(_first_requested(execution, plan.activity), plan), verdict)
-    _deny(
-        execution,
+        return _MustAsk(_question(verdict, plan), verdict)
+    if asks:
+        return _MustAsk(_question_like(_first_requested(execution, plan.activity), plan), verdict)
+    return _Denied(
         f"{plan.activity} {plan.key}: approval of a plan of this activity was requested in this run, "
-        "so only an approved plan may run, once",
+        "so only an approved plan may run, once"
     )
-    return None
 
 
 def was_requested(execution: NodeExecution, activity: str) -> bool:
@@ -249,13 +292,22 @@ def _deny(execution: NodeExecution, detail: str) -> None:
 
 # --- budgets ------------------------------------------------------------------------------------
 async def check_budget(execution: NodeExecution, activity: str) -> None:
-    """Park the run if its budget, or the daily budget of its tenant, is used up. Raises Unresolved, StoreError.
-
-    The budget of a run stops each new call. That of a tenant stops the activities that have reported usage on the same
-    day, so that runs which cost nothing go on.
-    """
+    """Park the run if its budget, or the daily budget of its tenant, is used up. Raises Unresolved, StoreError."""
     if execution.closing and not execution.may_begin():
         raise Unresolved
+    if (spent := await spent_budget(execution, activity)) is not None:
+        execution.out_of_budget(*spent)
+        raise Unresolved
+    if execution.closing and not execution.may_begin():
+        raise Unresolved
+
+
+async def spent_budget(execution: NodeExecution, activity: str) -> tuple[Attention, tuple[Expect, ...]] | None:
+    """Return the reason to ask a person because a budget is used up, and the rows that say so; None if money is left.
+
+    The budget of a run stops each new call. That of a tenant stops the activities that have reported usage on the same
+    day, so that runs which cost nothing go on. Raises StoreError.
+    """
     session, budget = execution.session, execution.workflow.budget
     run, now = session.held.run, session.clock.now
     row = await execution.services.budgets.of(run.tenant)
@@ -266,9 +318,6 @@ async def check_budget(execution: NodeExecution, activity: str) -> None:
         limits, day_used = (row.limits if found.reports else NO_LIMITS), found.amounts
     spending = Spending(budget.limits if budget is not None else NO_LIMITS, used, limits, day_used)
     reason = exhausted(spending, run, session.held.messages, seen=session.held.inbox_read, now=now)
-    if reason is not None:
-        read = () if row is None else (Expect(TENANT_BUDGET, (row.tenant, row.key), row.version),)
-        execution.out_of_budget(reason, read)
-        raise Unresolved
-    if execution.closing and not execution.may_begin():
-        raise Unresolved
+    if reason is None:
+        return None
+    return reason, () if row is None else (Expect(TENANT_BUDGET, (row.tenant, row.key), row.version),)
