@@ -385,6 +385,8 @@ OF_AGENTS: Final = (
     _row(agent.large_results_in_the_transcript, "A large result is stored once and read in pages.", AGENTS),
     _row(agent.keys_of_a_step, "A write of an agent is made once per run.", AGENTS),
     _row(agent.cut_answers_used, "A cut answer is no result of an agent.", AGENTS),
+    _row(agent.drafts_of_typed_answers_used, "A text with two values of its type has none.", AGENTS),
+    _row(agent.typed_answers_of_any_end, "A cut or filtered answer is no value of its type.", AGENTS),
     _row(agent.money_without_a_price, "A budget of money needs the price of its model.", AGENTS),
     _row(agent.any_address, "A tool whose address a model chooses reaches only the internet.", CLIENTS),
     _row(agent.address_resolved_again, "A connection goes to the address that was checked.", CLIENTS),

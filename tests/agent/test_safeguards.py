@@ -242,6 +242,30 @@ def test_without_the_end_of_an_answer_a_cut_one_is_the_result(monkeypatch: pytes
         assert (run.status, run.attention) == (("waiting", ["exception"]) if guarded else ("completed", []))
 
 
+@pytest.mark.req("GATE-7", "OUT-4")
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("drafts_of_typed_answers_used", 'First {"said": ["draft"]}, then {"said": ["other"]}'),
+        ("typed_answers_of_any_end", ModelAnswer(text='{"said": ["draft"]}', finish="cut")),
+    ],
+)
+def test_without_the_rules_of_typed_answers_a_draft_is_the_result(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool, name: str, first: ModelAnswer | str
+) -> None:
+    if not guarded:
+        remove(name, monkeypatch)
+    flow = Workflow("typed", state=Note)
+
+    @flow.node(start=True)
+    async def ask(ctx: Context[Note]) -> None:
+        model = ScriptedModel([first, '{"said": ["whole"]}'])
+        ctx.state.said = (await propose(ctx, model, [Message(role="user", text="say")], result=Note)).result.said
+
+    with running(flow, {}) as (_, run):
+        assert run.state.said == ["whole" if guarded else "draft"]
+
+
 @pytest.mark.req("RUN-10")
 def test_without_the_question_about_its_price_a_budget_of_money_counts_nothing(
     monkeypatch: pytest.MonkeyPatch, guarded: bool

@@ -5,7 +5,7 @@ from dataclasses import replace as with_
 from typing import Any
 
 from outlast import http
-from outlast.agent import ModelAnswer, ModelRequest, proposal
+from outlast.agent import ModelAnswer, ModelRequest, proposal, typed_answers
 from outlast.agent import agent_loop as workflow
 from outlast.agent import model_requests as requests
 from outlast.core import addresses
@@ -104,6 +104,14 @@ def keys_of_a_step(patch: Patch) -> None:
 
 def cut_answers_used(patch: Patch) -> None:
     patch.setattr(ModelAnswer, "end", property(lambda self: "stop"))
+
+
+def drafts_of_typed_answers_used(patch: Patch) -> None:
+    replace(patch, typed_answers._values_in, lambda text: [text[text.index("{") : text.index("}") + 1]])
+
+
+def typed_answers_of_any_end(patch: Patch) -> None:
+    patch.setattr(typed_answers, "_OF_END", {})
 
 
 def money_without_a_price(patch: Patch) -> None:

@@ -35,7 +35,7 @@ from outlast import (
     this_call,
     workflow,
 )
-from outlast.agent import AgentWorkflow, agent_workflow
+from outlast.agent import AgentWorkflow, Message, Proposal, TypedAnswer, agent_workflow, propose
 from outlast.flow import Activity, FunctionWorkflow, PolicyRequest, Verdict
 from outlast.runtime.run_handle import RunHandle
 from outlast.testing import AppFactory
@@ -264,6 +264,13 @@ answers = agent_workflow("answers", tools=[stock], model="openai:gpt-5")
 assert_type(answers, AgentWorkflow[str])
 assert_type(agent_workflow("orders", result=Order, budget=Budget(tokens=5)), AgentWorkflow[Order])
 assert_type(answers.decode_outcome("x"), str)
+
+
+async def typed_answers(ctx: Context[Desk], asked: list[Message]) -> None:
+    assert_type(await propose(ctx, "openai:gpt-5", asked), Proposal)
+    found = assert_type(await propose(ctx, "openai:gpt-5", asked, result=Order), TypedAnswer[Order])
+    assert_type(found.result, Order)
+    assert_type(await propose(ctx, "openai:gpt-5", asked, result=Order, tools=[stock]), TypedAnswer[Order] | Proposal)
 
 
 # --- calls over HTTP, and what a call knows of itself -----------------------------------------

@@ -9,6 +9,7 @@ from outlast.agent.model import (
     ModelRequest,
     OfferedTool,
     RecordingModel,
+    ResultFormat,
     ScriptedModel,
     ToolCall,
 )
@@ -16,6 +17,7 @@ from outlast.agent.model_requests import ask
 from outlast.agent.prices import Price
 from outlast.agent.proposal import Admission, Admitted, AlreadyDone, Proposal, Rejected, admit, propose
 from outlast.agent.provided import provided
+from outlast.agent.typed_answers import TypedAnswer
 
 __all__ = [
     "Admission",
@@ -34,8 +36,10 @@ __all__ = [
     "Proposal",
     "RecordingModel",
     "Rejected",
+    "ResultFormat",
     "ScriptedModel",
     "ToolCall",
+    "TypedAnswer",
     "admit",
     "agent_workflow",
     "ask",

@@ -10,21 +10,31 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, JsonValue
 from typing_extensions import TypeVar, override
 
-from outlast.agent.model import Message, Model, ModelAnswer, OfferedTool, ToolCall, storable
+from outlast.agent.model import (
+    FINAL,
+    Message,
+    Model,
+    ModelAnswer,
+    OfferedTool,
+    ToolCall,
+    declared_result_by,
+    storable,
+)
 from outlast.agent.model_requests import ask_model
 from outlast.agent.prices import has_price
 from outlast.agent.proposal import (
     Admission,
     Admitted,
     AlreadyDone,
+    ModelQuestion,
     Proposal,
     Rejected,
     Tool,
     admit,
+    ask_question,
     by_name,
-    propose,
 )
-from outlast.agent.provided import NAME
+from outlast.agent.provided import NAME, model_of
 from outlast.agent.tool_results import (
     OFFER,
     READ_RESULT,
@@ -37,13 +47,13 @@ from outlast.agent.tool_results import (
     result_message,
     text_of_result,
 )
+from outlast.agent.typed_answers import ALONE, ASK_AGAIN, Flaw, asked_again, read_text
 from outlast.core.argument_checks import Arguments
-from outlast.core.codec import INVALID, compact, plain_json, problems_of
+from outlast.core.codec import compact, plain_json
 from outlast.core.durations import Duration
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows.effect_columns import HEAD_CHARS
 from outlast.core.rows.run_columns import StatusLabels
-from outlast.core.visible import is_blank
 from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotStorable, OutlastError
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, rule_of
@@ -59,9 +69,7 @@ Out = TypeVar("Out", default=Any)
 Result = TypeVar("Result", bound=BaseModel | str, default=str)
 """Text unless `agent_workflow` gets another `result`."""
 LABELS: Final = StatusLabels("PLANNING", "WAITING_FOR_TOOL", "WAITING_FOR_APPROVAL")
-FINAL: Final = "final_result"
 STEPS_MAX: Final = 100
-ALONE: Final = "call it alone, after the results of all other calls"
 
 
 class AgentTask(BaseModel):
@@ -114,11 +122,7 @@ class Agent(NamedTuple):
 
     def built_in(self, state: AgentState) -> list[OfferedTool]:
         """Return the tools of the agent itself that the model may use now."""
-        found = [OFFER] if state.large else []
-        if self.result is not None:
-            instruction = f"Give the final result. {ALONE.capitalize()}."
-            found.append(OfferedTool(name=FINAL, description=instruction, parameters=self.result.model_json_schema()))
-        return found
+        return [OFFER] if state.large else []
 
 
 class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
@@ -264,7 +268,7 @@ async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] |
     built_in = agent.built_in(state)
     proposal = await _ask(ctx, agent, built_in)
     if proposal.answer.end in ASK_AGAIN:
-        state.messages += _asked_again(proposal.answer)
+        state.messages += asked_again(proposal.answer)
         proposal = await _ask(ctx, agent, built_in)
     _check_end(proposal)
     calls = proposal.answer.calls
@@ -272,37 +276,27 @@ async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] |
     if not calls:
         return _conclude(state, agent, proposal.answer.text, None)
     if agent.result is not None and len(calls) == 1 and calls[0].tool == FINAL:
-        return _conclude(state, agent, compact(calls[0].arguments), calls[0])
-    state.messages += await _act(ctx, agent, proposal, {tool.name for tool in built_in})
+        given = calls[0].arguments
+        return _conclude(state, agent, given if isinstance(given, str) else compact(given), calls[0])
+    own = {tool.name for tool in built_in} | ({FINAL} if agent.result is not None else set())
+    state.messages += await _act(ctx, agent, proposal, own)
     return "step"
 
 
 async def _ask(ctx: Context[AgentState], agent: Agent, built_in: Sequence[OfferedTool]) -> Proposal:
-    return await propose(
+    return await ask_question(
         ctx,
-        agent.model,
-        ctx.state.messages,
-        tools=agent.tools,
-        about=agent.instructions,
-        settings=agent.settings,
-        built_in=built_in,
-        stream=agent.stream,
+        ModelQuestion(
+            agent.model,
+            ctx.state.messages,
+            agent.tools,
+            agent.instructions,
+            agent.settings,
+            built_in,
+            agent.stream,
+            agent.result,
+        ),
     )
-
-
-ASK_AGAIN: Final[Mapping[str, str]] = {
-    "cut": "your answer was cut; none of its calls was made. Answer again, in fewer words",
-    "too_large": "your answer was cut: it is too large; none of its calls was made. Answer again, in fewer words",
-    "empty": "your answer was empty. Answer again, with words or with a call",
-}
-"""Text for a model about an answer that cannot be used, once in each step."""
-
-
-def _asked_again(answer: ModelAnswer) -> list[Message]:
-    """Return the messages that tell a model why its answer cannot be used. Its calls are left out."""
-    text = "(no words)" if is_blank(answer.text) else answer.text  # because a provider may refuse an empty message
-    detail = f" ({answer.finish_detail})" if answer.end == "too_large" else ""
-    return [Message(role="assistant", text=text), Message(role="user", text=ASK_AGAIN[answer.end] + detail)]
 
 
 class AnswerCut(OutlastError):
@@ -342,14 +336,15 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
     if agent.result is None:
         state.result = given
         return None
-    try:
-        state.result = plain_json(agent.result.model_validate_json(given))
-    except INVALID as error:
-        problems = "; ".join(f"{path}: {text}" for path, text in problems_of(error))
-        why = f"the result does not fit; give it with {FINAL}. {problems}"[:TEXT_CHARS_MAX]
+    read = read_text(agent.result, given)
+    if isinstance(read, Flaw):
+        by = declared_result_by(model_of(agent.model))
+        way = f"give it with {FINAL}" if by == "tool" else "give it as one JSON object"
+        why = f"the result does not fit; {way}. {read.summary}"[:TEXT_CHARS_MAX]
         message = error_message(call, "invalid_result", why) if call is not None else Message(role="user", text=why)
         state.messages.append(message)
         return "step"
+    state.result = plain_json(read)
     return None
 
 

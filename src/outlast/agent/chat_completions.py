@@ -7,10 +7,12 @@ from typing import Any, Final, NamedTuple
 from httpx2 import USE_CLIENT_DEFAULT, Timeout
 
 from outlast.agent.model import (
+    WAYS,
     Message,
     ModelAnswer,
     ModelRequest,
     OfferedTool,
+    ResultBy,
     ToolCall,
     is_json,
     storable,
@@ -38,10 +40,19 @@ class ChatCompletions:
     - `key`: the credential, sent as bearer token.
     - `timeout_s`: seconds without a byte of the answer. After it, the request may have been paid.
     - `price`: the price of its tokens (default: the list price of a model of this name).
+    - `result_by`: how a request tells it the type of a result: as the "tool" `final_result`, as a JSON schema in
+      "response_format", or in the "prompt".
     """
 
     def __init__(
-        self, name: str, *, url: str, key: str = "", timeout_s: float = TIMEOUT_S, price: Price | None = None
+        self,
+        name: str,
+        *,
+        url: str,
+        key: str = "",
+        timeout_s: float = TIMEOUT_S,
+        price: Price | None = None,
+        result_by: ResultBy = "tool",
     ) -> None:
         check = Arguments("ChatCompletions", of_call=True)
         check.text("name", name, 'ChatCompletions("openai:gpt-5", url="https://…")')
@@ -51,8 +62,10 @@ class ChatCompletions:
         check.is_text("key", key, 'key="sk-…"')
         check.amount("timeout_s", timeout_s, 0.001, TIMEOUT_S_MAX)
         check.instance("price", price, Price, "price=Price(1.25, 10)")
+        check.one_of("result_by", result_by, WAYS)
         self.name: Final = name
         self.price: Final = price
+        self.result_by: Final = result_by
         self._url: Final = f"{url.rstrip('/')}/chat/completions"
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = AsyncClient(headers=headers, timeout=Timeout(timeout_s, connect=CONNECT_S))
@@ -128,6 +141,9 @@ class ChatCompletions:
         }
         if request.tools:
             body["tools"] = [_tool(each) for each in request.tools]
+        if request.result is not None and request.result.by == "response_format":
+            schema = {"name": request.result.name, "schema": request.result.json_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
 

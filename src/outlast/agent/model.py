@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol, Self, cast
+from typing import Annotated, Any, Final, Literal, Protocol, Self, TypeAlias, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 from typing_extensions import override
@@ -113,17 +113,40 @@ class OfferedTool(Part):
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+ResultBy: TypeAlias = Literal["tool", "response_format", "prompt"]
+"""The way in which a request tells a model the type of its result."""
+WAYS: Final[tuple[ResultBy, ...]] = get_args(ResultBy)
+FINAL: Final = "final_result"
+"""Name of the tool that takes a result."""
+
+
+class ResultFormat(Part):
+    """The type that an answer must fit, as a request tells it to a model.
+
+    - `by`: "tool" (the tool `final_result`, which is among the tools of the request), "prompt" (in the instructions of
+      the request), or "response_format" (here only: the model sends it as its provider wants it).
+    - `name`, `description`, `json_schema`: those of the type.
+    """
+
+    by: ResultBy
+    name: str
+    description: str = ""
+    json_schema: dict[str, JsonValue]
+
+
 class ModelRequest(Part):
-    """A request to a model: transcript, offered tools, instructions, and settings of the provider."""
+    """A request to a model: transcript, offered tools, instructions, settings of the provider, type of the result."""
 
     messages: tuple[Message, ...]
     tools: tuple[OfferedTool, ...] = ()
     instructions: str = ""
     settings: dict[str, JsonValue] = Field(default_factory=dict)
+    result: ResultFormat | None = None
 
     def digest(self, model: str) -> str:
         """Return the digest that identifies this request to `model`. Ids of calls are not part of it."""
-        rest = self.model_dump(mode="json", exclude={"messages"})
+        elsewhere = self.result is None or self.result.by != "response_format"  # in the tools or the instructions
+        rest = self.model_dump(mode="json", exclude={"messages", "result"} if elsewhere else {"messages"})
         transcript = sha256(b"".join([message.digest for message in self.messages])).hexdigest()
         return digest(model, canonical(rest), transcript)
 
@@ -185,9 +208,14 @@ class ModelAnswer(Part):
         if size <= ANSWER_BYTES_MAX:
             return self
         detail = f"it takes {size:,} bytes, and at most {ANSWER_BYTES_MAX:,} are kept"
-        head = self.text or "; ".join(f"{call.tool}({_text_of(call.arguments)})" for call in self.calls[:10])
-        kept = {"text": head[:ANSWER_HEAD_CHARS], "calls": (), "model": self.model[:WORDS_CHARS]}
+        kept = {"text": self.head, "calls": (), "model": self.model[:WORDS_CHARS]}
         return self.model_copy(update={**kept, "finish": "too_large", "finish_detail": detail})
+
+    @property
+    def head(self) -> str:
+        """The beginning of the words, or without words of the calls."""
+        text = self.text or "; ".join(f"{call.tool}({_text_of(call.arguments)})" for call in self.calls[:10])
+        return text[:ANSWER_HEAD_CHARS]
 
     @property
     def message(self) -> Message:
@@ -235,6 +263,13 @@ class Model(Protocol):
         ...
 
 
+def declared_result_by(model: Model) -> ResultBy:
+    """Return how a request tells `model` the type of a result. Raises DefinitionError."""
+    given: ResultBy = getattr(model, "result_by", "tool")
+    Arguments(type(model).__name__).one_of("result_by", given, WAYS)
+    return given
+
+
 Answers = Sequence[ModelAnswer | str] | Callable[[ModelRequest], ModelAnswer | str]
 
 
@@ -242,19 +277,23 @@ class ScriptedModel:
     """A model for tests, called `name`. Its `answers` are a list, or a function of the request.
 
     The n-th answer of a list belongs to the transcript with n-1 answers, so a re-run or another process gets the same
-    one. `requests` holds the requests that this object answered. It costs nothing, unless it gets a `price`. Raises
-    IndexError after the last answer.
+    one. `requests` holds the requests that this object answered. It costs nothing, unless it gets a `price`.
+    `result_by`: "tool", "response_format" or "prompt". Raises IndexError after the last answer.
     """
 
-    def __init__(self, answers: Answers, *, name: str = "scripted", price: ModelPrice = FREE) -> None:
+    def __init__(
+        self, answers: Answers, *, name: str = "scripted", price: ModelPrice = FREE, result_by: ResultBy = "tool"
+    ) -> None:
         check, given = Arguments("ScriptedModel"), cast(object, answers)
         if not callable(given) and (not isinstance(given, Sequence) or isinstance(given, str | bytes)):
             raise check.wrong("answers", given, "it is a list of answers, or a function of the request", '["done"]')
         check.text("name", name, 'name="scripted"')
         if not isinstance(price, Price) and price != REPORTED:
             raise check.wrong("price", price, 'it is a Price, or "reported"', "price=Price(1.25, 10)")
+        check.one_of("result_by", result_by, WAYS)
         self.name: Final = name
         self.price: Final = price
+        self.result_by: Final = result_by
         self.requests: Final[list[ModelRequest]] = []
         self._answers = answers
 
@@ -280,18 +319,23 @@ class ScriptedModel:
 class RecordingModel:
     """A model that records the answers of an `inner` one in a file, and repeats them without a request.
 
-    Each line of the file at `path` has the digest of a request and its answer. With `inner=None` it only repeats,
-    and is called `name`. Raises InvalidInput for a request that the file does not have and no inner model answers.
+    Each line of the file at `path` has the digest of a request and its answer. With `inner=None` it only repeats, is
+    called `name`, and needs the `result_by` of the recorded model. Raises InvalidInput for a request that the file does
+    not have and no inner model answers.
     """
 
-    def __init__(self, inner: Model | None, path: Path | str, *, name: str = "recorded") -> None:
+    def __init__(
+        self, inner: Model | None, path: Path | str, *, name: str = "recorded", result_by: ResultBy = "tool"
+    ) -> None:
         check = Arguments("RecordingModel")
         check.text("name", name, 'name="recorded"')
         if not isinstance(cast(object, path), str | Path):
             raise check.wrong("path", path, "it is the path of a file", 'path="answers.jsonl"')
         if inner is not None and not callable(getattr(inner, "request", None)):
             raise check.wrong("inner", inner, "it is a model, or None", 'RecordingModel(provided("openai:gpt-5"), …)')
+        check.one_of("result_by", result_by, WAYS)
         self.name: Final = inner.name if inner is not None else name
+        self.result_by: Final[ResultBy] = result_by if inner is None else declared_result_by(inner)
         self.price: Final = REPORTED if inner is None else declared_price(inner)
         self._inner = inner
         self._path = Path(path)

@@ -4,13 +4,32 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from outlast.agent.model import Message, Model, ModelAnswer, ModelRequest, OfferedTool, ToolCall
+from outlast.agent.model import (
+    FINAL,
+    Message,
+    Model,
+    ModelAnswer,
+    ModelRequest,
+    OfferedTool,
+    ToolCall,
+    declared_result_by,
+)
 from outlast.agent.model_requests import ask
 from outlast.agent.provided import model_of
+from outlast.agent.typed_answers import (
+    Flaw,
+    M,
+    TypedAnswer,
+    check_result_type,
+    correction,
+    judged,
+    refused,
+    with_result,
+)
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import canonical, canonical_plain, digest
 from outlast.core.keys import ADMISSION
@@ -50,6 +69,7 @@ class Proposal:
     - `proposed_by`: the name of the model, for policy and history.
     - `run_id`, `visit`: the visit for which it was made. It is refused anywhere else.
     - `offered`, `withheld`: tools by name; the latter exist, and policy does not offer them.
+    - `before`: an earlier answer that does not fit the type, and the correction.
     """
 
     answer: ModelAnswer
@@ -58,6 +78,12 @@ class Proposal:
     visit: int
     offered: Mapping[str, Tool]
     withheld: frozenset[str] = frozenset()
+    before: tuple[Message, ...] = ()
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages with which a transcript goes on. The results of the calls follow them."""
+        return (*self.before, self.message)
 
     @property
     def message(self) -> Message:
@@ -116,6 +142,44 @@ class AlreadyDone:
 Admission: TypeAlias = Admitted | Rejected | AlreadyDone
 
 
+class ModelQuestion(NamedTuple):
+    """What a node asks a model. The fields are the arguments of `propose`; `result`: without it, words."""
+
+    model: Model | str
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    about: str = ""
+    settings: Mapping[str, JsonValue] | None = None
+    built_in: Sequence[OfferedTool] = ()
+    stream: bool = False
+    result: type[BaseModel] | None = None
+
+
+@overload
+async def propose(
+    ctx: Context[Any],
+    model: Model | str,
+    messages: Sequence[Message],
+    *,
+    result: type[M],
+    about: str = "",
+    settings: Mapping[str, JsonValue] | None = None,
+    stream: bool = False,
+) -> TypedAnswer[M]: ...
+@overload
+async def propose(
+    ctx: Context[Any],
+    model: Model | str,
+    messages: Sequence[Message],
+    *,
+    result: type[M],
+    tools: Sequence[Tool] = (),
+    about: str = "",
+    settings: Mapping[str, JsonValue] | None = None,
+    built_in: Sequence[OfferedTool] = (),
+    stream: bool = False,
+) -> TypedAnswer[M] | Proposal: ...
+@overload
 async def propose(
     ctx: Context[Any],
     model: Model | str,
@@ -126,33 +190,78 @@ async def propose(
     settings: Mapping[str, JsonValue] | None = None,
     built_in: Sequence[OfferedTool] = (),
     stream: bool = False,
-) -> Proposal:
+) -> Proposal: ...
+async def propose(
+    ctx: Context[Any],
+    model: Model | str,
+    messages: Sequence[Message],
+    *,
+    result: type[BaseModel] | None = None,
+    tools: Sequence[Tool] = (),
+    about: str = "",
+    settings: Mapping[str, JsonValue] | None = None,
+    built_in: Sequence[OfferedTool] = (),
+    stream: bool = False,
+) -> TypedAnswer[Any] | Proposal:
     """Ask a `model` what to do next in the node of `ctx`. The answer is stored before the proposal is returned.
 
     - `messages`: the transcript so far.
+    - `result`: a pydantic model that the answer must fit. Its `result_by` says how a request has the type.
     - `tools`: activities and lookups. Those that policy withholds are not offered.
     - `about`: instructions for the model.
     - `settings`: settings of the provider, such as temperature.
-    - `built_in`: further tools that the caller itself handles, for instance for a final result.
+    - `built_in`: further tools that the caller itself handles.
     - `stream`: the words of the answer go to the listeners of the run as they come.
 
-    Raises DefinitionError if two tools have one name, and the errors of the model.
+    With `result`, an answer that does not fit, or that is cut or empty, is asked for once more with its problems as
+    data. The value comes as a `TypedAnswer`. A model that has tools may ask for calls instead: that is a `Proposal`.
+
+    Raises DefinitionError if two tools have one name, and the errors of the model. With `result`, it raises Refused:
+    `answer_invalid`, `answer_cut` or `answer_empty` after the second answer, `answer_filtered` or `answer_refused`.
     """
-    named = by_name(tools)
-    asked = model_of(model)
+    question = ModelQuestion(model, messages, tools, about, settings, built_in, stream, result)
+    if result is None:
+        return await ask_question(ctx, question)
+    check_result_type("propose", result)
+    by_name(tools, reserved=(FINAL,))
+    return await _typed(ctx, question, result)
+
+
+async def ask_question(ctx: Context[Any], question: ModelQuestion) -> Proposal:
+    """Make the request of a question. With a `result`, it tells the model the type, and reads no answer."""
+    named = by_name(question.tools)
+    asked = model_of(question.model)
     allowed = {tool.name: tool for tool in await ctx.allowed(list(named.values()))} if named else {}
     request = ModelRequest(
-        messages=tuple(messages),
-        tools=(*(offer_of(tool) for tool in allowed.values()), *built_in),
-        instructions=about,
-        settings=dict(settings or {}),
+        messages=tuple(question.messages),
+        tools=(*(offer_of(tool) for tool in allowed.values()), *question.built_in),
+        instructions=question.about,
+        settings=dict(question.settings or {}),
     )
-    answer = await ask(ctx, asked, request, stream=stream)
+    if question.result is not None:
+        request = with_result(request, question.result, declared_result_by(asked))
+    answer = await ask(ctx, asked, request, stream=question.stream)
     return Proposal(answer, asked.name, ctx.run_id, ctx.visit, allowed, frozenset(named.keys() - allowed.keys()))
 
 
-def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
-    """Return tools by name. Raises DefinitionError if two have one name."""
+async def _typed(ctx: Context[Any], question: ModelQuestion, kind: type[M]) -> TypedAnswer[M] | Proposal:
+    """Ask for a value of a type, and once more if the answer has none. Each answer has a memo."""
+    may_call, before = bool(question.tools or question.built_in), tuple[Message, ...]()
+    proposal = await ask_question(ctx, question)
+    decided = judged(kind, proposal.answer, may_call=may_call)
+    if isinstance(decided, Flaw) and decided.again:
+        before = correction(proposal.answer, decided)
+        proposal = await ask_question(ctx, question._replace(messages=(*question.messages, *before)))
+        decided = judged(kind, proposal.answer, may_call=may_call)
+    if isinstance(decided, Flaw):
+        raise refused(proposal.proposed_by, proposal.answer, decided)
+    if decided is None:
+        return replace(proposal, before=before)
+    return TypedAnswer(decided, proposal.answer, proposal.proposed_by, before)
+
+
+def by_name(tools: Sequence[Tool], *, reserved: Sequence[str] = ()) -> dict[str, Tool]:
+    """Return tools by name. Raises DefinitionError if two have one name, or one has a `reserved` name."""
     found: dict[str, Tool] = {}
     for tool in Arguments("propose").members("tools", tools, Activity, "list activities and lookups: tools=[restart]"):
         if found.setdefault(tool.name, tool) is not tool:
@@ -162,6 +271,10 @@ def by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
                 'give one of them another name, e.g. name="mail.send"',
                 where=tool.where,
             )
+    if taken := found.keys() & set(reserved):
+        tool = found[min(taken)]
+        what = f'a tool has the name "{tool.name}"'
+        raise DefinitionError(what, "the result has one of this name", "rename the tool", where=tool.where)
     return found
 
 

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from outlast.agent.chat_completions import parsed
-from outlast.agent.model import Message, ModelAnswer, ModelRequest, ToolCall, usage_of
+from outlast.agent.model import FINAL, Message, ModelAnswer, ModelRequest, OfferedTool, ResultBy, ToolCall, usage_of
 from outlast.agent.prices import Price, has_price
 from outlast.core.model_ends import finish_of
 from outlast.errors import InvalidInput, to_install
@@ -16,6 +17,7 @@ try:
     from pydantic_ai.direct import model_request, model_request_stream
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import ModelRequestParameters, infer_model
+    from pydantic_ai.output import OutputObjectDefinition
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.tools import ToolDefinition
 except ModuleNotFoundError as error:
@@ -29,15 +31,18 @@ except ModuleNotFoundError as error:
 class PydanticModel:
     """A model of pydantic-ai, by its `name` there: "openai:gpt-5", "anthropic:claude-sonnet-4-5".
 
-    `price`: the price of its tokens (default: the list price of pydantic-ai).
+    `price`: the price of its tokens (default: the list price of pydantic-ai). `result_by`: how a request tells it the
+    type of a result; "tool" and "response_format" are the tool output and the native output of pydantic-ai.
     """
 
     price: Price | None = None
+    result_by: ResultBy = "tool"
 
-    def __init__(self, name: str, *, price: Price | None = None) -> None:
+    def __init__(self, name: str, *, price: Price | None = None, result_by: ResultBy = "tool") -> None:
         """Raises InvalidInput if pydantic-ai has no such model, or its provider misses a package or a credential."""
         self.name: Final = name
         self.price = price
+        self.result_by = result_by
         try:
             self._model: Final = infer_model(name)
         except (UserError, ValueError, ImportError) as error:
@@ -84,11 +89,25 @@ class PydanticModel:
 
 
 def _parameters(request: ModelRequest) -> ModelRequestParameters:
-    tools = [
-        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
-        for tool in request.tools
-    ]
-    return ModelRequestParameters(function_tools=tools)
+    """Return tools and output as pydantic-ai has them.
+
+    Text stays allowed beside an output tool, because a provider that thinks refuses a call that it must make. The text
+    is read as well.
+    """
+    result = request.result
+    output = FINAL if result is not None and result.by == "tool" else ""
+    tools = [_definition(tool) for tool in request.tools if tool.name != output]
+    if result is None or result.by == "prompt":
+        return ModelRequestParameters(function_tools=tools)
+    if output:
+        found = [replace(_definition(tool), kind="output") for tool in request.tools if tool.name == output]
+        return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=found)
+    native = OutputObjectDefinition(json_schema=dict(result.json_schema), name=result.name)
+    return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=native)
+
+
+def _definition(tool: OfferedTool) -> ToolDefinition:
+    return ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters))
 
 
 def _history(request: ModelRequest) -> list[parts.ModelMessage]:
