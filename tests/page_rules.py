@@ -1,4 +1,4 @@
-"""The rule about pages of rows: a page is filtered only where the code also reads the next one.
+"""The rules about pages of rows: `pages` reads one after another, and a page is filtered only in such a loop.
 
 A filter after a limit hides rows: the first page of a list may have none that fits although a later one has. What
 filters belongs into the query, or into a loop that follows the cursor, as `TenantRows._kept` does.
@@ -39,6 +39,20 @@ def filtered_pages(source: Source) -> Iterator[Finding]:
             if _filters(node, pages):
                 text = "filters a page: rows on later ones are hidden; filter in the query, or follow the cursor"
                 yield source.found(getattr(node, "lineno", function.lineno), f"{function.name} {text}")
+
+
+def cursor_loops(source: Source) -> Iterator[Finding]:
+    """Read pages with `pages`. A loop by hand carries the cursor itself, and may forget it or the end."""
+    for loop in source.nodes:
+        if not isinstance(loop, ast.While):
+            continue
+        inside = list(ast.walk(loop))
+        changed = {each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        for each in inside:
+            carries = isinstance(each, ast.keyword) and each.arg == "cursor" and bool(_names(each.value) & changed)
+            if carries or (isinstance(each, ast.Attribute) and each.attr == "next_cursor"):
+                text = "carries a cursor through a loop: write `async for page in pages(…)`"
+                yield source.found(getattr(each, "lineno", loop.lineno), text)
 
 
 def _pages(function: Function) -> set[str]:
@@ -89,3 +103,6 @@ def _keeps_some(node: ast.AST) -> bool:
         return False
     calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
     return any(isinstance(each, ast.Attribute) and each.attr in ("append", "add") for each in calls)
+
+
+RULES = (filtered_pages, cursor_loops)

@@ -52,7 +52,7 @@ def report(findings: Iterator[tidy_rules.Finding]) -> None:
         pytest.fail("\n".join(["", *lines]), pytrace=False)
 
 
-@pytest.mark.parametrize("rule", [*tidy_rules.FILE_RULES, page_rules.filtered_pages], ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*tidy_rules.FILE_RULES, *page_rules.RULES], ids=lambda rule: rule.__name__)
 def test_every_file_of_the_package_keeps_the_rule(rule: tidy_rules.Rule) -> None:
     report(finding for source in PACKAGE for finding in rule(source))
 
@@ -250,6 +250,21 @@ BROKEN = [
     ),
     (page_rules.filtered_pages, "def f(ops):\n    return [a for a in ops.runs(limit=9).runs if a.attention]\n"),
     (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return filter(None, page.runs)\n"),
+    (
+        page_rules.cursor_loops,
+        "async def f(ops):\n    cursor = ''\n    while True:\n        rows, cursor = await ops.flagged(cursor=cursor)\n"
+        "        if not cursor:\n            return\n",
+    ),
+    (
+        page_rules.cursor_loops,
+        "async def f(store, n):\n    at, more = '', True\n    while more:\n"
+        "        page = await store.page(n, cursor=at or n)\n        more = bool(at := page.cursor)\n",
+    ),
+    (
+        page_rules.cursor_loops,
+        "async def f(client, n):\n    while True:\n        page = await client.events(after=n)\n"
+        "        if not page.next_cursor:\n            return\n        n = page.last\n",
+    ),
     (tidy_rules.statuses_read_once, 'assert service.get(f"/v1/runs/{run}").json()["status"] == "waiting"\n'),
     (tidy_rules.statuses_read_once, 'assert "running" == a.client.get(path, headers={}).json()["status"]\n'),
     (tidy_rules.waits_for_anything, 'service.until(path, lambda body: body["waiting_for"])\n'),
@@ -288,10 +303,13 @@ KEPT = [
     (tidy_rules.code_from_data, "import json\nx = json.loads('1')\n"),
     (
         page_rules.filtered_pages,
-        "async def f(ops):\n    found, cursor, more = [], '', True\n    while more:\n"
-        "        page = await ops.runs(cursor=cursor, limit=9)\n"
-        "        found += [row for row in page.runs if row.attention]\n"
-        "        more = bool(cursor := page.next_cursor)\n    return found\n",
+        "async def f(ops):\n    found = []\n    async for page in pages(partial(ops.runs, limit=9)):\n"
+        "        found += [row for row in page.runs if row.attention]\n    return found\n",
+    ),
+    (
+        page_rules.cursor_loops,
+        "async def f(ops, at):\n    while await ops.more():\n        page = await ops.runs(cursor=at, limit=9)\n"
+        "    async for page in pages(ops.runs):\n        print(page.next_cursor)\n",
     ),
     (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return [a.run for a in page.runs]\n"),
     (tidy_rules.statuses_read_once, 'assert service.ended(run)["status"] == "waiting"\n'),

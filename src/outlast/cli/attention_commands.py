@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from outlast.cli.webhook_commands import warn_unsent
 from outlast.core.attention import check_for_all
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
+from outlast.core.paging import pages
 from outlast.errors import InvalidInput
 from outlast.insight.attention_reads import choice_commands_for_all
 from outlast.insight.labels import count_of, counted, late_answer_label
@@ -81,27 +83,21 @@ async def answer_many(
 
 
 async def _count(client: Client, reason: Reason, of: Selection) -> int:
-    runs, cursor = set[str](), ""
-    while True:
-        page = await client.attention(reason=reason, workflow=of.workflow, cursor=cursor)
+    runs = set[str]()
+    async for page in pages(partial(client.attention, reason=reason, workflow=of.workflow)):
         items = [item for item in page.attention if isinstance(item, RunAttention)]
         runs |= {item.run for item in items if concerns(item.node, item.missing, of.node, of.activity)}
-        cursor = page.next_cursor
-        if not cursor:
-            return len(runs)
+    return len(runs)
 
 
 async def _answer(
     client: Client, reason: Reason, choice: Choice, text: str, of: Selection, by: timedelta | None
 ) -> tuple[int, list[tuple[str, str]]]:
-    done, failed, cursor = 0, list[tuple[str, str]](), ""
-    while True:
-        page = await client.answer_all(reason, choice, text=text, by=by, cursor=cursor, **of._asdict())
+    done, failed = 0, list[tuple[str, str]]()
+    async for page in pages(partial(client.answer_all, reason, choice, text=text, by=by, **of._asdict())):
         done += len(page.done)
         failed += page.failed
-        cursor = page.cursor
-        if not cursor:
-            return done, failed
+    return done, failed
 
 
 def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttention]) -> None:
@@ -254,8 +250,8 @@ async def ls(
     reason = Reason(reason_name) if reason_name else None
     away: list[ProviderAttention | WebhookAttention] = []
     views: list[RunAttention] = []
-    while True:
-        page = await client.attention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor)
+    runs, read = 0, partial(client.attention, reason=reason, workflow=workflow, assigned_to=assigned_to)
+    async for page in pages(read, cursor):
         for item in page.attention:
             if isinstance(item, RunAttention):
                 views.append(item)
@@ -263,7 +259,7 @@ async def ls(
                 away.append(item)
         cursor = page.next_cursor
         runs = len({view.run for view in views})
-        if not cursor or runs >= limit:
+        if runs >= limit:
             break
     views.sort(key=lambda view: (view.reason, view.since))
     if not screen.listing("attention", [*away, *views], cursor=cursor):

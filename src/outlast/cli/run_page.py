@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import OK, shown_traceback
@@ -13,6 +14,7 @@ from outlast.core.durations import span
 from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.paging import pages
 from outlast.insight.labels import call_of, happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
@@ -89,13 +91,9 @@ def hidden_fields(view: RunDetail) -> frozenset[str]:
 
 async def all_events(client: Client, run: str, *, after: int = 0, of_type: str = "") -> list[CloudEvent]:
     """Return the events of a run after a number, of a type or all. Raises NotFound, InvalidInput."""
-    found: list[CloudEvent] = []
-    while True:
-        page = await client.events(run, after=after, limit=EVENTS_PER_READ, of_type=of_type)
-        found += page.events
-        if not page.next_cursor:
-            return found
-        after = page.last
+    read = partial(client.events, run, limit=EVENTS_PER_READ, of_type=of_type)
+    found = pages(lambda cursor: read(after=int(cursor)), str(after))
+    return [event async for page in found for event in page.events]
 
 
 async def last_event(client: Client, run: str) -> int:
@@ -106,14 +104,8 @@ async def last_event(client: Client, run: str) -> int:
 
 async def all_approvals(client: Client, run: str) -> list[ApprovalSummary]:
     """Return the approvals of a run, newest first."""
-    found: list[ApprovalSummary] = []
-    cursor = ""
-    while True:
-        page = await client.approvals(run=run, cursor=cursor, limit=APPROVALS_PER_READ)
-        found += page.approvals
-        cursor = page.next_cursor
-        if not cursor:
-            return found
+    read = partial(client.approvals, run=run, limit=APPROVALS_PER_READ)
+    return [approval async for page in pages(read) for approval in page.approvals]
 
 
 def data_of(event: CloudEvent) -> Mapping[str, Any]:

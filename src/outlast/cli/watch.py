@@ -12,6 +12,7 @@ from outlast.cli.run_page import short_json
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.text import inert
 from outlast.core.machine import TERMINAL
+from outlast.core.paging import pages
 from outlast.models.runs import ResultRow, RunList
 from outlast.runtime.client import Client
 
@@ -88,16 +89,14 @@ async def follow_results(client: Client, screen: Screen, run: str, *, after: int
     """Print the results of a run as they are emitted, one per line, until the run has ended."""
     while True:
         ended = (await client.run_summary(run)).status in TERMINAL  # read before the rows, which then are all
-        page = await client.results(run, after=after)
-        for row in page.results:
-            after = row.ordinal
-            if screen.for_people:
-                screen.line(_result_line(row))
-            else:
-                screen.json_line(json_of_model(row))
-        sys.stdout.flush()
-        if page.next_cursor:
-            continue
+        async for page in pages(lambda cursor: client.results(run, after=int(cursor)), str(after)):
+            for row in page.results:
+                after = row.ordinal
+                if screen.for_people:
+                    screen.line(_result_line(row))
+                else:
+                    screen.json_line(json_of_model(row))
+            sys.stdout.flush()
         if ended:
             return OK
         await asyncio.sleep(EVERY_S)

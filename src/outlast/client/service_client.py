@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 import httpx2
@@ -25,6 +26,7 @@ from outlast.core.events import ENDINGS
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.paging import pages
 from outlast.core.rows.run_columns import What
 from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
@@ -657,13 +659,12 @@ class ServiceClient(Client):
 
     @override
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
-        summary, cursor = await self.run_summary(run), ""
-        while summary.attention:
-            page = await self.attention(workflow=summary.workflow, cursor=cursor)
+        summary = await self.run_summary(run)
+        if not summary.attention:
+            return []
+        async for page in pages(partial(self.attention, workflow=summary.workflow)):
             if found := [item for item in page.attention if isinstance(item, RunAttention) and item.run == run]:
                 return found
-            if not (cursor := page.next_cursor):
-                break
         return []
 
     @override
@@ -749,12 +750,11 @@ class ServiceClient(Client):
     async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
         found: dict[str, None] = {}
         for status in set(RunStatus) - TERMINAL:
-            cursor, more = "", True
-            while more and not 0 < limit <= len(found):
-                page = await self.runs(status=status, workflow=workflow, cursor=cursor, limit=PAGE)
+            async for page in pages(partial(self.runs, status=status, workflow=workflow, limit=PAGE)):
                 found |= dict.fromkeys(each.run for each in page.runs if each.lane == lane)
-                more = bool(cursor := page.next_cursor)
-        return list(found)[: limit or None]
+                if 0 < limit <= len(found):
+                    return list(found)[:limit]
+        return list(found)
 
     @override
     async def move_run(

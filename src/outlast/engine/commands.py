@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from outlast.core import approvals, budget, mailbox
@@ -42,6 +43,7 @@ from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
+from outlast.core.paging import pages
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
 from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
@@ -674,18 +676,13 @@ async def set_daily_budget(
 
 async def _let_check_again(store: Store, tenant: str, actor: str) -> None:
     """Send a message to each run that waits for a budget. A run that parks later has read the new one."""
-    cursor = ""
-    while True:
-        page = await store.page(RUN, tenant, {}, cursor=cursor, limit=RUNS_PER_PAGE)
+    async for page in pages(partial(store.page, RUN, tenant, {}, limit=RUNS_PER_PAGE)):
         for run in page.rows:
             if budget.waits_for_budget(run):
                 try:
                     await store.commit(budget.look_again(run, actor=actor, reason="the tenant's daily budget was set"))
                 except Ended:
                     pass  # it waits no more
-        cursor = page.cursor
-        if not cursor:
-            return
 
 
 async def drain_worker(store: Store, worker: str, *, actor: str, reason: str) -> tuple[Worker, DrainRequest]:

@@ -9,6 +9,7 @@ import json
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Commit, Put, Wake, in_portions
@@ -16,6 +17,7 @@ from outlast.core.durations import Liveness
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import Choice, LeaseStatus, Reason
+from outlast.core.paging import pages
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, WORKER, Message, Run, Topology, Worker
@@ -259,14 +261,12 @@ async def wake_stranded(store: Store, lanes: Collection[str]) -> None:
     """Make stranded runs of these lanes due. Reads each flagged run row once."""
     flagged = await store.query(Census(RUN, ("tenant", "lane"), filled="attention"))
     for tenant, lane in flagged:
-        cursor, more = "", lane in lanes
-        while more:
-            page = await store.page(RUN, tenant, {"lane": lane}, cursor=cursor, limit=PAGE)
+        if lane not in lanes:
+            continue
+        async for page in pages(partial(store.page, RUN, tenant, {"lane": lane}, limit=PAGE)):
             for row in page.rows:
                 if any(a.reason is Reason.STRANDED_VERSION for a in row.attention):
                     await _wake(store, row)
-            cursor = page.cursor
-            more = bool(cursor)
 
 
 async def _wake(store: Store, run: Run) -> None:

@@ -7,6 +7,7 @@ one run at a time try it. A worker reads a change within one heartbeat.
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from outlast.core.acts import KeyedAct, with_token
@@ -14,6 +15,7 @@ from outlast.core.commit import Commit, Instant, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
+from outlast.core.paging import pages
 from outlast.core.rows.run_columns import WaitingFor
 from outlast.core.rows.run_rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.engine.call_outcome import TIMED_OUT
@@ -125,17 +127,14 @@ async def _change(store: Store, commit: Commit, key: str, act: KeyedAct | None, 
 
 async def wake_all(store: Store, tenant: str, key: str) -> int:
     """Make the runs due that wait for `key`, and return how many. A run that parks later checks by itself."""
-    woken, cursor = 0, ""
-    while True:
-        page = await store.page(RUN, tenant, {}, cursor=cursor, limit=PAGE)
+    woken = 0
+    async for page in pages(partial(store.page, RUN, tenant, {}, limit=PAGE)):
         waiting = [r for r in page.rows if not is_over(r) and _waits_for(r, key)]
         for i in range(0, len(waiting), SMALL_ROWS_MAX):
             wakes = tuple(Wake(r.tenant, r.run) for r in waiting[i : i + SMALL_ROWS_MAX])
             await store.commit(Commit(wakes, label=f"release {key}"))
         woken += len(waiting)
-        cursor = page.cursor
-        if not cursor:
-            return woken
+    return woken
 
 
 def _waits_for(run: Run, key: str) -> bool:

@@ -20,6 +20,7 @@ Faults, and why they harm nothing:
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from outlast.core import effect_verbs
@@ -27,6 +28,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import settled_elsewhere
+from outlast.core.paging import pages
 from outlast.core.rows.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.rows.row_kind import key_of
@@ -46,15 +48,11 @@ async def notify_waiting(store: Store, effect: Effect) -> None:
 
     A run that misses the message finds the answer at its next check.
     """
-    cursor = ""
     try:
-        while True:
-            page = await store.page(USAGE, effect.tenant, {"key": effect.key}, cursor=cursor, limit=USERS_PER_READ)
+        read = partial(store.page, USAGE, effect.tenant, {"key": effect.key}, limit=USERS_PER_READ)
+        async for page in pages(read):
             runs = [row.run for row in page.rows if row.run != effect.by_run]
             await asyncio.gather(*(_notify_waiting(store, effect, run) for run in runs))
-            cursor = page.cursor
-            if not cursor:
-                return
     except StoreError as error:
         log.warning("runs that wait for %s could not be notified: %s", effect.key, error)
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
@@ -12,6 +13,7 @@ from outlast.core.durations import Duration, ms_of
 from outlast.core.events import selects
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
+from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
 from outlast.core.rows.run_columns import WaitingKind
@@ -146,7 +148,7 @@ class TenantRows:
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
-    ) -> tuple[tuple[Run, ...], str]:
+    ) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
         `waiting_for` and `q` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than `limit` runs
@@ -173,13 +175,13 @@ class TenantRows:
 
     async def _kept(
         self,
-        pages: Callable[[str], Query[Page[Run]]],
+        page_after: Callable[[str], Query[Page[Run]]],
         keep: Callable[[Run], bool] | None,
         cursor: str,
         limit: int,
         *,
         earliest: int | None = None,
-    ) -> tuple[tuple[Run, ...], str]:
+    ) -> Page[Run]:
         """Return at most `limit` runs to keep (None: all), and the next cursor. Reads at most PAGES_PER_CALL pages.
 
         Ends at the first run that was created before `earliest`, because pages are newest first. After the last run of
@@ -187,19 +189,19 @@ class TenantRows:
         """
         found: list[Run] = []
         for _ in range(PAGES_PER_CALL):
-            page = await self.store.query(pages(cursor))
+            page = await self.store.query(page_after(cursor))
             for row in page.rows:
                 if earliest is not None and row.created_at < earliest:
-                    return tuple(found), ""
+                    return Page(tuple(found), "")
                 if keep is not None and not keep(row):
                     continue
                 if len(found) == limit:
-                    return tuple(found), cursor_of(RUN, found[-1])
+                    return Page(tuple(found), cursor_of(RUN, found[-1]))
                 found.append(row)
             cursor = page.cursor
             if not cursor or (keep is None and earliest is None):
                 break
-        return tuple(found), cursor
+        return Page(tuple(found), cursor)
 
     async def flagged(
         self,
@@ -209,7 +211,7 @@ class TenantRows:
         keep: Callable[[Run], bool] | None = None,
         cursor: str = "",
         limit: int = RUNS_PER_READ,
-    ) -> tuple[tuple[Run, ...], str]:
+    ) -> Page[Run]:
         """Return at most `limit` runs that need a person, for one reason or any, and the next cursor.
 
         Other runs are passed over, so that the first page of a reason, and of those to `keep`, has its first runs.
@@ -484,7 +486,7 @@ class TenantRows:
         by_deadline: bool = False,
         cursor: str = "",
         limit: int = 50,
-    ) -> tuple[tuple[Approval, ...], str]:
+    ) -> Page[Approval]:
         """Return approvals, newest first, and the cursor of the next page.
 
         `by_deadline`: only pending ones, the earliest deadline first.
@@ -493,8 +495,7 @@ class TenantRows:
         named = (("status", status), ("run", run), ("decided_by", decided_by))
         where = tuple((name, value) for name, value in named if value)
         of_pages = OpenRows if by_deadline else Newest
-        page = await self.store.query(of_pages(APPROVAL, self.tenant, where, cursor, limit))
-        return page.rows, page.cursor
+        return await self.store.query(of_pages(APPROVAL, self.tenant, where, cursor, limit))
 
     async def summary(self, lanes: Iterable[str] = ()) -> tuple[SummaryRows, Instant]:
         """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
@@ -517,12 +518,7 @@ class TenantRows:
         return row, used.amounts, await self._waiting_for_budget()
 
     async def _waiting_for_budget(self) -> int:
-        waiting, cursor = 0, ""
-        while True:
-            rows, cursor = await self.flagged(reason=Reason.BUDGET_EXHAUSTED, cursor=cursor)
-            waiting += len(rows)
-            if not cursor:
-                return waiting
+        return sum([len(page.rows) async for page in pages(partial(self.flagged, reason=Reason.BUDGET_EXHAUSTED))])
 
     # --- pauses and slots --------------------------------------------------------------------------
     async def pauses(self) -> tuple[Pause, ...]:
@@ -533,14 +529,10 @@ class TenantRows:
     async def held_up(self) -> dict[str, int]:
         """Count waiting runs by the key of the pause they wait for."""
         counts: Counter[str] = Counter()
-        cursor = ""
-        while True:
-            page = await self.store.page(RUN, self.tenant, {}, cursor=cursor, limit=RUNS_PER_READ)
+        async for page in pages(partial(self.store.page, RUN, self.tenant, {}, limit=RUNS_PER_READ)):
             for row in page.rows:
                 counts.update({w.what.partition(":")[0] for w in row.waiting_for if w.kind == "pause"})
-            cursor = page.cursor
-            if not cursor:
-                return dict(counts)
+        return dict(counts)
 
     async def breakers(self) -> tuple[tuple[Pause, int], ...]:
         """Return the open circuit breakers, each with its number of waiting runs."""

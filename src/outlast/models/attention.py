@@ -123,6 +123,11 @@ class AnsweredRuns(NamedTuple):
     failed: tuple[tuple[str, str], ...]
     cursor: str
 
+    @property
+    def next_cursor(self) -> str:
+        """Return the cursor under the name that other pages have."""
+        return self.cursor
+
     @classmethod
     def of(cls, outcomes: Iterable[AnswerOutcome], cursor: str) -> Self:
         """Return the `outcomes` by run, with the next `cursor`: a run with a refused answer has failed."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from outlast.core.acts import KeyedAct
 from outlast.core.commit import Commit, Expect, Instant
@@ -18,6 +19,7 @@ from outlast.core.lanes import (
 from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
+from outlast.core.paging import pages
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, lanes_served
 from outlast.core.version_move import UNSERVED, request_move, transfer
@@ -71,12 +73,9 @@ async def _flagged_by_lane(of: TenantRows) -> tuple[Counter[str], bool]:
     """Count the runs that need a move by lane, and return whether further ones may need one."""
     lanes: dict[str, str] = {}
     for reason in ANSWERED_BY_MOVE:
-        cursor, more = "", True
-        while more:
-            runs, cursor = await of.flagged(reason=reason, cursor=cursor)
-            lanes |= {run.run: run.lane for run in runs}
-            more = bool(cursor)
-            if more and len(lanes) >= FLAGGED_MAX:
+        async for page in pages(partial(of.flagged, reason=reason)):
+            lanes |= {run.run: run.lane for run in page.rows}
+            if page.cursor and len(lanes) >= FLAGGED_MAX:
                 return Counter(lanes.values()), True
     return Counter(lanes.values()), False
 
@@ -84,15 +83,12 @@ async def _flagged_by_lane(of: TenantRows) -> tuple[Counter[str], bool]:
 async def unfinished(of: TenantRows, workflow: str, lane: str, limit: int = 0) -> list[Run]:
     """Return the unfinished runs of one version, at most `limit` of them; 0: all."""
     found: dict[str, Run] = {}
-    for status in RunStatus:
-        cursor, more = "", status not in TERMINAL
-        while more:
-            where: dict[str, str | int] = {"status": status.value, "workflow": workflow, "lane": lane}
-            page = await of.store.page(RUN, of.tenant, where, cursor=cursor, limit=min(limit or PAGE, PAGE))
+    for status in (each for each in RunStatus if each not in TERMINAL):
+        where: dict[str, str | int] = {"status": status.value, "workflow": workflow, "lane": lane}
+        async for page in pages(partial(of.store.page, RUN, of.tenant, where, limit=min(limit or PAGE, PAGE))):
             found |= {run.run: run for run in page.rows}
             if limit and len(found) >= limit:
                 return list(found.values())[:limit]
-            more = bool(cursor := page.cursor)
     return list(found.values())
 
 

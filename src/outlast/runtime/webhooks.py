@@ -5,6 +5,7 @@ Rows leave this module without their secrets. Only `add` and `rotate` return a s
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration
 from outlast.core.events import EventType
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
+from outlast.core.paging import pages
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
 from outlast.core.rows.run_rows import EVENT, META, Event
 from outlast.core.webhooks import deliveries
@@ -55,7 +57,7 @@ from outlast.runtime.notifications import add_notification, check_notification
 from outlast.runtime.webhook_client import WebhookClient, shown_once
 from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
-from outlast.store.queries import Owing
+from outlast.store.queries import Owing, Page
 from outlast.telemetry import Counters
 
 if TYPE_CHECKING:
@@ -203,13 +205,9 @@ class Webhooks(WebhookClient):
         subscription = row.subscription
         counts = dict.fromkeys((DeliveryStatus.DEAD, DeliveryStatus.OWED), 0)
         for status in counts:
-            cursor = ""
-            while True:
-                where: dict[str, str | int] = {"subscription": subscription, "status": status.value}
-                page = await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=PAGE)
-                counts[status] += len(page.rows)
-                if not (cursor := page.cursor):
-                    break
+            where: dict[str, str | int] = {"subscription": subscription, "status": status.value}
+            read = partial(self._store.page, DELIVERY, self._tenant, where, limit=PAGE)
+            counts[status] = sum([len(page.rows) async for page in pages(read)])
         now = (await self._store.now()).real
         listed = await self._store.query(Owing(self._tenant, subscription, PAGE))
         owing = [row for row in listed if row.owed_since <= now]
@@ -282,15 +280,14 @@ class Webhooks(WebhookClient):
 
     async def _page(
         self, webhook: str, status: DeliveryStatus | None, *, cursor: str = "", limit: int
-    ) -> tuple[tuple[Delivery, ...], str]:
+    ) -> Page[Delivery]:
         """Return deliveries that were not accepted at the first attempt, newest first; others have no row."""
         where: dict[str, str | int] = {}
         if webhook:
             where["subscription"] = (await self.row(webhook)).subscription
         if status is not None:
             where["status"] = status.value
-        page = await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=limit)
-        return page.rows, page.cursor
+        return await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=limit)
 
     @override
     async def redeliver(self, delivery: str) -> int:
@@ -343,19 +340,16 @@ class Webhooks(WebhookClient):
 
         Events that another caller redelivers or that are purged are skipped. Raises NotFound.
         """
-        done, cursor = 0, ""
-        while done < limit:
-            dead, cursor = await self._page(
-                subscription, DeliveryStatus.DEAD, cursor=cursor, limit=min(PAGE, limit - done)
-            )
-            for row in dead:
+        done = 0
+        async for page in pages(partial(self._page, subscription, DeliveryStatus.DEAD, limit=min(PAGE, limit))):
+            for row in page.rows:
+                if done == limit:
+                    return done
                 try:
                     await self._redeliver(delivery_id(row), None)  # sent again only while it is given up
                 except (Conflict, NotFound):
                     continue
                 done += 1
-            if not cursor:
-                break
         return done
 
     @override

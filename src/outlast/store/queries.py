@@ -191,6 +191,11 @@ class Page(NamedTuple, Generic[R]):
     rows: tuple[R, ...]
     cursor: str
 
+    @property
+    def next_cursor(self) -> str:
+        """Return the cursor under the name that pages of clients have."""
+        return self.cursor
+
 
 PAGE_MAX: Final = 1_000
 # Time column by which each kind is ordered.

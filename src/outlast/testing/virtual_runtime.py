@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
@@ -22,6 +23,7 @@ from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.paging import pages
 from outlast.core.rows.run_rows import EVENT, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
@@ -262,13 +264,8 @@ class App:
             await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> list[Run]:
-        found: list[Run] = []
-        cursor, more = "", True
-        while more:
-            rows, cursor = await self.runtime.operations.rows.runs(cursor=cursor, limit=500)
-            found += [run for run in rows if not is_over(run)]
-            more = bool(cursor)
-        return found
+        read = partial(self.runtime.operations.rows.runs, limit=500)
+        return [run async for page in pages(read) for run in page.rows if not is_over(run)]
 
     async def _restless(self, run: Run) -> bool:
         now = await self.store.now()

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from outlast.core.approvals import satisfies
 from outlast.core.durations import SECOND
 from outlast.core.lanes import version_in
+from outlast.core.paging import pages
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
 from outlast.core.rows.run_rows import Run
 from outlast.engine.policy_gate import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
@@ -70,14 +72,10 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
 
 
 async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run]:
-    cursor = ""
-    while True:
-        page, cursor = await ops.rows.runs(workflow=workflow, cursor=cursor, limit=RUNS_PER_PAGE)
-        for run in page:
+    async for page in pages(partial(ops.rows.runs, workflow=workflow, limit=RUNS_PER_PAGE)):
+        for run in page.rows:
             if not run.ended_at or run.ended_at >= since:
                 yield run
-        if not cursor:
-            return
 
 
 def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[ChangedVerdict]:
