@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from outlast.core import crash_points
 from outlast.core.webhooks import deliveries
-from outlast.outbox import cursor_sender, dispatcher
+from outlast.outbox import claimed_cursor, dispatcher
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import new_dispatcher
 from tests.outbox.helpers import DEVELOPMENT
@@ -27,10 +27,10 @@ async def live(url: str, place: str, n: int) -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (deliveries, dispatcher, cursor_sender):
+    for module in (deliveries, dispatcher, claimed_cursor):
         module.DELIVERY_CLAIM = CLAIM_MS  # type: ignore[attr-defined]
-    cursor_sender.MARGIN_MS = 100  # type: ignore[misc]
-    cursor_sender.SENT_AT_ONCE = 2  # type: ignore[misc]
+    claimed_cursor.MARGIN_MS = 100  # type: ignore[misc]
+    claimed_cursor.SENT_AT_ONCE = 2  # type: ignore[misc]
     deliveries.DELIVERY_FIRST_WAIT = 50  # type: ignore[misc]
     store = await open_store(url)
     crash_points.hook = hook

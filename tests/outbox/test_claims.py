@@ -11,7 +11,7 @@ from outlast.core.commit import Commit, Drop, Put
 from outlast.core.rows.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
-from outlast.outbox import cursor_sender, dispatcher
+from outlast.outbox import claimed_cursor, dispatcher
 from outlast.outbox.address import SystemResolver
 from outlast.outbox.delivery_client import DeliveryClient
 from outlast.outbox.dispatcher import Dispatcher
@@ -57,7 +57,7 @@ def held_until(gate: asyncio.Event, status: int = 204) -> Behaviour:
 @pytest.mark.every_store
 def test_several_dispatchers_never_hold_one_cursor(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three dispatchers on one store deliver each event once, in order."""
-    monkeypatch.setattr(cursor_sender, "SENT_AT_ONCE", 1)
+    monkeypatch.setattr(claimed_cursor, "SENT_AT_ONCE", 1)
 
     async def live() -> None:
         async with a_store(url) as ops, Receiver().listening() as receiver:
@@ -130,7 +130,7 @@ def test_accepted_events_are_committed_before_a_crash_could_repeat_many(url: str
                 await until(lambda: all_delivered(ops, receiver, "r"))
 
     asyncio.run(live())
-    assert len(written) > 2 * cursor_sender.SENT_AT_ONCE and max(written) == cursor_sender.SENT_AT_ONCE - 1
+    assert len(written) > 2 * claimed_cursor.SENT_AT_ONCE and max(written) == claimed_cursor.SENT_AT_ONCE - 1
 
 
 class Noting(DeliveryClient):
@@ -153,9 +153,9 @@ def noting(store: Store, name: str, sent: list[int]) -> Dispatcher:
 
 def short_claims(monkeypatch: pytest.MonkeyPatch, claim_ms: int, margin_ms: int) -> None:
     """Shorten the claim from half a minute to half a second."""
-    for module in (deliveries, dispatcher, cursor_sender):
+    for module in (deliveries, dispatcher, claimed_cursor):
         monkeypatch.setattr(module, "DELIVERY_CLAIM", claim_ms)
-    monkeypatch.setattr(cursor_sender, "MARGIN_MS", margin_ms)
+    monkeypatch.setattr(claimed_cursor, "MARGIN_MS", margin_ms)
 
 
 async def ended(ops: Operations, run: str, rounds: int) -> None:

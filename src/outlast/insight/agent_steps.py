@@ -83,8 +83,8 @@ class Placed(NamedTuple):
 def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "", limit: int) -> StepList:
     """Return a page of steps, oldest first. `step`: only this one, with its whole texts.
 
-    Each page needs all rows: steps are ordered by instant across five kinds of rows, and no index has that order. What
-    is costly, the texts, is made for the steps of the page only.
+    Each page needs all rows: steps are ordered by instant across five kinds of rows, and no index has that order. Their
+    texts, which cost most, are made for the page only.
 
     Raises InvalidInput for a kind or cursor that does not exist, NotFound for an unknown step.
     """

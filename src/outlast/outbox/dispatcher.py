@@ -26,8 +26,11 @@ from outlast.outbox import signing, subscriptions, unpublished
 from outlast.outbox.address import Resolver, SystemResolver
 from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.channel_client import ChannelClient
-from outlast.outbox.cursor_sender import CursorLost, CursorSender, DispatcherServices, Poster
+from outlast.outbox.claimed_cursor import ClaimedCursor, CursorLost
+from outlast.outbox.cursor_sender import DispatcherServices
 from outlast.outbox.delivery_client import DeliveryClient
+from outlast.outbox.event_sender import EventSender
+from outlast.outbox.message_sender import MessageSender
 from outlast.outbox.receiver_pause import ReceiverPause
 from outlast.outbox.subscriptions import redacted_attempt
 from outlast.store.port import Store, lost
@@ -39,6 +42,8 @@ log = logging.getLogger("outlast.outbox")
 WIDTH: Final = 8
 AHEAD: Final = 4  # due cursors read for each claimed one, because dispatchers choose at random
 DUE: Final = "due"
+Poster = DeliveryClient | ChannelClient
+"""Client of one subscription: of a webhook, or of messages to approvers."""
 
 
 class SubscriptionSender:
@@ -134,8 +139,13 @@ class SubscriptionSender:
         self._wake.set()
 
     async def _send(self, held: Cursor, until: int) -> None:
+        tools, client, pause = self._tools, self._poster, self._pause
+        cursor = ClaimedCursor(tools.store, tools.clock, held, until)
         try:
-            await CursorSender(self._tools, self._poster, lambda: self._row, self._pause, held, until).run()
+            if isinstance(client, ChannelClient):
+                await MessageSender(tools, client, lambda: self._row, pause, cursor).run()
+            else:
+                await EventSender(tools, client, lambda: self._row, pause, cursor).run()
         except CursorLost:
             pass  # the new holder of the cursor sends
         except StoreError as error:
