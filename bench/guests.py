@@ -1,6 +1,6 @@
 """`python -m bench.guests [N]`: what it costs to let another engine schedule runs, without the cost of that engine.
 
-The engine is that of `tests/guests.py`, in this process. Each figure stands beside that of this package's workers, over
+The engine is that of `tests/guests.py`, in this process. Each figure is beside that of this package's workers, over
 a SQLite file: the time from a signal to the next call of the run, and the time of a step if each slice is one node.
 """
 

@@ -96,7 +96,7 @@ def checkout_of(base: str) -> Iterator[Path]:
 
 @contextmanager
 def side(checkout: Path, metric: str, store: str, mode: str = "time") -> Iterator[Side]:
-    """Run a process on a store of its own for this block, warm."""
+    """Run a process on a separate store for this block, warm."""
     with ExitStack() as stack:
         url, server = "memory:", 0
         if store != "memory":

@@ -39,7 +39,11 @@ FORBIDDEN = re.compile(
 # A clause that begins with *what*: "What nobody guesses, …", "…: what a walk came to". The field has 0 to 2 per 10,000.
 WHAT_CLAUSE = re.compile(r"(?:\A|[.;:,(]\s+)what\b(?!\?)", re.IGNORECASE)
 WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*")
+METAPHORS = re.compile(r"\b(rooms?|houses?|doors?|desks?)\b", re.IGNORECASE)
+TOPS = ("bench", "docs", "examples", "src", "tests")
 CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->|https?://\S+", re.DOTALL)
+# The part of a line outside of strings, then the comment.
+TOML_COMMENT = re.compile(r"""(?:[^"'#]|"(?:[^"\\]|\\.)*"|'[^']*')*#\s*(.*)""")
 FIRST_WORDS = {"what", "whether", "who", "whose", "of", "by", "from"}
 FEW_WORDS = 4
 
@@ -103,6 +107,13 @@ def comments(text: str) -> Iterator[str]:
             yield token.string.lstrip("# ")
 
 
+def toml_comments(text: str) -> Iterator[str]:
+    """Yield each comment of a TOML file without its mark."""
+    for line in text.splitlines():
+        if match := TOML_COMMENT.fullmatch(line):
+            yield match[1]
+
+
 def source_prose(top: Path) -> Prose:
     """Count docstrings and comments of a tree of Python files."""
     prose = Prose()
@@ -129,6 +140,17 @@ def forbidden_in_sources(top: Path) -> list[str]:
     found: list[str] = []
     for path, passage in passages(top):
         found += forbidden(passage, f"{path.relative_to(ROOT)}")
+    return found
+
+
+def forbidden_in_configuration() -> list[str]:
+    """Return the forbidden words, and metaphors for a package, in comments of TOML files."""
+    found: list[str] = []
+    for path in sorted({*ROOT.glob("*.toml"), *(each for top in TOPS for each in (ROOT / top).rglob("*.toml"))}):
+        for comment in toml_comments(path.read_text(encoding="utf-8")):
+            where = f"{path.relative_to(ROOT)}"
+            found += forbidden(comment, where)
+            found += [f"{where}: {word}" for word in METAPHORS.findall(comment)]
     return found
 
 

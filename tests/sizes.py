@@ -22,6 +22,8 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "outlast"
 LIMITS: Final = ROOT / "limits.toml"
 MANY_PARAMETERS: Final = 8
+OLD_WORDS: Final = frozenset({"begun", "heard", "house", "said", "told", "whose"})
+"""Parts of names that hide what a value is: `said` may be a text, an answer or a row."""
 SLACK: Final = 1.03
 """A limit that is higher than this multiple of its size must be lowered."""
 Sizes = dict[str, int]
@@ -58,7 +60,7 @@ def files() -> tuple[tuple[str, str, ast.Module], ...]:
 
 
 def _part(path: Path) -> str:
-    """Return the package of a file; a store with a folder of its own is a part of its own."""
+    """Return the package of a file; a store with a separate folder is a separate part."""
     parts = path.relative_to(PACKAGE).parts[:-1]
     return "/".join(parts[: 2 if parts[:1] == ("store",) else 1]) or "outlast"
 
@@ -77,12 +79,28 @@ def files_naming(words: frozenset[str]) -> int:
     return sum(not words.isdisjoint(each) for each in words_by_file())
 
 
+def old_names(tree: ast.AST) -> int:
+    """Count the definitions whose name has an old word as a part."""
+    found = 0
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found += not OLD_WORDS.isdisjoint(name.lower().split("_"))
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                words = set(name.lower().split("_"))
+                found += not OLD_WORDS.isdisjoint(words) and not name.startswith("test_")
+            case _:
+                pass
+    return found
+
+
 def measure() -> Sizes:
     """Return the sizes by name, as in `limits.toml`."""
     sizes: Counter[str] = Counter()
     for part, text, tree in files():
         sizes[f"statements.{part}"] += statements_of(tree)
         sizes[f"modules.{part}"] += 1
+        sizes["old_names.src"] += old_names(tree)
         sizes["fmt_skip"] += text.count("# fmt: skip")
         for node in ast.walk(tree):
             if isinstance(node, Function):
@@ -90,6 +108,8 @@ def measure() -> Sizes:
                 sizes["functions_with_many_parameters"] += (
                     len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs) >= MANY_PARAMETERS
                 )
+    for path in (ROOT / "tests").rglob("*.py"):
+        sizes["old_names.tests"] += old_names(syntax_tree(path.read_text(encoding="utf-8")))
     import outlast
 
     for name, module in (("outlast", outlast), ("flow", flow), ("agent", agent), ("testing", testing)):
@@ -114,7 +134,8 @@ def written(sizes: Sizes, raises: str) -> str:
 HEAD: Final = """\
 # Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise one, add a [[raise]] with name, to,
 # date and reason. Statements are those in bodies of functions; files_of_an_operation is the number of files of the
-# package, the tests and the docs that name an operation, as the median of all operations.
+# package, the tests and the docs that name an operation, as the median of all operations. old_names counts
+# definitions with a word that hides what a value is (tests/sizes.py).
 """
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`python -m bench.peers`: measure other engines beside Outlast and print one table (bench/peers/__init__.py).
 
-Each peer runs in an environment of its own, made below --venvs from the package registries on the first use. Servers
+Each peer runs in a separate environment, made below --venvs from the package registries on the first use. Servers
 listen on loopback only. A peer that cannot be installed or started has no figures, and the reason in its row.
 """
 

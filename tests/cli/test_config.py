@@ -1,4 +1,4 @@
-"""Settings: which source counts, that each says who said it, that mistakes are named; and what `doctor` sees."""
+"""Settings: which source counts, that each names its source, that mistakes are named, and the findings of `doctor`."""
 
 import os
 import shlex

@@ -26,7 +26,7 @@ def listed(outlast: Terminal, name: str) -> Any:
 
 
 def test_from_the_first_word_to_a_repetition(outlast: Terminal) -> None:
-    """Added, tested, told, not accepted, told again by a person, its secret changed, disabled, enabled and removed."""
+    """A webhook is added, tested, refused by its receiver, sent again, changed, disabled, enabled, removed."""
     outlast.start()
     with listening() as hooks:
         made = add(outlast, hooks, "--name", "shop", "--type", "dev.outlast.workflow.*")

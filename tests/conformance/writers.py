@@ -198,7 +198,7 @@ async def subscribers_are_woken(s: Subject) -> None:
 
 
 async def deltas_reach_every_listener(s: Subject) -> None:
-    """A text is heard once by every listener, in order, also through another writer, and is not stored.
+    """Every listener gets a text once, in order, also through another writer, and is not stored.
 
     Its transport may lose it, and needs time to connect. So texts are sent until one arrives.
     """

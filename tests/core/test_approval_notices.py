@@ -79,7 +79,7 @@ def test_a_reminder_lies_between_request_and_deadline(within: int) -> None:
 
 def test_the_key_names_kind_and_approvals() -> None:
     key = Notice(REMINDER, (approval(), approval(id="ap_2"))).key
-    assert key == "reminder:ap_1,ap_2" and notices.told_in(key) == ("reminder", {"ap_1", "ap_2"})
+    assert key == "reminder:ap_1,ap_2" and notices.announced_in(key) == ("reminder", {"ap_1", "ap_2"})
 
 
 def test_of_several_approvals_those_still_open_are_told() -> None:

@@ -1,4 +1,4 @@
-"""Verbs keep the invariants, whatever the order in which they are spoken: random walks through the table's moves."""
+"""Verbs keep the invariants, in any order: random sequences of the table's moves."""
 
 import json
 

@@ -115,7 +115,7 @@ def test_the_wall_clock_moves_nothing_while_time_is_right() -> None:
 
 
 def test_after_a_pause_of_the_machine_time_continues_by_a_wall_clock_that_is_right() -> None:
-    """The boot-time clock of a paused virtual machine stands still; then the wall clock is set."""
+    """The boot-time clock of a paused virtual machine stops; then the wall clock is set."""
     machine = Machine()
     clock = CheckedClock(machine, checked=True)
     bounds = [(9_600, 10_200)]  # the service is ahead

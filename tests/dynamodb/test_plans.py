@@ -139,7 +139,7 @@ def test_every_answer_is_that_of_memory(page_limit: int | None, env: str) -> Non
 
 
 def test_pages_together_are_the_whole_list(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list for people goes on after its cursor, and a walk after the last key, also if one scan does not find all."""
+    """A list goes on after its cursor, a read of all rows after the last key, also if one scan does not find all."""
     monkeypatch.setattr(reads, "WALK_MAX", 5)
 
     async def live() -> None:

@@ -53,7 +53,7 @@ def _own_names() -> Iterator[None]:
 
 
 def _is_ours(activity: Any) -> bool:
-    """Declared by a module of this room, and not within a function of it that another room's test has called."""
+    """Return True if a module of this folder declares it, outside of a function that another folder's test calls."""
     return activity.__module__.startswith("tests.engine") and "<locals>" not in activity.fn.__qualname__
 
 

@@ -18,7 +18,7 @@ class Manner(NamedTuple):
 
 
 class Shop:
-    """Dedupes by Idempotency-Key, keeps every request it heard, and tells under GET what it did under a key."""
+    """Receiver that deduplicates by Idempotency-Key, keeps every request, and answers GET with its record of a key."""
 
     def __init__(self) -> None:
         self.manners: dict[str, Manner] = {}

@@ -361,7 +361,7 @@ async def _(s: Scene) -> None:
 @pytest.mark.req("GATE-2", "GATE-9", "GATE-6")
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_fails_closed_with_its_own_refusal(world: World, name: str) -> None:
-    """The receiver has heard nothing, and nothing was approved."""
+    """The receiver got no request, and nothing was approved."""
     options, error, refusal, act = ATTACKS[name]
     s = await scene(world, **options)
     with pytest.raises(error) as caught:

@@ -43,7 +43,7 @@ async def test_three_attempts_then_a_person_may_order_another(world: World) -> N
 
 @pytest.mark.req("EFF-4")
 async def test_the_waits_between_attempts_are_at_most_sixty_seconds_in_all(world: World) -> None:
-    """A receiver that wants more than what is left of the 60 s has said no for now: no attempt beyond them."""
+    """A receiver that asks for a longer pause than the rest of the 60 s has refused for now: no attempt after them."""
     shop = Receiver(*[RetryLater("busy", after=timedelta(seconds=25))] * 9)
     flow = ordering(write(shop, retry=Retry(attempts=9)), "a")
     world.worker(flow)

@@ -62,7 +62,7 @@ async def test_any_message_of_an_exception_reaches_a_person(world: World, kind: 
 
 @pytest.mark.req("RUN-2")
 async def test_a_signal_does_not_execute_a_run_in_attention(world: World) -> None:
-    """Only an answer to what a person was asked does; the note is kept for the walk that follows."""
+    """Only an answer to the question does; the message is kept for the next execution."""
     walks: list[int] = []
 
     async def body(ctx: Ctx) -> None:
@@ -235,7 +235,7 @@ async def test_a_node_ends_its_run_and_names_effects_not_undone(world: World, ki
 
 @pytest.mark.req("EFF-2", "EFF-8")
 async def test_a_failing_run_settles_open_effects_before_it_ends(world: World) -> None:
-    """The sibling failed while a call was in flight: its outcome is awaited, and a doubt is for a person first."""
+    """The sibling failed while a call was in flight: its outcome is awaited, and a person resolves it first."""
     slow = Slow(Perhaps("lost"))
     shop = Receiver(slow)
     order = write(shop)
@@ -273,7 +273,7 @@ async def test_a_run_returns_the_value_of_its_outcome_function(world: World) -> 
 
 @pytest.mark.req("EFF-4")
 async def test_a_reopened_effect_gets_an_attempt_even_if_all_were_used(world: World) -> None:
-    """`did not happen` after the last attempt: one more call, and a doubt about it is a doubt again."""
+    """`did not happen` after the last attempt: one more call, and an uncertain outcome asks again."""
     shop = Receiver(*[Acts(Perhaps("lost"))] * 2, NotSent("x"), NotSent("x"))
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(minutes=3, seconds=2))), "a")
     world.worker(flow)

@@ -411,7 +411,7 @@ def test_a_code_of_grpc_is_judged(rpc: str, method: str) -> None:
 
 
 def test_grpc_unavailable_is_never_sent_only_if_no_connection_was_made(rpc: str, places: Places) -> None:
-    """The server that forwards what its own backend said sends the very words of a failed connection."""
+    """A server that forwards its backend's error sends the same words as a failed connection."""
     refusing = places.refusing.removeprefix("http://")
     outcomes = []
     for target in (refusing, "outlast-no-such-host.invalid:1", rpc):

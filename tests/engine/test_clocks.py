@@ -323,7 +323,7 @@ async def test_another_clock_mapping_loses_no_wake(world: World) -> None:
 
 # --- telling people ----------------------------------------------------------------------------------------------
 class Channel:
-    """A way to reach people; it notes what the rows said when it was used."""
+    """Channel to people that records the rows at the time of its use."""
 
     def __init__(self, world: World, behaviour: str = "works") -> None:
         self.world = world

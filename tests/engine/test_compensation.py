@@ -136,7 +136,7 @@ async def test_a_death_at_each_point_of_the_undo(world: World, deaths: list[tupl
 
 @pytest.mark.req("EFF-6")
 async def test_a_decided_failure_survives_the_crash_of_its_holder(world: World) -> None:
-    """The node would end otherwise on its next walk: it is not walked again."""
+    """The node would end otherwise in its next execution, so it is not executed again."""
     shop, walks = Receiver(), []
     order = write(shop, undo=True, undo_terms={"if_uncertain": resend(remembered_for=after(hours=1))})
 
@@ -359,7 +359,7 @@ async def test_an_uncertain_effect_is_resolved_before_anything_is_undone(world: 
 @pytest.mark.req("EFF-8", "FAIL-7")
 @pytest.mark.parametrize("acts", [True, False])
 async def test_a_resend_left_open_by_a_crash_is_resent_to_be_undone(world: World, acts: bool) -> None:
-    """Within its limits, under the same key: so it is known what became of it, and it is undone (S-19)."""
+    """Within its limits, under the same key: so its outcome is known, and it is undone (S-19)."""
     slow = Slow(acts_first=acts)
     shop = Receiver(slow, dedupes=True)
     order = write(shop, undo=True, undo_terms={"asks": True}, if_uncertain=resend(remembered_for=after(hours=1)))
@@ -463,7 +463,7 @@ async def test_without_the_order_a_hotel_goes_before_its_card(
 async def test_without_a_durable_decision_the_next_execution_continues_instead(
     world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """Half undone, and the forward work is called done by a walk that takes another way."""
+    """Half undone, and an execution that makes other calls takes the forward work for done."""
     if not guarded:
         remove("no_undo_decision", monkeypatch)
     shop, walks = Receiver(), []

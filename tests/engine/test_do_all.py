@@ -15,7 +15,7 @@ Ctx = Context[State]
 @pytest.mark.req("EFF-1", "EFF-2")
 @pytest.mark.every_store
 async def test_the_members_of_a_do_all_begin_together_and_all_settle(world: World) -> None:
-    """One doubt closes the walk; the others of the same do_all are made and recorded before a person is called."""
+    """One uncertain call ends the execution; the others of the do_all are made and recorded before it asks."""
     shop = Receiver(Acts(Perhaps("lost")))
     order = write(shop)
 

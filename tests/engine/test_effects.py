@@ -31,7 +31,7 @@ HOUR_WINDOW = resend(remembered_for=timedelta(hours=1))
 @pytest.mark.req("EFF-1", "RUN-2", "EFF-5")
 @pytest.mark.every_store
 async def test_a_run_does_its_effects_once_and_ends(world: World) -> None:
-    """The plain case, that everything else departs from; each call carries its own idempotency key."""
+    """Two calls succeed, each with its own idempotency key."""
     shop = Receiver()
     flow = ordering(write(shop), "a", "b")
     world.worker(flow)
@@ -64,7 +64,7 @@ async def test_a_hit_answers_what_was_recorded_and_calls_nothing(world: World) -
 
 @pytest.mark.req("EFF-1")
 async def test_a_refusal_is_the_answer_in_every_execution(world: World) -> None:
-    """`refused` is recorded; every later walk gets the same exception and nothing is called again."""
+    """`refused` is recorded; every later execution gets the same exception, and nothing is called again."""
     shop = Receiver(Refused("no_stock", "none left"))
     order = write(shop)
     seen: list[tuple[str, str]] = []

@@ -148,7 +148,7 @@ async def test_did_not_happen_is_offered_and_accepted_from_the_same_instant_on(w
 
 # --- a contradiction, and the answer that is recorded --------------------------------------------------------
 class Changing:
-    """An activity whose arguments differ from walk to walk, as they do once its code was changed."""
+    """An activity whose arguments differ between executions, as they do after a change of its code."""
 
     def __init__(self, shop: Receiver, mode: str = "ask") -> None:
         self.order = write(shop, mode=mode)

@@ -301,7 +301,7 @@ def test_the_ledger_keeps_the_receivers_text_and_no_secret_of_the_address() -> N
 
 @pytest.mark.req("EFF-7")
 def test_the_receivers_id_is_recorded_also_if_the_call_failed_after_it() -> None:
-    """Stated by the activity: kept with the effect that is done, and with the one that is in doubt."""
+    """Stated by the activity: kept with the effect that is done, and with the one that is uncertain."""
 
     def naming(http: outlast.http.AsyncClient, shop: Shop) -> Workflow[Case]:
         @activity(key="name/{path}", no_undo="-", timeout=CALL)

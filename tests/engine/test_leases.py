@@ -35,7 +35,7 @@ Ctx = Context[State]
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.every_store
 async def test_of_many_workers_one_claims_a_run(world: World, n: int) -> None:
-    """All look at the same moment; one claim, one walk, one call."""
+    """All poll at the same moment; one claim, one execution, one call."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     for _ in range(n):
@@ -338,7 +338,7 @@ async def test_a_drained_worker_gives_back_what_it_holds(world: World) -> None:
 
 @pytest.mark.req("REC-3", "EFF-3")
 async def test_a_call_beyond_the_drain_grace_is_left_open(world: World) -> None:
-    """The walk is ended with its tasks: nothing of it begins another call after the worker's row is closed."""
+    """The execution ends with its tasks: none begins another call after the worker's row is closed."""
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop, mode="reconcile"), "a", "b")

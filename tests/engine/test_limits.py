@@ -15,7 +15,7 @@ AN_HOUR = timedelta(hours=1)
 
 
 async def test_a_visit_that_asks_for_too_many_calls_calls_a_person(world: World) -> None:
-    """Calls answered from the ledger count too, so each walk of the visit ends at the same call."""
+    """Calls answered from the ledger count too, so each execution of the visit ends at the same call."""
     shop = Receiver()
     act = write(shop)
 

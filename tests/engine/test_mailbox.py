@@ -74,7 +74,7 @@ async def test_a_fast_sender_cannot_keep_a_run_from_parking(world: World) -> Non
 
 @pytest.mark.req("RUN-3")
 async def test_a_run_does_not_end_over_an_accepted_cancel(world: World) -> None:
-    """Ending names the mail: a cancel accepted before the end is heard, one after it is refused."""
+    """The end names the last message: a cancel accepted before the end is carried out, a later one is refused."""
     flow = ordering(write(Receiver()), "a")
     process = world.worker(flow)
     process.wire.before("complete", world.cancel_now)
@@ -132,7 +132,7 @@ async def test_a_cancel_inside_a_call_waits_for_its_outcome(world: World) -> Non
 
 @pytest.mark.req("EFF-8")
 async def test_a_cancel_learnt_from_the_answer_to_an_intent_stops_the_call(world: World) -> None:
-    """The answer to every commit carries the mail: the holder hears of the cancel before it sends."""
+    """The answer to every commit has the last message's number: the holder knows of the cancel before it sends."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     process = world.worker(flow)
@@ -194,7 +194,7 @@ async def test_a_cancel_waits_for_the_settle_time_of_an_uncertain_effect(world: 
 
 @pytest.mark.req("EFF-8")
 async def test_a_cancel_of_a_run_in_attention_waits_for_the_uncertain_effect(world: World) -> None:
-    """It ends once a person has said what became of it."""
+    """It ends once a person has resolved the effect."""
     shop = Receiver(Acts(Perhaps("lost")))
     flow = ordering(write(shop), "a")
     world.worker(flow)

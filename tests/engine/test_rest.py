@@ -14,7 +14,7 @@ Ctx = Context[State]
 
 @pytest.mark.req("RUN-2")
 async def test_a_log_entry_is_written_once_and_must_be_storable(world: World) -> None:
-    """A tell repeated by a re-walk adds nothing; one that is no JSON is refused in the author's code, at its line."""
+    """A repeated log entry adds nothing; one that is no JSON is refused in the author's code, at its line."""
     lines: list[str] = []
 
     async def body(ctx: Ctx) -> None:

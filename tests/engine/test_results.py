@@ -120,7 +120,7 @@ async def test_a_second_emit_replaces_the_row(world: World) -> None:
 @pytest.mark.parametrize("part", ["emit lead/0", "emit lead/50", "emit lead/100", "advance produce"])
 @pytest.mark.parametrize("how", ["away", "lost"])
 async def test_a_write_that_fails_loses_nothing(world: World, part: str, how: str) -> None:
-    """Refused, or landed with its answer lost: the next walk emits again under the same keys."""
+    """Refused, or landed with its answer lost: the next execution emits again under the same keys."""
     flow = emitting(120)
     process = world.worker(flow)
     getattr(process.wire, how).append(part)

@@ -127,7 +127,7 @@ async def test_without_a_durable_intent_a_crash_forgets_the_call(
 async def test_without_the_inbox_check_a_run_parks_with_unread_messages(
     world: World, monkeypatch: Patch, guarded: bool
 ) -> None:
-    """A note posted after the walk read its mailbox, before it parked, is never looked at."""
+    """A message that arrived after the execution read its mailbox, before it parked, is never read."""
     if not guarded:
         remove("no_inbox_check", monkeypatch)
 

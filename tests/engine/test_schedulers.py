@@ -17,7 +17,7 @@ GUEST = "temporal"
 
 
 async def guest_dies(world: World, flow: Workflow[State], run: str = "r1") -> None:
-    """Let a guest's worker claim the run and never be heard of again."""
+    """Let a guest's worker claim the run and never renew its lease."""
     now = await world.store.now()
     lanes = flow.scheduled_by(GUEST).lane
     row = opened("guest-1", name="", lanes=lanes, now_real=now.real, now_business=now.business, live=Liveness())

@@ -113,7 +113,7 @@ async def test_an_open_effect_that_the_new_execution_did_not_reach_settles_too(w
 
 @pytest.mark.req("EFF-2", "EFF-4")
 async def test_a_sibling_between_two_attempts_goes_on_to_its_outcome(world: World) -> None:
-    """The first is in doubt while the second waits for a second attempt."""
+    """The first is uncertain while the second waits for a second attempt."""
     slow = Slow()
     slow.answer = Perhaps("lost")
     other = Receiver(Perhaps("lost"))
@@ -169,7 +169,7 @@ async def test_a_cancel_settles_every_open_effect_and_shows_all_uncertain_ones(w
 
 # --- what else a flagged run waits for ---------------------------------------------------------------------
 def lost_then_done(other: Receiver, **options: Any) -> Any:
-    """Two writes: the first is in doubt for a person, the second was lost and is made again after its settle time."""
+    """Two writes: the first is uncertain, the second was lost and is made again after its settle time."""
     other.tells = [DidNotHappen()] * 3
     return two(write(Receiver(Acts(Perhaps("lost")))), write(other, name="pay", mode="reconcile", **options))
 

@@ -372,7 +372,7 @@ async def test_a_state_that_is_too_large_is_named(world: World, size: int, says:
 
 # --- the safeguards -------------------------------------------------------------------------------
 async def test_without_the_values_in_the_commit_it_would_be_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch of this file can fail: a move without its values is noticed, and the run is not walked on."""
+    """The watch of this file can fail: a move without its values is noticed, and the run does not continue."""
     remove("state_without_chunks", monkeypatch)
     flow = rounds(3, nothing, write(Receiver(), mode="reconcile"))
     first = world.worker(flow)

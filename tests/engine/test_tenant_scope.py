@@ -61,7 +61,7 @@ async def test_tenants_share_no_effects(world: World) -> None:
 
 
 async def test_used_twice_by_one_run_is_one_use(world: World) -> None:
-    """A later walk and a later visit answer from what was noted, and write nothing more."""
+    """A later execution and a later visit answer from the recorded memo, and write nothing more."""
     shop = Receiver()
     act = shared(shop)
     first = ordering(act, "a", name="first")

@@ -28,7 +28,7 @@ async def test_an_intent_whose_answer_was_lost_is_known_not_to_have_been_sent(wo
 
 @pytest.mark.req("EFF-3", "RUN-3")
 async def test_a_store_that_hangs_asks_no_person_about_an_unsent_call(world: World) -> None:
-    """The intent landed, its answer came late, and the lease was over: the holder kept the call back, and said so."""
+    """The intent landed, its answer came after the lease: the holder kept the call back, and recorded that."""
     shop = Receiver()
     flow = ordering(write(shop), "a")
     worker = world.worker(flow)
@@ -44,7 +44,7 @@ async def test_a_store_that_hangs_asks_no_person_about_an_unsent_call(world: Wor
 
 
 async def taken_over(world: World, shop: Receiver, fault: str) -> None:
-    """A run whose intent was made by a worker that is replaced before it calls; its successor walks after that."""
+    """A run whose intent was made by a worker that is replaced before it calls; its successor executes the node."""
     flow = ordering(write(shop), "a")
     first = world.worker(flow)
     if fault == "late":
@@ -119,7 +119,7 @@ async def test_no_proof_is_kept_of_an_attempt_after_one_that_may_have_happened(w
 
 @pytest.mark.req("EFF-2", "EFF-3")
 async def test_a_lost_answer_to_an_intent_proves_nothing_of_the_attempt_before(world: World) -> None:
-    """The first may have happened. The last was not sent, and the attempts are over: that is a doubt."""
+    """The first may have happened. The last was not sent, and the attempts are over: the effect is uncertain."""
     shop = Receiver(Acts(Perhaps("hung up")), NotSent("refused"))
     flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(hours=1)), retry=Retry(attempts=2)), "a")
     process = world.worker(flow)

@@ -48,7 +48,7 @@ async def test_a_sleep_ends_at_its_instant_without_a_holder(world: World) -> Non
 
 @pytest.mark.req("CKP-2")
 async def test_the_first_request_fixes_the_deadline(world: World) -> None:
-    """A relative deadline is stored once: wakes and re-walks do not move it, nor does a crash before the park."""
+    """A relative deadline is stored once: wakes and executions do not move it, nor does a crash before the park."""
 
     async def body(ctx: Ctx) -> None:
         got = await ctx.receive("go", Go, timeout=timedelta(minutes=10))
@@ -91,9 +91,9 @@ async def test_a_message_before_the_deadline_counts_and_one_at_it_does_not(world
 
 @pytest.mark.req("CKP-2")
 async def test_a_message_sent_while_the_deadline_is_bound_is_not_missed(world: World) -> None:
-    """Binding names the mail: a signal of the last millisecond, posted after the walk read its mailbox, is heard.
+    """A bound wait names the last message: a signal of the last millisecond, sent after the mailbox was read, counts.
 
-    The trace of the model of S-14: the holder found nothing, the note lands, the holder binds "deadline"."""
+    The trace of the model of S-14: the holder found nothing, the message lands, the holder binds "deadline"."""
 
     async def body(ctx: Ctx) -> None:
         first = await ctx.receive("first", Go, timeout=timedelta(minutes=10))
@@ -204,7 +204,7 @@ async def test_a_second_wait_of_one_name_is_refused(world: World) -> None:
 
 
 async def test_a_wait_whose_kind_changed_between_executions_calls_a_person(world: World) -> None:
-    """Names must come out the same on a re-walk, and mean the same."""
+    """Names are the same in another execution, and mean the same."""
     kinds: list[str] = []
 
     async def body(ctx: Ctx) -> None:

@@ -192,7 +192,7 @@ async def test_nothing_begins_once_an_execution_is_closing(world: World, how: st
 @pytest.mark.req("EFF-1")
 @pytest.mark.parametrize("how", ["timeout", "group"])
 async def test_a_call_whose_awaiter_is_cancelled_settles_and_the_node_runs_again(world: World, how: str) -> None:
-    """The call runs on to its outcome, is recorded, and the next walk finds it; no fallback is taken on the way."""
+    """The call runs on to its outcome, is recorded, and the next execution finds it; no fallback is used."""
     slow = Slow()
     shop = Receiver(slow)
     order = write(shop)
@@ -352,7 +352,7 @@ async def test_a_sibling_with_recorded_answers_only_does_not_prevent_the_park(wo
 
 @pytest.mark.req("CKP-1", "EFF-1")
 async def test_an_advance_over_an_open_effect_that_was_not_asked_for_is_refused(world: World) -> None:
-    """An earlier walk began it, this one takes another way: node_diverged, and the effect stays open."""
+    """An earlier execution began it, this one makes other calls: node_diverged, and the effect stays open."""
     shop = Receiver(RetryLater("busy", after=timedelta(seconds=30)))
     order = write(shop)
     walks: list[int] = []

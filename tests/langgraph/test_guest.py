@@ -1,4 +1,4 @@
-"""Threads of one worker, with slices that a script answers: order, room, repetition and trouble."""
+"""Threads of one worker, with slices that a script answers: order, capacity, repetition and errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -22,7 +22,7 @@ GIVES = ("park", "finish", "flag", "hand_back")
 
 
 class W(NamedTuple):
-    """One worker: where it is in its program, the run as it knows it, and the mailbox as its walk read it."""
+    """One worker: where it is in its program, the run as it knows it, and the mailbox as its execution read it."""
 
     pc: str = "idle"  # idle, load, inbox (only if the messages are read first), walk, give
     view: Run | None = None

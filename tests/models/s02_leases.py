@@ -36,7 +36,7 @@ INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"", "", 1, 2, 1)
 
 
 class W(NamedTuple):
-    """A worker: its copy of its row, the reply it awaits, its walk, and what a renewal has read."""
+    """A worker: its copy of its row, the reply it awaits, its execution, and the rows that a renewal has read."""
 
     row: Worker | None = None  # None: it was closed and stopped
     reply: str = ""  # '' no take under way, "sent", "lands"
@@ -145,7 +145,7 @@ class Leases:
                 yield f"the reply to w{i} is lost", self._with(s, here, i, done, losses=s.losses - 1)
 
     def _compares(self, s: S, i: int, w: W) -> Iterator[tuple[str, S]]:
-        """A renewal compares what the store says is ours (read first) with what is walked here (read second)."""
+        """A renewal compares the rows that are ours (read first) with the runs executed here (read second)."""
         if not self.compares or (w.reply and self.waits_for_reply):
             return
         run, here = run_of(s.rows), Landed(s.rows, "", 0, "")
@@ -168,7 +168,7 @@ class Leases:
 
     # --- walking -----------------------------------------------------------------------------------------------
     def _speak(self, s: S, i: int, commit: Commit, w: W, what: str, **more: object) -> tuple[str, S]:
-        """Land a commit of the walk; refused, the walk is over here."""
+        """Land a commit of the execution. If it is refused, the execution ends here."""
         left = land(s.rows, commit, 1)
         if left.refused:
             return f"w{i}: {what} refused ({left.refused})", self._with(s, left, i, w._replace(view=None, left=None))

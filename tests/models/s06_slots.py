@@ -239,7 +239,7 @@ def _copies(h: H, rows: Rows, slot: Slot, name: str) -> H:
 
 
 def _barged(s: S, i: int) -> str:
-    """Which older run, told to wait before, has been passed over."""
+    """Name an older run that had to wait and was passed over."""
     for j, h in enumerate(s.h[:i]):
         if h.slept and h.pc != "over":
             return f"{RUNS[i]} was admitted before {RUNS[j]}, which came first"

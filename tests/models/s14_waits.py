@@ -1,4 +1,4 @@
-"""S-13 and S-14: waits over walks and crashes, and a deadline against a note.
+"""S-13 and S-14: waits over executions and crashes, and a deadline against a message.
 
 One visit. Wait `a` has the deadline D, wait `b` has none; both match the same notes. Notes may be posted at any
 time; the holder walks, may crash and is replaced; a walk reads its mailbox once, and may reach its waits later.
@@ -145,7 +145,7 @@ class Waits:
         yield f"t={s.t}: a walk begins, {mine.inbox_seq} notes", after
 
     def _declare(self, rows: Rows, run: Run, key: str, t: int) -> Rows:
-        """The first asking of a wait: D from the start, whenever it is asked for (the walk may be late)."""
+        """The first asking of a wait: D from the start, whenever it is asked for (the execution may be late)."""
         old = find(rows, WAIT, "r", 1, key)
         if old is None:
             deadline = D if key == "a" else 0
@@ -167,7 +167,7 @@ class Waits:
         return s.memory["ab".index(key)] or (row.binding_text if isinstance(row, Wait) else "")
 
     def _free(self, s: S, wait: Wait) -> tuple[int, ...]:
-        """The notes that this walk may give to this wait."""
+        """Return the messages that this execution may give to this wait."""
         taken = {self._binding(s, key) for key in "ab"} if self.takes == "unbound only" else set()
         notes = notes_of(s.rows)[: s.snap]
         return tuple(n.n for n in notes if f"[{n.n}]" not in taken and (not wait.deadline or n.at < wait.deadline))

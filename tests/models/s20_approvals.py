@@ -192,12 +192,12 @@ class Approvals:
             yield f"t={s.t}: a holder takes the run", self._walk(s, left)
 
     def _walk(self, s: S, left: Landed) -> S:
-        """A walk begins: the holder reads its copies again."""
+        """Begin an execution: the holder reads its copies again."""
         mine = run_of(left.rows)
         return _reread(self._with(s, left, view=mine, snap=mine.inbox_seq, pc="", rest=None))
 
     def _speak(self, s: S, commit: Commit, what: str, **then: object) -> Iterator[tuple[str, S]]:
-        """Land a commit of the holder; refused, it walks again with fresh copies."""
+        """Land a commit of the holder. If it is refused, it begins again with fresh copies."""
         left = land(s.rows, commit, s.t)
         label = f"t={s.t}: {what} ({left.refused or 'landed'})"
         if left.refused:

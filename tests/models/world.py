@@ -204,7 +204,7 @@ def unfenced(commit: Commit) -> Commit:
 
 
 def nameless(commit: Commit) -> Commit:
-    """The commit without the mail it names."""
+    """Return the commit without the message number that it names."""
     assert commit.fence is not None
     return commit._replace(fence=commit.fence._replace(inbox_seq=None))
 

@@ -1,1 +1,1 @@
-"""Is the world told of everything, once accepted never again, in order, and of nothing else?"""
+"""Is every event delivered in order, and not again once accepted, and nothing else?"""

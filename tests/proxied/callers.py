@@ -30,7 +30,7 @@ DONE, MAYBE, NOT_DONE = "done", "uncertain", "not done"
 
 
 class Said(NamedTuple):
-    """One act, by its mark, and what its caller heard."""
+    """One act, by its mark, and the answer that its caller got."""
 
     act: str
     mark: str

@@ -310,6 +310,6 @@ def spoilt(path: Path, case: Case) -> Iterator[int]:
             db.execute(put_text if as_text else put, (new, row))
         yield len(old)
     finally:
-        for row, value in old.items():  # a worker may have written the row with this key anew
+        for row, value in old.items():  # a worker may have written the row with this key again
             db.execute(put.replace("UPDATE", "UPDATE OR IGNORE", 1), (value, row))
         db.close()

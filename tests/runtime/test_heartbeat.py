@@ -136,7 +136,7 @@ def test_a_read_that_is_not_answered_costs_no_lease(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.req("REC-3")
 def test_a_blocked_event_loop_renews_no_lease() -> None:
-    """Its runs are better off with a worker that walks them."""
+    """Its runs are better served by a worker that executes them."""
 
     async def live() -> None:
         async with serving() as (store, worker):

@@ -1,4 +1,4 @@
-"""Waiting for the end of runs: heard from commits of this process, polled for those of others, one read for all."""
+"""Waits for the end of runs: commits of this process announce it, those of others are polled with one read for all."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence

@@ -1,4 +1,4 @@
-"""The cases of the differential tests: a workflow, the world outside, and the script of people and time."""
+"""The cases of the differential tests: a workflow, its receivers, and the script of people and time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -77,7 +77,7 @@ def test_an_edge_back_runs_below_every_box() -> None:
 
 
 def test_the_edge_of_a_cycle_that_comes_nearer_to_the_start_leads_back() -> None:
-    """Strategies, and a loop back to each of them. The nodes of a topology stand in the order of their names."""
+    """Strategies, and a loop back to each of them. The nodes of a topology are in the order of their names."""
     ways = ["spot", "auction", "strategic"]
     edges = {"route": ways, **{way: ["evaluate"] for way in ways}, "evaluate": ["approve"], "approve": [*ways, "award"]}
     found = sound(graph(dict(sorted({**edges, "award": []}.items())), "route"))

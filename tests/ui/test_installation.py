@@ -125,7 +125,7 @@ def test_a_worker_is_drained_by_a_button(service: Service, open_page: Callable[.
     again = service.post(f"/v1/workers/{worker}/drain", {"reason": "twice"})
     if again.status_code == 409:
         assert "has stopped" in again.text
-    else:  # the worker has not stopped yet, and the first request stands
+    else:  # the worker has not stopped yet, and the first request counts
         found = again.json()
         assert (found["drain_reason"], found["drain_asked_by"]) == ("a new machine", "local:ana")
     assert service.post("/v1/workers/w-9/drain", {"reason": "unknown"}).status_code == 404

@@ -65,10 +65,10 @@ def lease(module: str | None, **durations: int | None) -> None:
     view = lease_view(load_workflows(module) if module else [], liveness_of(durations), skew_of(settings.store))
     if screen.data(view):
         return
-    screen.pairs(_said(view))
+    screen.pairs(_facts(view))
 
 
-def _said(view: dict[str, Any]) -> list[tuple[str, list[str]]]:
+def _facts(view: dict[str, Any]) -> list[tuple[str, list[str]]]:
     window, every, skew = view["heartbeat_window_ms"], view["heartbeat_every_ms"], view["clock_skew_ms"]
     takeover, clocks = span(view["takeover_ms"]), f" + clocks {span(skew)}" if skew else ""
     sum_of_window = f": window {span(window)}{clocks}" if skew else ""

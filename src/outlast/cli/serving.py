@@ -95,29 +95,29 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     If code ignores its end, this names that code. The process then ends within `END_WITHIN` (`leave`).
     """
-    begun: list[asyncio.Task[T]] = []
+    started: list[asyncio.Task[T]] = []
 
     async def goes_on() -> T:
-        if not begun:
-            begun.append(asyncio.create_task(main))
-        return await begun[0]
+        if not started:
+            started.append(asyncio.create_task(main))
+        return await started[0]
 
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     runner = asyncio.Runner(loop_factory=_quickest())
     try:
-        return _result(runner, goes_on, begun)
+        return _result(runner, goes_on, started)
     finally:
         _leave(runner)
 
 
-def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]], begun: list[asyncio.Task[T]]) -> T:
+def _result(runner: asyncio.Runner, goes_on: Callable[[], Coroutine[Any, Any, T]], started: list[asyncio.Task[T]]) -> T:
     while True:
         try:
             return runner.run(goes_on())
         except (SystemExit, KeyboardInterrupt) as error:
-            if not begun or begun[0].done() or ends_process(error):
+            if not started or started[0].done() or ends_process(error):
                 raise
             log.error("a task of a workflow raised %s; this process goes on", text_of(error))
 
@@ -155,17 +155,17 @@ def ending_of() -> CommandEnd:
 
 
 def _exit_after(
-    seconds: float, ending: CommandEnd, loop: asyncio.AbstractEventLoop, begun: threading.Event | None = None
+    seconds: float, ending: CommandEnd, loop: asyncio.AbstractEventLoop, started: threading.Event | None = None
 ) -> None:
-    """Exit this time after `begun`, and name the code that is still here. The caller is the main thread.
+    """Exit this time after `started`, and name the code that is still here. The caller is the main thread.
 
     Nothing stops it but the end of the process. Other workers take over the runs held here.
     """
     main = threading.current_thread()
 
     def watch() -> None:
-        if begun is not None:
-            begun.wait()
+        if started is not None:
+            started.wait()
         if ending.wait(seconds):
             return
         reporter = threading.Thread(target=_say_left, args=(_still_here(main, loop),), daemon=True)
@@ -230,7 +230,7 @@ def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, wa
     the event loop, which then sees no signal. So the handlers are Python's own, and a thread exits.
     """
     stops: list[None] = []
-    loop, begun = asyncio.get_running_loop(), threading.Event()
+    loop, started = asyncio.get_running_loop(), threading.Event()
 
     def in_loop() -> None:
         if not says and not watched:
@@ -243,11 +243,11 @@ def at_ctrl_c(stop: Callable[[], None], drain_ms: int, *, says: bool = False, wa
             if not watched:
                 os._exit(INTERRUPTED)
             return
-        begun.set()
+        started.set()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(in_loop)
 
-    _exit_after(drain_ms / SECOND + END_WITHIN, ending_of(), loop, begun)
+    _exit_after(drain_ms / SECOND + END_WITHIN, ending_of(), loop, started)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
 

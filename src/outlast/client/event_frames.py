@@ -31,18 +31,18 @@ class Frame(NamedTuple):
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the lines of a stream without their ends. A line that the stream cuts off is left out."""
-    begun, after_cr = bytearray(), False
+    frame, after_cr = bytearray(), False
     async for chunk in chunks:
         if after_cr:
             chunk = chunk.removeprefix(b"\n")
         after_cr = chunk.endswith(b"\r")
         first, *others = LINE_END.split(chunk)
-        begun += first
-        if len(begun) > FRAME_BYTES_MAX:
+        frame += first
+        if len(frame) > FRAME_BYTES_MAX:
             raise BrokenStream("a line of the stream has no end")
         for line in others:
-            yield bytes(begun)
-            begun = bytearray(line)
+            yield bytes(frame)
+            frame = bytearray(line)
 
 
 async def frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame]:

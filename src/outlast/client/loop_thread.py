@@ -30,7 +30,7 @@ class LoopThread:
         ready: Future[asyncio.AbstractEventLoop] = Future()
         self._stop = asyncio.Event()
         self._streams: WeakSet[AsyncGenerator[Any]] = WeakSet()
-        self._begun: set[Coroutine[Any, Any, Any]] = set()
+        self._running: set[Coroutine[Any, Any, Any]] = set()
         self._pid = os.getpid()
         self._open = True
         self._thread = threading.Thread(target=self._work, args=(ready,), name="outlast-client", daemon=True)
@@ -41,7 +41,7 @@ class LoopThread:
         try:
             asyncio.run(self._serve(ready))
         finally:
-            for coroutine in [*self._begun]:  # handed over as the loop ended, which has dropped them
+            for coroutine in [*self._running]:  # handed over as the loop ended, which has dropped them
                 coroutine.close()
 
     async def _serve(self, ready: Future[asyncio.AbstractEventLoop]) -> None:
@@ -62,14 +62,14 @@ class LoopThread:
     def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
         """Begin a coroutine in the loop. Raises Misplaced if another thread has ended the loop."""
         coroutine = work()
-        self._begun.add(coroutine)
+        self._running.add(coroutine)
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError as error:  # the loop is closed
-            self._begun.discard(coroutine)
+            self._running.discard(coroutine)
             coroutine.close()
             raise client_is_closed() from error
-        future.add_done_callback(lambda _: self._begun.discard(coroutine))
+        future.add_done_callback(lambda _: self._running.discard(coroutine))
         return future
 
     def result(self, future: Future[R]) -> R:

@@ -326,13 +326,13 @@ class ServiceClient(Client):
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
-        begun = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(None if within_s is None else max(within_s, LOOK_S)) as waiting:
                 if (await self.run_summary(run)).status in TERMINAL:
                     return True
                 if within_s is not None:
-                    waiting.reschedule(begun + within_s)
+                    waiting.reschedule(started + within_s)
                 return await self._ends(run)
         except TimeoutError:
             if not waiting.expired():

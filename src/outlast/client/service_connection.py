@@ -275,8 +275,8 @@ class ServiceConnection:
     async def _ask(self, kind: type[M], method: str, path: str, **more: Any) -> M:
         """Return the value in the answer to a request. Raises the error that it describes or that its loss means."""
         attempts = Attempts(method)
-        begun = self._clock.mono()
-        give_up = begun + round(self.timeout_s * SECOND)
+        started = self._clock.mono()
+        give_up = started + round(self.timeout_s * SECOND)
         repeats, unsent = iter(REPEATS_S), chain(REPEATS_S, repeat(REPEATS_S[-1]))
         while True:
             try:
@@ -287,7 +287,7 @@ class ServiceConnection:
                 was_sent = attempts.failed(error)
                 wait_s = next(repeats if was_sent else unsent, None) if isinstance(error, LOST + UNSENT) else None
                 if wait_s is None or self._clock.mono() + wait_s * SECOND >= (
-                    give_up if attempts.sent else begun + self.unsent_s * SECOND
+                    give_up if attempts.sent else started + self.unsent_s * SECOND
                 ):
                     raise self._unanswered(attempts, error) from error
             else:

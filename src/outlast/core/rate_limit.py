@@ -69,16 +69,16 @@ def book_calls(
     assert mine >= 0 and wanted >= 0
     others = {w: n for w, n in limit_state.inside.items() if w != worker and (living is None or w in living)}
     wanting = {w: until for w, until in limit_state.wanting.items() if w != worker and until > now}
-    room = wanted if not concurrent else min(wanted, max(0, concurrent - sum(others.values()) - mine))
+    granted = wanted if not concurrent else min(wanted, max(0, concurrent - sum(others.values()) - mine))
     gap = SECOND / per_second if per_second else 0.0
     # a clock that a restore set back must not block calls for longer than a run waits inline
     first_at = max(now, limit_state.next_at) if limit_state.next_at <= now + INLINE_WAIT_MAX else now
-    if gap and room:
-        room = min(room, max(1, int(BOOKED_AHEAD_MAX / gap)))
-    next_at = round(first_at + room * gap) if gap and room else limit_state.next_at
-    if room < wanted:
+    if gap and granted:
+        granted = min(granted, max(1, int(BOOKED_AHEAD_MAX / gap)))
+    next_at = round(first_at + granted * gap) if gap and granted else limit_state.next_at
+    if granted < wanted:
         wanting[worker] = now + WANTS_FOR
-    return BookedCalls(room, first_at, gap, RateLimitState({**others, worker: mine + room}, wanting, next_at))
+    return BookedCalls(granted, first_at, gap, RateLimitState({**others, worker: mine + granted}, wanting, next_at))
 
 
 assert BOOKED_AHEAD_MAX < WANTS_FOR < INLINE_WAIT_MAX

@@ -106,7 +106,7 @@ def disagreement(run: Run, seen: int) -> str:
     return f"{what}: an older copy, without the calls made since → restore the newer copy, or continue from this one"
 
 
-def begun_anew(run: Run, seen: int | None) -> LogEntry | None:
+def new_history(run: Run, seen: int | None) -> LogEntry | None:
     """Return the entry of a run's history that says that its engine has none of the run's earlier slices."""
     if seen != 0 or not run.epoch:
         return None

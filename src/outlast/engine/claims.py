@@ -12,7 +12,7 @@ from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows.effect_rows import APPROVAL, WAIT
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_overdue
-from outlast.core.slices import SliceEnd, begun_anew, disagreement, slice_end
+from outlast.core.slices import SliceEnd, disagreement, new_history, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
 from outlast.engine.dead_workers import DeadWorkers
@@ -104,7 +104,7 @@ class Claims:
             session = RunSession(self._store, each, self._services.clock, watch)
             if watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
-                watch.held(was, session.held, session.clock.now, self._dead.last_heard(was.owner))
+                watch.held(was, session.held, session.clock.now, self._dead.last_renewal(was.owner))
             sessions.append(session)
         return sessions
 
@@ -193,7 +193,7 @@ class Claims:
                 capacity.lose_take(taking)
                 raise
             sessions = await self._sessions(taking, [moved(commit)])
-        limit = SliceLimit(services.clock, self._claim_ms, nodes, disagreement(run, seen or 0), begun_anew(run, seen))
+        limit = SliceLimit(services.clock, self._claim_ms, nodes, disagreement(run, seen or 0), new_history(run, seen))
         return self._begin(sessions[0], limit) if sessions else None
 
     # --- claims without an answer -------------------------------------------------------------------

@@ -107,7 +107,7 @@ async def start(
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
     traces = Traces.wanted()
-    begun = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=trace_id) if traces else None
+    trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=trace_id) if traces else None
     commit = start_verb(
         tenant=tenant,
         run=run,
@@ -122,15 +122,15 @@ async def start(
         limited=bool(await limits_of(store, tenant)),
         token=token,
         correlation_id=correlation_id,
-        trace_id=begun.trace_id if begun else trace_id,
+        trace_id=trace.trace_id if trace else trace_id,
         objective=beginning.objective,
     )
     try:
         await store.commit(commit._replace(writes=(*commit.writes, *values)))
     except Stale:
         return await _started_before(store, token, workflow, "" if key else derived)
-    if begun:
-        begun.landed()
+    if trace:
+        trace.landed()
     return StartedRun(run, True)
 
 

@@ -40,14 +40,14 @@ class DeadWorkers:
         self._claim_ms = claim_ms
         self._counters = counters
         self._outage = outage
-        self._heard: dict[str, int] = {}
+        self._renewed_at: dict[str, int] = {}
         self._workers: tuple[Worker, ...] = ()  # at the last poll
         self._overdue: set[str] = set()  # owners of due runs; the next check tells whether they live
         self._asked = asyncio.Event()
 
-    def last_heard(self, worker: str) -> int:
+    def last_renewal(self, worker: str) -> int:
         """Return the real time of the last renewal of a worker closed here; 0 if it was closed elsewhere."""
-        return self._heard.get(worker, 0)
+        return self._renewed_at.get(worker, 0)
 
     def look_at(self, owners: set[str]) -> None:
         """Check soon whether these owners live, because runs of theirs are due."""
@@ -88,7 +88,7 @@ class DeadWorkers:
         """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""
         rows = await self._store.rows(WORKER, (STORE,))
         # rows that no longer exist are dropped
-        self._heard = {row.id: self._heard[row.id] for row in rows if row.id in self._heard}
+        self._renewed_at = {row.id: self._renewed_at[row.id] for row in rows if row.id in self._renewed_at}
         now, skew = (await self._store.now()).real, self._store.skew
         self._workers = tuple(rows)
         held_rows = [row for row in rows if row.status is LeaseStatus.ALIVE and not has_expired(row, now, skew)]
@@ -117,7 +117,7 @@ class DeadWorkers:
         except StoreError:
             self._counters.add(RECOVERY_LOCK_ACQUISITION_FAILURES)
             return False
-        self._heard[row.id] = row.renewed_at
+        self._renewed_at[row.id] = row.renewed_at
         return True
 
     async def _take_over(self, owners: Facts[str, int | None], take: Take) -> None:

@@ -196,7 +196,9 @@ class Breakers:
         if streak.n < self._live.breaker_after or len(streak.runs) < RUNS_MIN:
             return False
         try:
-            put = await self._trip(tenant, provider, f"{streak.n} calls in a row found it away; {_said(run, outcome)}")
+            put = await self._trip(
+                tenant, provider, f"{streak.n} calls in a row found it away; {_reason_of(run, outcome)}"
+            )
         except StoreError as error:
             log.warning("the breaker of %s could not be opened: %s", provider, error)
             return False
@@ -270,7 +272,7 @@ class Breakers:
                 return
             trips = lent.trips + says_away(outcome)
             again_at = (await self._store.now()).real + self._pause(trips)
-            why = f"tried {trips - 1} times since; {_said(run, outcome)}" if trips > 1 else lent.reason
+            why = f"tried {trips - 1} times since; {_reason_of(run, outcome)}" if trips > 1 else lent.reason
             await self._put(
                 lent._replace(version=lent.version + 1, again_at=again_at, trips=trips, reason=why), lent.version
             )
@@ -289,6 +291,6 @@ class Breakers:
             log.warning("runs that wait for %s check again by themselves: %s", pause.key, error)
 
 
-def _said(run: str, outcome: Outcome) -> str:
+def _reason_of(run: str, outcome: Outcome) -> str:
     assert isinstance(outcome, Unsent | Maybe)
     return f"run {run}: {outcome.code}: {outcome.detail.partition(chr(10))[0][:SHOWN]}"[:TEXT_CHARS_MAX]

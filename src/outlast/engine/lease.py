@@ -165,7 +165,7 @@ class Heartbeat:
         self._name = name
         self._threads = threads
         self._row: Worker | None = None
-        self._heard = (0, 0)  # the store's real time in its last answer, and the boot clock at that moment
+        self._store_time = (0, 0)  # the store's real time in its last answer, and the boot clock at that moment
         self._loop_ticked = clock.mono()
         self._loop_late = 0
         self._stop = threading.Event()
@@ -233,7 +233,7 @@ class Heartbeat:
         row = self._row
         assert row is not None
         submitted = read(self._clock)
-        real = self._heard[0] + submitted.boot - self._heard[1]
+        real = self._store_time[0] + submitted.boot - self._store_time[1]
         after = row._replace(
             version=row.version + 1,
             status=lease_target("renew", row.status),
@@ -259,7 +259,7 @@ class Heartbeat:
 
     def _accepted(self, submitted: ClockReading, row: Worker, done: Done) -> None:
         self._row = row
-        self._heard = (done.now.real, self._clock.boot())
+        self._store_time = (done.now.real, self._clock.boot())
         self._lease.renewed(submitted, row.lease_until, done.now.real)
 
     async def close(self, *, died: bool = False) -> None:

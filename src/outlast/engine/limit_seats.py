@@ -164,9 +164,9 @@ class RateLimiter:
     async def _let_in(self, line: _LimitQueue, entered: BookedCalls) -> None:
         """Start the entered calls, each at its time. If a call no longer waits, its slot is free again."""
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
-        begun = self._clock.mono()  # after the store's answer, because a slow one would let calls in early
+        started = self._clock.mono()  # after the store's answer, because a slow one would let calls in early
         for n in range(entered.n):
-            left = ahead + n * entered.gap_ms - (self._clock.mono() - begun)
+            left = ahead + n * entered.gap_ms - (self._clock.mono() - started)
             if left > 0:
                 await self._clock.sleep(round(left))
             if line.waiting:

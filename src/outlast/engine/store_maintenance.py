@@ -60,12 +60,12 @@ async def recover(store: Store, *, new_id: str, actor: str) -> Recovered:
         before = Generation(1, f"{new_id}-before", since)
         await store.commit(Commit((Put(META, before.row(), 0),), label="generation 1"))
     n = before.n + 1
-    begun = Generation(n, new_id, since)
-    await store.commit(Commit((Put(META, begun.row(), before.n),), label=f"generation {n}"))
+    restored = Generation(n, new_id, since)
+    await store.commit(Commit((Put(META, restored.row(), before.n),), label=f"generation {n}"))
     workers = await _close_workers(store)
     writers = await _close_writers(store)
     runs, effects = await _mark_runs(store, n, actor)
-    return Recovered(begun, workers, writers, runs, effects)
+    return Recovered(restored, workers, writers, runs, effects)
 
 
 async def _close_workers(store: Store) -> int:

@@ -66,7 +66,7 @@ class ChannelClient:
 
         A message that is not accepted in time may still arrive.
         """
-        begun = self._clock.mono()
+        started = self._clock.mono()
         try:
             channel = checked_channel(address, self._reach)
         except InvalidInput as error:
@@ -75,7 +75,7 @@ class ChannelClient:
             attempt = await self._mail(channel, channel.mail, text)
         else:
             attempt = await self._requests(channel, text)
-        return attempt._replace(took_ms=self._clock.mono() - begun)
+        return attempt._replace(took_ms=self._clock.mono() - started)
 
     # --- HTTP ---------------------------------------------------------------------------------
     async def _requests(self, channel: Channel, text: NoticeText) -> Attempt:

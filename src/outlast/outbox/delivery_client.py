@@ -63,7 +63,7 @@ class DeliveryClient:
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Attempt:
         """Send and return the result. Never raises for errors of the receiver, the network or the name server."""
-        begun = self._clock.mono()
+        started = self._clock.mono()
         try:
             async with asyncio.timeout(self._timeout_ms / SECOND):
                 response = await self._answer(url, headers, body)
@@ -77,7 +77,7 @@ class DeliveryClient:
             attempt = Attempt(0, "", f"not sent: {error.what}: {error.why}", 0)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             attempt = Attempt(0, "", f"{type(error).__name__}: {error}".rstrip(": "), 0)
-        return attempt._replace(took_ms=self._clock.mono() - begun)
+        return attempt._replace(took_ms=self._clock.mono() - started)
 
     async def _answer(self, url: str, headers: Mapping[str, str], body: bytes) -> httpx2.Response:
         """Return the head of the answer from the first address that accepts a connection."""

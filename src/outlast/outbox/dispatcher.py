@@ -101,15 +101,15 @@ class SubscriptionSender:
         if left := self._pause.left_ms:
             return min(left, IDLE_LOOK)
         width = 1 if self._pause.probing else self._width
-        room = width - len(self._streams)
-        if room <= 0:
+        free = width - len(self._streams)
+        if free <= 0:
             return IDLE_LOOK  # the end of a sender wakes this loop
         owing = await store.query(Owing(row.tenant, row.subscription, AHEAD * self._width))
         now = await store.now()
         at = [(c, deliveries.takeable_at(c, store.skew)) for c in owing if c.due_at is not None]
         due = [c for c, real in at if real <= now.real and c.run not in self._streams]
-        await asyncio.gather(*(self._take(cursor) for cursor in self._chosen(due, room)))
-        if len(due) > room:
+        await asyncio.gather(*(self._take(cursor) for cursor in self._chosen(due, free)))
+        if len(due) > free:
             return IDLE_LOOK if len(self._streams) >= width else 1
         later = [real for c, real in at if real > now.real and not self._mine(c)]
         return max(1, min([IDLE_LOOK, *(real - now.real for real in later)]))
@@ -117,12 +117,12 @@ class SubscriptionSender:
     def _mine(self, cursor: Cursor) -> bool:
         return cursor.run in self._streams
 
-    def _chosen(self, due: Sequence[Cursor], room: int) -> Sequence[Cursor]:
+    def _chosen(self, due: Sequence[Cursor], free: int) -> Sequence[Cursor]:
         """Choose at random among the earliest, so that dispatchers seldom compete for a cursor."""
-        return sorted(due[: AHEAD * room], key=lambda _: self._tools.chance())[:room]
+        return sorted(due[: AHEAD * free], key=lambda _: self._tools.chance())[:free]
 
     async def _take(self, cursor: Cursor) -> None:
-        begun, now = self._tools.clock.mono(), await self._tools.store.now()
+        started, now = self._tools.clock.mono(), await self._tools.store.now()
         held = deliveries.hold(cursor, self._tools.dispatcher, now)
         still = When(deliveries.takeable_at(cursor, self._tools.store.skew), True, "real", DUE)
         commit = Commit((Put(CURSOR, held, cursor.version),), whens=(still,), label=f"{cursor.run} take cursor")
@@ -130,7 +130,7 @@ class SubscriptionSender:
             await self._tools.store.commit(commit)
         except Stale:
             return  # another dispatcher has claimed it
-        task = asyncio.create_task(self._send(held, begun + DELIVERY_CLAIM))
+        task = asyncio.create_task(self._send(held, started + DELIVERY_CLAIM))
         self._streams[cursor.run] = task
         task.add_done_callback(lambda _: self._ended(cursor.run))
 

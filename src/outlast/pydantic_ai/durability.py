@@ -392,8 +392,8 @@ class OutlastDurability(BaseDurabilityCapability[AgentDepsT]):
         frame, name = self.frame(), found.activity.name
         assert frame is not None
         number = frame.calls[name, call_id] + 1
-        room = KEY_BYTES_MAX - len(f"{self.name}/{quote(tool)}/~{number}")
-        ident = key_part(call_id, room) if number == 1 else f"{key_part(call_id, room)}~{number}"
+        length = KEY_BYTES_MAX - len(f"{self.name}/{quote(tool)}/~{number}")
+        ident = key_part(call_id, length) if number == 1 else f"{key_part(call_id, length)}~{number}"
         try:
             return found.activity.plan(**found.arguments(tool, ident, plain_json(arguments, by_alias=True)))
         except (InvalidInput, NotStorable, LimitExceeded, ValueError) as error:  # of values that a model gave

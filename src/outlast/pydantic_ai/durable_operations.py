@@ -504,10 +504,10 @@ def _with_note(payload: Any, note: str) -> object:
     return {"kind": RETURNED, "result": {"note": note, "result": result}}
 
 
-def key_part(text: str, room: int) -> str:
-    """Return a text as part of a key that has `room` for it: the text itself, or its hash if it does not fit there."""
+def key_part(text: str, length: int) -> str:
+    """Return a text as part of a key that takes `length` characters: the text, or its hash if it does not fit there."""
     try:
-        fits = len(quote(text, safe="")) <= room
+        fits = len(quote(text, safe="")) <= length
     except UnicodeEncodeError:
         fits = False
     return text if fits else sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -32,9 +32,9 @@ TEXT_CHARS: Final = 4_000
 SHOWN_CHARS: Final = 200
 HEAD_CHARS: Final = 1_000
 MESSAGES_MAX: Final = 500
-ROOM: Final = 16 * KIB
+SPARE_BYTES: Final = 16 * KIB
 """Bytes kept free beside the answer for its outline and the other fields."""
-_TEXT_MAX: Final = (RESPONSE_BYTES_MAX - ROOM) // 6
+_TEXT_MAX: Final = (RESPONSE_BYTES_MAX - SPARE_BYTES) // 6
 """Characters that are kept of the texts of an answer that is too large: JSON may need six bytes for each."""
 
 _KEPT: Final = ("usage", "model_name", "timestamp", "kind", "provider_name", OUTLINE)
@@ -155,11 +155,11 @@ def with_outline(payload: dict[str, Any], outline: RequestOutline | None) -> dic
 
 def _cut(payload: dict[str, Any], size: int) -> dict[str, Any]:
     """Return an answer of `size` bytes with the beginning of its texts."""
-    room, parts = _TEXT_MAX, list[dict[str, Any]]()
+    chars_left, parts = _TEXT_MAX, list[dict[str, Any]]()
     for part in payload["parts"]:
-        if part["part_kind"] == "text" and room > 0:
-            parts.append({"part_kind": "text", "content": part["content"][:room]})
-            room -= len(parts[-1]["content"])
+        if part["part_kind"] == "text" and chars_left > 0:
+            parts.append({"part_kind": "text", "content": part["content"][:chars_left]})
+            chars_left -= len(parts[-1]["content"])
     why = f"the answer has {size:,} bytes, and {RESPONSE_BYTES_MAX:,} can be stored"
     small: dict[str, Any] = {name: payload[name] for name in _KEPT if name in payload}
     return {**small, "parts": parts, "finish_reason": "length", "provider_details": {"outlast": why}}

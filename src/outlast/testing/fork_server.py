@@ -166,12 +166,12 @@ class ForkedChild:
         """Wait until the child has ended or stopped."""
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            return {"stopped": True, "died": 0, **self._said(close=False)}
+            return {"stopped": True, "died": 0, **self._end_report(close=False)}
         self.pid = 0
         died = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return {"stopped": False, "died": died, **self._said(close=True)}
+        return {"stopped": False, "died": died, **self._end_report(close=True)}
 
-    def _said(self, *, close: bool) -> dict[str, Any]:
+    def _end_report(self, *, close: bool) -> dict[str, Any]:
         with os.fdopen(self._report, "rb", closefd=close) as report:
             report.seek(0)
             output = report.read()

@@ -79,11 +79,11 @@ async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT, ledgers_ms: int =
     async def all_of(some: Callable[[], Awaitable[int]]) -> int:
         """Repeat a transaction, with pauses, until it deletes nothing, and return the number deleted."""
         done, loop = 0, asyncio.get_running_loop()
-        begun = loop.time()
+        started = loop.time()
         while n := await some():
             done += n
-            await asyncio.sleep((loop.time() - begun) * PAUSE_PER_WORK)
-            begun = loop.time()
+            await asyncio.sleep((loop.time() - started) * PAUSE_PER_WORK)
+            started = loop.time()
         return done
 
     runs = await all_of(lambda: store.purge(now - older_ms, PURGED_AT_ONCE))

@@ -76,7 +76,7 @@ def short(kind: str) -> str:
     return kind.rpartition(".")[2]
 
 
-def told_in(key: str) -> tuple[str, frozenset[str]]:
+def announced_in(key: str) -> tuple[str, frozenset[str]]:
     """Return the short kind and the approvals of a message's key."""
     kind, _, ids = key.partition(":")
     return kind, frozenset(filter(None, ids.split(",")))
@@ -131,13 +131,13 @@ def new_notice(
 
 def _untold(kind: str, approvals: Iterable[Approval], earlier: Iterable[str]) -> Notice:
     also = (short(kind), short(REMINDER)) if kind == ASKED else (short(kind),)  # a reminder follows an announcement
-    announced = {each for known, ids in map(told_in, earlier) if known in also for each in ids}
+    announced = {each for known, ids in map(announced_in, earlier) if known in also for each in ids}
     return Notice(kind, tuple(sorted((row for row in approvals if row.id not in announced), key=lambda row: row.id)))
 
 
 def still_open(kind: str, key: str, audience: str, approvals: Iterable[Approval], run: Run | None) -> Notice:
     """Return the message of a key with those of its approvals that are still undecided."""
-    ids = told_in(key)[1]
+    ids = announced_in(key)[1]
     mine = [row for row in approvals if row.id in ids and concerns(audience, row)]
     wanted = ApprovalStatus.EXPIRED if kind == ESCALATED else ApprovalStatus.PENDING
     ended = run is None or run.ended_at > 0
@@ -155,7 +155,7 @@ def waiting(
 
     `earlier`: keys of accepted messages; `now`: business.
     """
-    announced = {(kind, each) for kind, ids in map(told_in, earlier) for each in ids}
+    announced = {(kind, each) for kind, ids in map(announced_in, earlier) for each in ids}
     found = set[NoticeId]()
     for row, run in approvals:
         kind = _due(row, run) if run is not None and run.ended_at == 0 and concerns(audience, row) else ""
@@ -175,7 +175,7 @@ def _due(row: Approval, run: Run) -> str:
 
 def why_not(key: str, approvals: Iterable[Approval]) -> str:
     """Return why a message was not needed."""
-    ids = told_in(key)[1]
+    ids = announced_in(key)[1]
     found = [f"{row.id} is {row.status.value}" for row in approvals if row.id in ids]
     return f"not sent: {', '.join(found) or 'the approval was purged'}"
 

@@ -438,10 +438,10 @@ async def _open_calls(reads: DynamoReads, query: OpenCalls, rows: RowsInMemory) 
 
 
 async def _calls_of(reads: DynamoReads, run: tuple[str, str], visit: int, rows: RowsInMemory) -> None:
-    begun = asyncio.gather(*(reads.under(EFFECT, (*run, at)) for at in {0, visit}))
+    reading = asyncio.gather(*(reads.under(EFFECT, (*run, at)) for at in {0, visit}))
     used = await reads.under(USAGE, run)
     put(rows, USAGE, used)
-    for effects in await begun:
+    for effects in await reading:
         put(rows, EFFECT, effects)
     shared: list[Key] = [(run[0], "", 0, each.key) for each in used]
     put(rows, EFFECT, [each for each in await reads.load(EFFECT, shared) if each is not None])

@@ -431,7 +431,7 @@ class DynamoReads:
         if prefix:
             begins["pk"] = partition(str(prefix[0]))
         start = after if isinstance(after, ItemPlace) else place(kind, after) if len(after) == kind.key else None
-        begun = _mono()
+        started = _mono()
         found: list[ItemPlace] = []
         whole = True
         async for items in self.items.scan(table, **begins):
@@ -440,7 +440,7 @@ class DynamoReads:
             if len(found) > 2 * WALK_MAX:
                 found, whole = heapq.nsmallest(WALK_MAX, found), False
         found.sort()
-        return Walk(found[:WALK_MAX], whole and len(found) <= WALK_MAX, begun)
+        return Walk(found[:WALK_MAX], whole and len(found) <= WALK_MAX, started)
 
     # --- a run -------------------------------------------------------------------------------
     async def run_rows(self, runs: Sequence[tuple[str, str]]) -> tuple[RunRows | None, ...]:

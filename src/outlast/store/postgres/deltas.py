@@ -30,7 +30,7 @@ class PostgresDeltas:
         self._writer = writer
         self._loop = loop
         self._subscribers = Subscribers[Sequence[Delta]]()
-        self._listener = NotificationListener(address, DELTA_CHANNEL, self._heard)
+        self._listener = NotificationListener(address, DELTA_CHANNEL, self._receive)
         self._queue: deque[str] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._db: asyncpg.Connection[Any] | None = None
@@ -43,11 +43,11 @@ class PostgresDeltas:
         def end() -> None:
             unsubscribe()
             with contextlib.suppress(RuntimeError):  # the store is closed
-                self._loop.call_soon_threadsafe(self._end_unless_heard)
+                self._loop.call_soon_threadsafe(self._end_unless_received)
 
         return end
 
-    def _end_unless_heard(self) -> None:
+    def _end_unless_received(self) -> None:
         if not self._subscribers.has_any():
             self._listener.end()
 
@@ -81,7 +81,7 @@ class PostgresDeltas:
             self._db.terminate()
             self._db = None
 
-    def _heard(self, payload: str) -> None:
+    def _receive(self, payload: str) -> None:
         packet = read_packet(payload)
         if packet is not None and packet.to == self._address.schema and packet.sender != self._writer:
             self._subscribers.report([(packet.deltas,)])

@@ -15,18 +15,18 @@ PING_S: Final = 10.0  # interval of checks that the server is still there
 
 
 class NotificationListener:
-    """Listener to a channel. `heard` gets each payload, `connected` is called after each connection."""
+    """Listener to a channel. `receive` gets each payload, `connected` is called after each connection."""
 
     def __init__(
         self,
         address: Address,
         channel: str,
-        heard: Callable[[str], None],
+        receive: Callable[[str], None],
         connected: Callable[[], None] = lambda: None,
     ) -> None:
         self._address = address
         self._channel = channel
-        self._heard = heard
+        self._receive = receive
         self._connected = connected
         self._task: asyncio.Task[None] | None = None
 
@@ -66,7 +66,7 @@ class NotificationListener:
     async def _until_cut(self, db: "asyncpg.Connection[Any]") -> None:
         cut = asyncio.Event()
         db.add_termination_listener(lambda _: cut.set())
-        await db.add_listener(self._channel, lambda _db, _pid, _channel, payload: self._heard(str(payload)))
+        await db.add_listener(self._channel, lambda _db, _pid, _channel, payload: self._receive(str(payload)))
         self._connected()
         while not cut.is_set():
             try:

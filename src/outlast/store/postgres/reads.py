@@ -52,11 +52,11 @@ class Reads:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: list[asyncpg.Connection[Any]] = []
-        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._free = asyncio.Semaphore(CONNECTIONS)
 
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[asyncpg.Connection[Any]]":
-        async with self._room:
+        async with self._free:
             while self._idle and self._idle[-1].is_closed():  # closed by the server
                 self._idle.pop()
             db = self._idle.pop() if self._idle else await reconnect(self._address, writes=False)

@@ -52,7 +52,7 @@ class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
         self._session = PostgresSession(address, writer, store_clock)
         self._urgent = PostgresSession(address, self._urgent_writer, store_clock, answer_s=RENEWAL_S)
         self._reads = Reads(address)
-        self._listener = NotificationListener(address, CHANNEL, self._heard, self._wakes.fire)
+        self._listener = NotificationListener(address, CHANNEL, self._notified, self._wakes.fire)
         self._transactions = TransactionPool(address, writer, store_clock)
         self._deltas = PostgresDeltas(address, writer, self._loop)
 
@@ -184,7 +184,7 @@ class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
         self._loop.call_soon_threadsafe(self._listener.begin)
         return end
 
-    def _heard(self, schema: str) -> None:
+    def _notified(self, schema: str) -> None:
         if schema == self._address.schema:
             self._wakes.fire()
 

@@ -204,17 +204,17 @@ class TransactionPool:
         self._store_clock = store_clock
         self._numbers = count(1)
         self._idle: WeakKeyDictionary[asyncio.AbstractEventLoop, list[AuthorSession]] = WeakKeyDictionary()
-        self._room: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._free: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def open(self, timeout_ms: int, *, serializable: bool) -> AsyncIterator[PostgresTransaction]:
         """Begin a transaction, as `Transactions.transaction`."""
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(loop, [])
-        async with self._room.setdefault(loop, asyncio.Semaphore(CONNECTIONS)):
+        async with self._free.setdefault(loop, asyncio.Semaphore(CONNECTIONS)):
             session = idle.pop() if idle else self._new()
             try:
-                connection = await self._begun(session, timeout_ms, serializable=serializable)
+                connection = await self._begin(session, timeout_ms, serializable=serializable)
                 yield PostgresTransaction(session, connection)
                 await session.end()
             except Exception:  # the author's code may raise anything, and nothing it wrote stays
@@ -229,7 +229,7 @@ class TransactionPool:
     def _new(self) -> AuthorSession:
         return AuthorSession(self._address, f"{self._writer}.t{next(self._numbers)}", self._store_clock)
 
-    async def _begun(self, session: AuthorSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
+    async def _begin(self, session: AuthorSession, timeout_ms: int, *, serializable: bool) -> "asyncpg.Connection[Any]":
         """Begin a transaction, over a new connection if the idle one was cut."""
         for again in (True, False):
             try:

@@ -24,7 +24,7 @@ BUSY_MS: Final = 5_000  # only a program that does not use the write lock can ke
 LOG_BYTES: Final = 16 * 1024 * 1024  # size to which a busy writer's log is preallocated and cut back
 WAL_HEADER: Final = b"\2\2"  # write and read version of a file in write-ahead mode
 WAL_HEADER_AT: Final = 18
-ROOM: Final = 4  # times the log's size that must be free before it is preallocated
+SPARE_TIMES: Final = 4  # times the log's size that must be free before it is preallocated
 FULL: Final = 2
 OFF: Final = 0
 TYPES: Final = {"integer": "INTEGER", "blob": "BLOB", "clustered": ""}
@@ -449,7 +449,7 @@ class Database:
             return
         try:
             disk = os.statvfs(self._real.parent)
-            if disk.f_bavail * disk.f_frsize < ROOM * LOG_BYTES:
+            if disk.f_bavail * disk.f_frsize < SPARE_TIMES * LOG_BYTES:
                 return  # the zeros would take most of the free space
             log = os.open(f"{self._real}-wal", os.O_WRONLY | os.O_CLOEXEC)
             try:

@@ -163,13 +163,13 @@ class WriterThread:
             self._deliver(tickets)
 
     def _land_batch(self, tickets: list[Ticket], *, waits: bool = True) -> bool:
-        begun = self._clock.mono()
+        started = self._clock.mono()
         landed = True
         try:
             landed = self._session.land(tickets, waits=waits)
         except Exception as error:  # a bug must not leave callers waiting
             self._give_up(tickets, error)
-        self._slow = self._clock.mono() - begun > HERE_MAX_MS
+        self._slow = self._clock.mono() - started > HERE_MAX_MS
         return landed
 
     def _do(self, ticket: Ticket, task: Task) -> None:
