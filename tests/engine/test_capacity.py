@@ -7,7 +7,7 @@ import pytest
 
 from outlast.clocks import VirtualClock
 from outlast.core.rows.run_rows import Run
-from outlast.engine.admission import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look, LostClaim
+from outlast.engine.capacity import NO_OWNERS, TAKE_MAX, TAKE_OVER_MAX, Capacity, Look, LostClaim
 from tests.core.drive import Drive
 from tests.models.world import MAPPING, TENANT, at, born
 

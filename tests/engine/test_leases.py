@@ -10,7 +10,7 @@ import pytest
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.engine import commands
-from outlast.engine.admission import LostClaim
+from outlast.engine.capacity import LostClaim
 from outlast.errors import Conflict
 from outlast.flow import Context, Workflow, activity, lookup, resend
 from tests.engine.world import (

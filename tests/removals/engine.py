@@ -26,8 +26,8 @@ from outlast.core.state import growing_list
 from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
-    admission,
     call_outcome,
+    capacity,
     commit_chain,
     effect_executor,
     lease,
@@ -88,7 +88,7 @@ def same_epoch(patch: Patch) -> None:
 
 
 def early_takeover(patch: Patch) -> None:
-    kept = admission.Taking._due
+    kept = capacity.Taking._due
 
     def due(self: Any, run: Run, now: Any) -> Any:
         if not run.owner:

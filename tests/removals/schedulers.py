@@ -6,7 +6,7 @@ from outlast.core import lanes, slices
 from outlast.core.commit import Instant
 from outlast.core.rows.run_rows import Run
 from outlast.engine import guest
-from outlast.engine.admission import Taking
+from outlast.engine.capacity import Taking
 from outlast.engine.run_executor import SliceLimit
 from tests.removals import Patch, replace
 

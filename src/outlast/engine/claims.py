@@ -14,7 +14,7 @@ from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_overdue
 from outlast.core.slices import SliceEnd, disagreement, new_history, slice_end
 from outlast.core.verbs import hand_back, moved
-from outlast.engine.admission import NO_OWNERS, Capacity, Owners, Taking
+from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taking
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.node_execution import WorkerServices
 from outlast.engine.run_executor import SliceLimit

@@ -31,10 +31,10 @@ from outlast.core.rows.run_rows import META, Row
 from outlast.core.slices import SliceEnd
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
-from outlast.engine.admission import Capacity, Look
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.capacity import Capacity, Look
 from outlast.engine.claims import Claims
 from outlast.engine.commit_chain import RunLost
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
