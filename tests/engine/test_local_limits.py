@@ -21,10 +21,10 @@ import urllib3
 from outlast.core.durations import BREAKER_AFTER
 from outlast.core.effect_steps import LOCAL_LIMIT, Maybe, Unsent
 from outlast.core.rows.run_rows import PAUSE
-from outlast.engine.attempts import DaemonPool
 from outlast.engine.call_outcome import is_transient, judge
 from outlast.engine.known_pauses import says_away
 from outlast.engine.local_limits import NO_THREAD, NoPlace
+from outlast.engine.thread_pool import DaemonPool
 from outlast.flow import Retry
 from outlast.insight.explanation import explain
 from outlast.insight.tenant_rows import TenantRows

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.core.limits import UNSENT_MAX
-from outlast.engine import attempts
-from outlast.engine.attempts import GRACE_S, SLOW_S, SendWindow
+from outlast.engine.send_window import GRACE_S, SLOW_S, UNSENT_MIN, SendWindow
 from outlast.flow import Context, Workflow, activity
 from tests.engine.process import Process
 from tests.engine.world import SECOND, State, World, one_node, ordering
@@ -62,7 +61,7 @@ async def test_runs_that_are_taken_at_once_have_few_intents_that_are_not_sent(wo
     unsent.watch(world.worker(flow, concurrency=RUNS))
     await world.pass_(60 * SECOND)
     assert (unsent.sent, unsent.now) == (RUNS, 0)
-    assert unsent.first <= attempts.UNSENT_MIN
+    assert unsent.first <= UNSENT_MIN
     assert unsent.most <= UNSENT_MAX
     assert {world.status(f"r{n}") for n in range(RUNS)} == {"completed"}
 
@@ -74,7 +73,7 @@ async def test_a_refused_intent_frees_its_place(world: World) -> None:
     for n in range(12):
         await world.start(flow, f"r{n}")
     process = world.worker(flow)
-    process.wire.away = [" intend "] * 2 * attempts.UNSENT_MIN
+    process.wire.away = [" intend "] * 2 * UNSENT_MIN
     await world.pass_(60 * SECOND)
     assert {world.status(f"r{n}") for n in range(12)} == {"completed"}
 

@@ -50,8 +50,9 @@ from outlast.core.rows.run_rows import RUN, is_over
 from outlast.core.run_transition import LogEntry
 from outlast.core.usage import Used
 from outlast.engine import user_code
-from outlast.engine.attempts import CallAttempt, Endless
+from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
+from outlast.engine.call_timeouts import Endless
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.effect_calls import millis, needs_transactions
 from outlast.engine.effect_executor import EffectExecutor

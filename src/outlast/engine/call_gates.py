@@ -40,11 +40,11 @@ from outlast.core.effect_steps import Intend, Purpose, Terms
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.rows.run_rows import Pause
-from outlast.engine.attempts import Sending
 from outlast.engine.known_pauses import BREAKER, key_of_provider
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import paused_by, paused_by_breaker
 from outlast.engine.permission import UNASKED, Permission, check_budget, permitted, permitted_still, spent_budget
+from outlast.engine.send_window import Sending
 from outlast.flow.activity import BoundCall
 from outlast.flow.options import Callee
 

@@ -23,11 +23,12 @@ from outlast.core.route import cancel_of
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import EVIDENCE, Effect, Evidence
 from outlast.core.usage import Used
-from outlast.engine.attempts import CallAttempt, Sending
+from outlast.engine.attempts import CallAttempt
 from outlast.engine.call_outcome import is_transient, judge
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.lease import Permit
 from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.send_window import Sending
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import DefinitionError, LimitExceeded, NotStorable, StoreError
 from outlast.flow.activity import BoundCall

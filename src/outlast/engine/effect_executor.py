@@ -38,7 +38,6 @@ from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.rows.run_rows import Pause
 from outlast.core.usage import Used
-from outlast.engine.attempts import Sending
 from outlast.engine.call_gates import GatedAttempt
 from outlast.engine.commit_chain import RunLost
 from outlast.engine.effect_calls import (
@@ -58,6 +57,7 @@ from outlast.engine.node_result import (
     uncertain,
 )
 from outlast.engine.permission import UNASKED, Permission
+from outlast.engine.send_window import Sending
 from outlast.engine.user_code import as_exception, shown_text, text_of
 from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall

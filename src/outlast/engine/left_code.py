@@ -12,7 +12,7 @@ from typing import Any, Final
 from outlast.flow.registry import place
 
 LEAVE_WITHIN: Final = 2.0  # seconds for tasks and threads to end, after the drain
-IDLE: Final = (("concurrent.futures.thread", "_worker"), ("outlast.engine.attempts", "_serve"))
+IDLE: Final = (("concurrent.futures.thread", "_worker"), ("outlast.engine.thread_pool", "_serve"))
 """Modules and functions in which the thread of a pool waits for work."""
 LIBRARIES: Final = "site-packages"
 UNKNOWN: Final = "an unknown line"

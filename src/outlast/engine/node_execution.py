@@ -24,7 +24,7 @@ from outlast.core.rows.run_columns import Attention, Timer
 from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
-from outlast.engine.attempts import ActivityCaller, SendWindow
+from outlast.engine.attempts import ActivityCaller
 from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
@@ -35,6 +35,7 @@ from outlast.engine.known_pauses import TENANT, Breakers, PauseCache
 from outlast.engine.lease import Lease
 from outlast.engine.limit_seats import CallSlot, RateLimiter, limit_name
 from outlast.engine.run_session import RunSession
+from outlast.engine.send_window import SendWindow
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
 from outlast.errors import LimitExceeded, Rejected, StoreError
 from outlast.flow.calls import executing_node

@@ -32,8 +32,9 @@ from outlast.core.slices import SliceEnd
 from outlast.engine import admission, compatibility
 from outlast.engine.activity_calls import check_served
 from outlast.engine.alerts import Alerts, Notifier
-from outlast.engine.attempts import ActivityCaller, DaemonPool, Endless, SendWindow
+from outlast.engine.attempts import ActivityCaller
 from outlast.engine.call_errors import CallErrors
+from outlast.engine.call_timeouts import Endless
 from outlast.engine.capacity import Capacity, Look
 from outlast.engine.claims import Claims
 from outlast.engine.commit_chain import RunLost
@@ -52,7 +53,9 @@ from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.run_executor import RunExecutor, SliceLimit
 from outlast.engine.run_session import RunSession
+from outlast.engine.send_window import SendWindow
 from outlast.engine.store_maintenance import ClockStep, Retention
+from outlast.engine.thread_pool import DaemonPool
 from outlast.errors import Corrupt, StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
 from outlast.store.port import OnFile, Store

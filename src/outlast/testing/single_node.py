@@ -18,7 +18,8 @@ from outlast.core.keys import ADMISSION
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows.effect_rows import Wait
 from outlast.core.rows.run_rows import is_over
-from outlast.engine.attempts import ActivityCaller, CallAttempt, DaemonPool, PendingCall
+from outlast.engine.attempts import ActivityCaller, CallAttempt, PendingCall
+from outlast.engine.thread_pool import DaemonPool
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.activity import Activity
 from outlast.flow.context import Context
