@@ -29,7 +29,7 @@ from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import EFFECT, STATED, UNDO_RESERVED, USED, Effect, Memo
 from outlast.core.rows.run_columns import PERSON_ANSWER, PersonAnswer
 from outlast.core.rows.run_rows import Message, Run
-from outlast.engine import activity_calls
+from outlast.engine import activity_calls, lookups
 from outlast.flow.activity import BoundCall
 from tests.insight import situations
 from tests.lockstep import former_calls
@@ -318,8 +318,9 @@ def recording(seen: Counter[str]) -> Iterator[None]:
 
     with (
         patch.object(activity_calls, "EffectExecutor", Execution.executor_of),
-        patch.object(activity_calls, "_make_lookup", Execution.make_lookup),
+        patch.object(lookups, "_make_lookup", Execution.make_lookup),
         patch.object(activity_calls, "answer_of", counted),
+        patch.object(lookups, "answer_of", counted),
     ):
         yield
 
@@ -331,7 +332,7 @@ def compare(seeds: Sequence[int]) -> Counter[str]:
     async def both() -> None:
         for seed in seeds:
             before = await played(seed, former_calls.perform, former_calls.look_up)
-            assert await played(seed, activity_calls.perform, activity_calls.look_up) == before, seed
+            assert await played(seed, activity_calls.perform, lookups.look_up) == before, seed
 
     with recording(seen):
         asyncio.run(both())

@@ -1,6 +1,6 @@
-"""Calls of activities and lookups in a node execution: answered from the ledger, or made (S-17, S-18).
+"""Calls of activities in a node execution: what the ledger answers is carried out, or the call is made (S-17, S-18).
 
-`EffectExecutor` makes each call of an activity; lookups are made here.
+`core/first_answer.py` decides the answer, and `EffectExecutor` makes a call. Lookups are in `lookups.py`.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Any
 
 from outlast.core import effect_verbs
 from outlast.core.conclude import Parked
-from outlast.core.durations import SHARED_LOOK_AGAIN, wait_before
+from outlast.core.durations import SHARED_LOOK_AGAIN
 from outlast.core.failed_calls import EffectKey
 from outlast.core.first_answer import (
     FIRST,
@@ -25,7 +25,6 @@ from outlast.core.first_answer import (
     GiveStated,
     Hold,
     Linger,
-    RaiseObserved,
     RaiseRefused,
     RaiseUnfit,
     ReadOwner,
@@ -39,25 +38,13 @@ from outlast.core.first_answer import (
     answer_of,
     is_chosen,
 )
-from outlast.core.keys import idempotency_key
-from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus
-from outlast.core.route import cancel_of
-from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import EFFECT, STATED, Effect, Memo
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
-from outlast.core.run_transition import LogEntry
-from outlast.core.usage import Used
-from outlast.engine import user_code
-from outlast.engine.attempts import CallAttempt
-from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
-from outlast.engine.call_timeouts import Endless
-from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
-from outlast.engine.effect_calls import millis, needs_transactions
+from outlast.engine.effect_calls import needs_transactions
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.former_digests import call_as_offered, is_same_call
-from outlast.engine.limit_seats import CallSlot
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
     EffectRefused,
@@ -68,17 +55,13 @@ from outlast.engine.node_result import (
     uncertain,
     under_way,
 )
-from outlast.engine.permission import check_budget
 from outlast.engine.run_session import RunSession
 from outlast.engine.stated_answers import given_answer, load_answer
-from outlast.engine.user_code import as_exception, text_of
-from outlast.errors import NotStorable, StoreError
+from outlast.errors import NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan, RecordedCall
-from outlast.flow.outcomes import Refused
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store, Transactions
-from outlast.telemetry.redact import redact_shown
 
 
 async def _shared_answer(
@@ -100,7 +83,7 @@ async def _shared_answer(
             case ReadOwner(run):
                 shared = shared._replace(owner_is_over=await _is_over(execution, run))
             case Compare(row):
-                gathered = _compared(session, activity, call, row, ident)
+                gathered = compared(session, activity, call, row, ident)
             case UseShared(row):
                 try:
                     value = None if row.response is None else load_answer(activity, row)
@@ -127,7 +110,7 @@ async def _shared_answer(
             case WaitForOther(row):
                 await _wait_for_shared(execution, row)
             case _:
-                execution.call_person(_reason(session, activity, call, ident, answer))
+                execution.call_person(reason_of(session, activity, call, ident, answer))
                 raise Unresolved
 
 
@@ -214,7 +197,7 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         answer = answer_of(effect, call, activity, facts, gathered)
         if isinstance(answer, Compare):
             assert effect is not None
-            gathered = _compared(session, activity, call, effect, ident)
+            gathered = compared(session, activity, call, effect, ident)
             served = _as_recorded(activity, call, effect, gathered)
         elif isinstance(answer, Hold):
             assert expected is not None
@@ -239,7 +222,7 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
             raise EffectRefused(refusal_of(row), ident)
         case Linger():
             await execution.never()
-    execution.call_person(_reason(session, activity, served, ident, answer))
+    execution.call_person(reason_of(session, activity, served, ident, answer))
     return await execution.never()
 
 
@@ -258,7 +241,7 @@ def _facts(
     )
 
 
-def _compared(
+def compared(
     session: RunSession, activity: Activity[Any, Any], call: BoundCall, row: Effect | Memo, ident: EffectKey
 ) -> Gathered:
     """Compare a call with the row of its key, whose digest is another one."""
@@ -282,7 +265,7 @@ def _as_recorded(activity: Activity[Any, Any], call: BoundCall, effect: Effect, 
     return call
 
 
-def _reason(
+def reason_of(
     session: RunSession, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, answer: FirstAnswer
 ) -> Attention:
     """Return the reason with which a person is asked about a call."""
@@ -332,233 +315,3 @@ async def _recorded_response(execution: NodeExecution, activity: Activity[Any, A
     if row.shared == STATED and row.by_run in ("", execution.session.held.run.run):
         return await given_answer(execution, activity, row)
     return load_answer(activity, row)
-
-
-async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:
-    """Return the value of a lookup: recorded, or looked up now and recorded.
-
-    Raises the error of the function if no further attempt may help.
-    """
-    execution.note_progress()
-    if execution.closing:
-        await execution.never()
-    session, expected = execution.session, execution.expected
-    visit = session.held.run.visit if activity.once_per == "visit" else 0
-    ident = (visit, call.key)
-    memo = session.held.memos.get(ident)
-    facts, gathered = FIRST, NOTHING
-    while True:
-        if memo is None:
-            observed = session.held.memos.get((visit, effect_verbs.observed_key(call.key, execution.continued_after)))
-            if expected is not None or observed is not None:
-                holds = expected is not None and activity.name in expected.missing
-                facts = VisitFacts(holds=holds, lingering=execution.lingering, observed=observed)
-        answer = answer_of(memo, call, activity, facts, gathered)
-        if isinstance(answer, Compare):
-            gathered = _compared(session, activity, call, answer.row, ident)
-        elif isinstance(answer, Hold):
-            assert expected is not None
-            await expected.hold(activity.name, call)
-            gathered = gathered._replace(held=True)
-        else:
-            break
-    match answer:
-        case Drive():
-            # The key has the activity's name, so a lookup never waits for a call of an activity.
-            flight = (visit, f"{activity.name}?{call.key}")
-            once = execution.deduplicate if activity.durable or not activity.is_async else execution.look_up
-            return await once(flight, lambda: _make_lookup(execution, activity, call, ident))
-        case Replay(row):
-            return activity.response_codec.load(row.response or b"null")
-        case RaiseRefused(Memo() as row):
-            raise _refused(row)
-        case RaiseObserved(row):
-            assert row.error is not None
-            raise user_code.rebuilt(row.error)
-        case Linger():
-            await execution.never()
-    execution.call_person(_reason(session, activity, call, ident, answer))
-    return await execution.never()
-
-
-def _refused(memo: Memo) -> Refused:
-    assert memo.error is not None
-    return Refused(memo.error.code, memo.error.detail)
-
-
-async def _make_lookup(
-    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey
-) -> Any:
-    if not execution.may_begin():
-        raise Unresolved
-    run = execution.session.held.run
-    response: bytes | None = None
-    value: Any = None
-    error: EffectError | None = None
-    await execution.session.chain.entered()
-    if activity.durable and execution.session.held.has_new_messages:
-        await _check_cancel(execution)
-    used: list[Used] = []
-    try:
-        answer = await _call_lookup(execution, activity, call, ident, used)
-        response, value = activity.response_codec.store(answer)  # what a re-run reads, before it counts
-    except Refused as refused:
-        error = _redacted_error(refused.code, refused.detail)
-    except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
-        raise
-    except Exception as raised:  # raised into the author's code, which may catch it; the next execution asks again
-        if used:  # its answer cannot be stored
-            execution.session.submit_usage(ident, activity.name, used)
-        _keep_trace(execution, activity, call, ident, raised)
-        _observe(execution, activity, call, ident, raised)
-        raise
-    memo = _memo(execution, activity, call, ident, response, error)
-    commit = effect_verbs.remember(run, memo)
-    if used:
-        puts = execution.session.usage_puts(ident, activity.name, used)
-        commit = commit._replace(writes=(*commit.writes, *puts))
-    if activity.durable:
-        if execution.observed:
-            execution.record_observed()
-        await execution.session.chain.land(commit)
-    else:
-        execution.session.chain.submit(commit)
-    if error is not None:
-        raise _refused(memo)
-    return value
-
-
-async def _check_cancel(execution: NodeExecution) -> None:
-    """Stop before a durable lookup, which may cost money, if a cancel has arrived with an earlier commit (S-1)."""
-    if (cancel := cancel_of(await execution.session.new_messages())) is not None:
-        execution.cancelled(cancel)
-        raise Unresolved
-
-
-def _memo(
-    execution: NodeExecution,
-    activity: Activity[Any, Any],
-    call: BoundCall,
-    ident: EffectKey,
-    response: bytes | None,
-    error: EffectError | None,
-) -> Memo:
-    return Memo(
-        tenant=execution.session.held.run.tenant,
-        run=execution.session.held.run.run,
-        visit=ident[0],
-        key=ident[1],
-        activity=activity.name,
-        digest=call.digest,
-        response=response,
-        error_text=ERROR.encode(error),
-        at=execution.session.clock.now.business,
-    )
-
-
-def _keep_trace(
-    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
-) -> None:
-    """Record a failed lookup if the workflow counts failures when it ends (OUT-4)."""
-    visit, key = ident
-    if not execution.workflow.counts_failures or (visit, effect_verbs.UNANSWERED + key) in execution.session.held.memos:
-        return
-    error = _redacted_error(type(raised).__name__, str(raised)[:TEXT_CHARS_MAX])
-    execution.session.chain.submit(
-        effect_verbs.unanswered(execution.session.held.run, _memo(execution, activity, call, ident, None, error))
-    )
-
-
-def _observe(
-    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, raised: Exception
-) -> None:
-    """Note an error that the body may catch, so that each execution of the visit takes the same way (S-13)."""
-    path, text = user_code.class_and_text(raised)
-    key = (ident[0], effect_verbs.observed_key(call.key, execution.continued_after))
-    memo = _memo(execution, activity, call, key, None, _redacted_error(path, text[:TEXT_CHARS_MAX]))
-    execution.observe(key, memo._replace(digest=""))
-
-
-def _log_uncertain(
-    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, number: int, error: Exception
-) -> None:
-    """Add to the history that a durable lookup may have been paid although no answer came."""
-    key = f"uncertain/{call.digest[:16]}/{number}"
-    text = f"{activity.name}: attempt {number} may have been paid, and no answer came"
-    data: dict[str, object] = {"activity": activity.name, "error": redact_shown(text_of(error))[:TEXT_CHARS_MAX]}
-    execution.log_entries.setdefault(key, LogEntry(key, text, data))
-
-
-def _redacted_error(code: str, detail: str) -> EffectError:
-    return EffectError(code, redact_shown(detail))
-
-
-async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]) -> CallSlot | None:
-    """Return the seat of a lookup under its rate limit, if it has one, once the budget allows the call.
-
-    The budget is looked at again after the wait for the seat. The other gates are for calls that change something
-    (`call_gates`). Raises Unresolved, StoreError.
-    """
-    has_budget = execution.workflow.budget is not None or execution.services.budgets.tenants
-    if has_budget:
-        await check_budget(execution, activity.name)
-    if activity.limit is None:
-        return None
-    slot = await execution.call_slot(activity)
-    if slot is not None and has_budget:
-        try:
-            await check_budget(execution, activity.name)
-        except BaseException:  # parked, or cancelled
-            slot.leave()
-            raise
-    return slot
-
-
-async def _call_lookup(
-    execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, used: list[Used]
-) -> Any:
-    """Call the function, and again after transient errors.
-
-    `used` has the usage of the attempt that answered or refused. That of other attempts is stored here.
-    """
-    run, retry = execution.session.held.run, activity.retry
-    timeout = execution.services.terms[activity].timeout
-    # Durable, because its answer costs money: a receiver that knows such keys answers again without charging again.
-    key = idempotency_key(run.tenant, run.run, ident[0], call.key) if activity.durable else ""
-    uncertain = False
-    for number in range(1, retry.attempts + 1):
-        attempt = CallAttempt(
-            callee=activity,
-            args=call.args,
-            kwargs=call.kwargs,
-            key=call.key,
-            idempotency_key=key,
-            tenant=run.tenant,
-            run_id=run.run,
-            number=number,
-            timeout_ms=timeout,
-            permit=None,
-            label=f"{run.run} lookup {call.key}",
-            stream=execution.stream,
-            used=used,
-        )
-        slot = await _seat_of_lookup(execution, activity)
-        try:
-            return await execution.services.caller.look_up(attempt)
-        except BaseException as raised:  # raised unless another attempt may help
-            error = as_exception(raised)
-            if used and not isinstance(error, Refused):
-                execution.session.submit_usage(ident, activity.name, used)
-            asked = asked_to_wait(error, execution.services.clock.wall())
-            last = number == retry.attempts or isinstance(error, Endless)
-            if activity.durable and may_be_paid(error):
-                last, uncertain = last or uncertain, True  # at most one that may have been paid is asked again
-                _log_uncertain(execution, activity, call, number, error)
-            if last or asked > millis(retry.total_wait) or not is_transient(error):
-                raise error  # noqa: B904 - it names its cause
-        finally:
-            if slot is not None:
-                slot.leave()
-        wait = wait_before(number + 1, execution.services.chance(), first_ms=millis(retry.first), factor=retry.factor)
-        await execution.services.clock.sleep(max(wait, asked))
-    raise AssertionError("the last attempt returns or raises")

@@ -29,7 +29,7 @@ from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import Message
 from outlast.core.run_transition import LogEntry
 from outlast.engine import context_calls
-from outlast.engine.activity_calls import look_up, perform, recorded_calls
+from outlast.engine.activity_calls import perform, recorded_calls
 from outlast.engine.approval_waits import (
     Question,
     answered_before,
@@ -42,6 +42,7 @@ from outlast.engine.approval_waits import (
     request_approval,
 )
 from outlast.engine.context_calls import ASKED_MAX, ContextCall
+from outlast.engine.lookups import look_up
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
