@@ -31,6 +31,7 @@ from outlast.engine import (
     commit_chain,
     effect_executor,
     lease,
+    named_waits,
     node_execution,
     permission,
     snapshots,
@@ -195,7 +196,7 @@ def no_inbox_check(patch: Patch) -> None:
 
 
 def no_inbox_check_in_bind(patch: Patch) -> None:
-    kept = context.effect_verbs.bind
+    kept = effect_verbs.bind
 
     def bind(*args: Any, **conditions: Any) -> Commit:
         commit = kept(*args, **conditions)
@@ -207,7 +208,7 @@ def no_inbox_check_in_bind(patch: Patch) -> None:
 
 def no_deadline(patch: Patch) -> None:
     _without_condition(patch, "early")
-    kept = context.NamedWait._bind
+    kept = named_waits.NamedWait._bind
 
     async def bind(self: Any, wait: Any) -> Any:
         if wait.deadline and self.kind == "sleep":

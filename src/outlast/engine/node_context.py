@@ -1,4 +1,4 @@
-"""Context of a node: its verbs, and the waits that they open (S-14)."""
+"""Context of a node: its verbs, and its calls that were never awaited."""
 
 import asyncio
 import inspect
@@ -8,25 +8,21 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
-from outlast.core import effect_verbs
 from outlast.core.approvals import votes_of
-from outlast.core.codec import Codec, canonical, digest, schema_text
-from outlast.core.conclude import Parked
-from outlast.core.durations import SECOND, Duration, check_near, ms_of
+from outlast.core.codec import canonical, digest
+from outlast.core.durations import Duration, ms_of
 from outlast.core.events import utc
-from outlast.core.keys import check_key, check_name
+from outlast.core.keys import check_key
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import ApprovalStatus, Reason, WaitStatus, wait_target
+from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_rows import Approval, Wait
-from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
-from outlast.core.rows.run_rows import Message
+from outlast.core.rows.effect_rows import Approval
 from outlast.core.run_transition import LogEntry
 from outlast.engine import context_calls
 from outlast.engine.activity_calls import perform, recorded_calls
@@ -43,6 +39,7 @@ from outlast.engine.approval_waits import (
 )
 from outlast.engine.context_calls import ASKED_MAX, ContextCall
 from outlast.engine.lookups import look_up
+from outlast.engine.named_waits import NamedWait
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -54,176 +51,9 @@ from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
 
-WaitKind = Literal["sleep", "receive", "collect"]
-
-
-class NamedWait:
-    """One wait of one node execution."""
-
-    def __init__(
-        self,
-        execution: NodeExecution,
-        kind: WaitKind,
-        name: str,
-        *,
-        timeout: Duration | None,
-        until: datetime | None,
-        model: type[BaseModel] | None = None,
-        most: int = 0,
-    ) -> None:
-        self.execution = execution
-        self.kind = kind
-        self.name = check_name("wait", name)
-        if timeout is not None and until is not None:
-            raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
-        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout, any_length=True)
-        self._given = timeout if until is None else until
-        self.until_ms = None if until is None else _instant(name, until)
-        self.most = most
-        self.model = model
-        self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
-
-    async def answer(self) -> tuple[Message, ...] | None:
-        """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
-        execution, session = self.execution, self.execution.session
-        wait = session.held.waits.get((session.held.run.visit, self.name)) or await self._declare()
-        if wait.kind != self.kind:
-            detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
-            execution.call_person(
-                Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
-            )
-            raise Unresolved
-        if wait.status is WaitStatus.OPEN:
-            wait = await self._bind(wait)
-        return self.notes_of(wait)
-
-    def bound(self) -> Wait | None:
-        """Return the row if an execution of this visit has bound it, else None."""
-        wait = self.execution.session.held.waits.get((self.execution.session.held.run.visit, self.name))
-        return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
-
-    def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
-        """Return the messages bound to the wait, or None at its deadline."""
-        bound = wait.binding
-        return None if bound is None else tuple(n for n in self.execution.session.held.messages if n.n in bound)
-
-    async def _declare(self) -> Wait:
-        session, run = self.execution.session, self.execution.session.held.run
-        now = await session.store.now()
-        ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now.business) - now.business
-        check_near(f"duration of wait {self.name}", self._given, ahead)
-        ends = self.timeout_ms is not None or self.until_ms is not None
-        deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
-        if deadline and (last := self.execution.visit_deadline()):
-            deadline = min(deadline, last)
-        wait = Wait(
-            tenant=run.tenant,
-            run=run.run,
-            visit=run.visit,
-            key=self.name,
-            version=1,
-            status=wait_target("open_wait", None),
-            kind=self.kind,
-            name=self.name,
-            deadline=max(deadline, 1) if ends else 0,
-            most=self.most,
-            binding_text="",
-            since=now.business,
-            schema=schema_text(self.model) if self.model else "",
-        )
-        if self.execution.observed:
-            self.execution.record_observed()
-        session.chain.submit(effect_verbs.open_wait(run, wait))
-        return wait
-
-    async def _bind(self, wait: Wait) -> Wait:
-        """Bind the wait if messages or the deadline allow it, else park."""
-        session = self.execution.session
-        found = self._matching(wait)
-        enough = 1 if self.kind == "receive" else self.most
-        now = await session.store.now()
-        if self.kind != "sleep" and enough and len(found) >= enough:
-            return await self._land(wait, found[:enough], complete=True)
-        if wait.deadline and now.business >= self._closes_at(wait):
-            return await self._land(wait, found if self.kind == "collect" else None, complete=False)
-        self._park(wait)
-        raise Unresolved
-
-    def _matching(self, wait: Wait) -> tuple[Message, ...]:
-        """Return unbound signals of this name before the deadline that the model accepts, in order."""
-        session = self.execution.session
-        if self.codec is None:
-            return ()
-        spent = session.held.bound_messages() | self.execution.reserved
-        return tuple(
-            n
-            for n in session.held.messages
-            if n.kind == "signal"
-            and n.name == self.name
-            and n.n not in spent
-            and (not wait.deadline or n.at < wait.deadline)
-            and self._readable(n)
-        )
-
-    def _readable(self, message: Message) -> bool:
-        assert self.codec is not None
-        try:
-            self.codec.admit(message.payload)
-        except InvalidInput:
-            return False
-        return True
-
-    async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
-        session = self.execution.session
-        numbers = None if messages is None else tuple(n.n for n in messages)
-        self.execution.reserved |= set(numbers or ())
-        closes = mapping = None
-        if session.store.skew and not complete:
-            closes, mapping = self._closes_at(wait), session.store.mapping().version
-        commit = effect_verbs.bind(
-            session.held.run,
-            wait,
-            numbers,
-            inbox_seq=session.held.inbox_read,
-            complete=complete,
-            closes=closes,
-            mapping=mapping,
-        )
-        await session.chain.land(commit)
-        return session.held.waits[wait.visit, wait.key]
-
-    def _closes_at(self, wait: Wait) -> int:
-        store = self.execution.session.store
-        return effect_verbs.closes_at(wait, store.mapping(), store.skew) if store.skew else wait.deadline
-
-    def _park(self, wait: Wait) -> None:
-        kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
-        then = {
-            "sleep": "continues",
-            "receive": "continues without it",
-            "collect": "continues with the messages so far",
-        }[self.kind]
-        waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
-        armed = Timer(f"wait {wait.name}", self._closes_at(wait)) if wait.deadline else None
-        self.execution.park(Parked("park", waiting, armed))
-
-    def load(self, message: Message) -> Any:
-        """Return the payload of a message as the model."""
-        assert self.codec is not None
-        return self.codec.admit(message.payload)
-
-
-def _instant(name: str, given: datetime) -> int:
-    """Return an instant in milliseconds since 1970. Raises InvalidInput."""
-    checked: object = given  # a caller without a type checker may pass anything
-    if not isinstance(checked, datetime):
-        why = "an instant is a datetime; a duration is given with timeout="
-        raise InvalidInput(f"wait {name} until {given!r}", why, "e.g. ctx.now() + timedelta(hours=12)")
-    if checked.tzinfo is None:
-        raise InvalidInput(f"wait {name} until {given}", "it has no time zone", "e.g. datetime(…, tzinfo=UTC)")
-    return int(checked.timestamp() * SECOND)
-
-
+P = ParamSpec("P")
+T = TypeVar("T")
+log = logging.getLogger("outlast.engine")
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
 
@@ -237,11 +67,6 @@ async def _decided(execution: NodeExecution, question: Question) -> Approval:
     if row is None:
         raise Unresolved
     return row
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-log = logging.getLogger("outlast.engine")
 
 
 def _seen(
