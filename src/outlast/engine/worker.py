@@ -7,14 +7,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from outlast.core import effect_verbs
 from outlast.core.clock_port import Clock
 from outlast.core.drain import DRAINS, drains_of
 from outlast.core.durations import (
     CHANGE_POLL,
     FILE_CHECK,
     IDLE_LOOK,
-    INLINE_WAIT_MAX,
     KEPT_LOOK,
     SECOND,
     STORE_RETRY,
@@ -22,10 +20,8 @@ from outlast.core.durations import (
     Liveness,
     longest_claim,
 )
-from outlast.core.failed_calls import EffectKey
 from outlast.core.generation import GENERATION
 from outlast.core.lanes import OWN
-from outlast.core.machine import EffectStatus, Reason
 from outlast.core.rows.columns import WorkerHealth
 from outlast.core.rows.run_rows import META, Row
 from outlast.core.slices import SliceEnd
@@ -34,10 +30,8 @@ from outlast.engine.activity_calls import check_served
 from outlast.engine.alerts import Alerts, Notifier
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.call_errors import CallErrors
-from outlast.engine.call_timeouts import Endless
 from outlast.engine.capacity import Capacity, Look
 from outlast.engine.claims import Claims
-from outlast.engine.commit_chain import RunLost
 from outlast.engine.compatibility import UnservedVersions, wake_stranded
 from outlast.engine.dead_workers import DeadWorkers
 from outlast.engine.delta_sender import DeltaSender
@@ -49,8 +43,8 @@ from outlast.engine.known_pauses import Breakers, PauseCache
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.left_code import busy_threads, left_threads, tasks_under
 from outlast.engine.limit_seats import RateLimiter
-from outlast.engine.node_execution import NodeExecution, WorkerServices
-from outlast.engine.node_result import attention, uncertain
+from outlast.engine.node_execution import WorkerServices
+from outlast.engine.overruns import OverrunWatch
 from outlast.engine.run_executor import RunExecutor, SliceLimit
 from outlast.engine.run_session import RunSession
 from outlast.engine.send_window import SendWindow
@@ -63,105 +57,9 @@ from outlast.store.queries import NextDue
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage
 
-# after its timeout has cancelled it, because it may have a connection to close
-CALL_ENDS_WITHIN: Final = INLINE_WAIT_MAX
-GIVEN_UP_AFTER: Final = 2 * INLINE_WAIT_MAX  # an executor asks a store that was away again within half of it
+log = logging.getLogger("outlast.engine")
 SKIPPED_MAX: Final = SECOND // CHANGE_POLL
 GUEST_ENDS_WITHIN: Final = SECOND  # if the runs have taken the whole time of the drain
-ENDLESS: Final = "the call did not end, although its time was over and it was cancelled"
-
-
-class OverrunWatch:
-    """Watch over executors whose call or node does not end, or whose time is over.
-
-    Without it such a run would stay `running`, appear in no list, and occupy a slot.
-    """
-
-    def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, claim_ms: int) -> None:
-        self._store = store
-        self._lease = lease
-        self._clock = clock
-        self._claim_ms = claim_ms
-        self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, claim_ms // 2)
-        self._late = 2 * live.heartbeat_every
-        self._looked = clock.mono()
-        self._since: dict[asyncio.Task[None], int] = {}
-        self._seen_before: dict[
-            NodeExecution, int
-        ] = {}  # executions without a call in flight at the last check, with their progress then
-
-    async def look(self, executors: Mapping[asyncio.Task[None], RunExecutor]) -> None:
-        """End calls, nodes and executors that take too long.
-
-        Raises StoreError.
-
-        No executor is given up while the store takes no commit: it may wait to record an answer, and no other worker
-        can claim its run.
-        """
-        if not self._lease.holds(self._clock):
-            self._since.clear()
-        now = (await self._store.now()).real
-        self._since = {task: since for task, since in self._since.items() if task in executors}
-        seen_before, self._seen_before = self._seen_before, {}
-        looked, self._looked = self._looked, self._clock.mono()
-        if self._looked - looked > self._late:  # this process was suspended, and so were its nodes
-            seen_before = {}
-        for task, executor in list(executors.items()):
-            if executor.execution is not None:
-                _end_calls(executor.execution)
-                self._end_execution(executor.execution, (executor.session.held.run.due_at or now) - now, seen_before)
-            self._give_up(task, executor, now)
-
-    def _end_execution(self, execution: NodeExecution, left_ms: int, seen_before: dict[NodeExecution, int]) -> None:
-        """Call a person for a node that does not return; release a run whose calls outlast its time."""
-        if execution.closing:
-            return
-        if execution.calls_in_flight:
-            if left_ms <= 0:
-                execution.hand_back("the time of its claim is over")
-            return
-        self._seen_before[execution] = execution.progress
-        if left_ms <= self._margin and seen_before.get(execution) == execution.progress:
-            run = execution.session.held.run
-            what = f"node {run.node} does not return: after {(self._claim_ms - left_ms) / SECOND:g} s it still waits"
-            why = f"at {execution.waiting_at()}; the execution budget of its worker is {self._claim_ms / SECOND:g} s"
-            fix = "put what takes so long into an activity with timeout=, or wait with ctx.receive or ctx.sleep"
-            execution.call_person(attention(execution.session, Reason.EXCEPTION, f"{what} {why} → {fix}"))
-
-    def _give_up(self, task: "asyncio.Task[None]", executor: RunExecutor, now: int) -> None:
-        """Cancel an executor some time after its claim has ended. The run is due, so any worker claims it."""
-        run = executor.session.held.run
-        if not run.due_at or run.due_at > now:
-            self._since.pop(task, None)
-            return
-        mono = self._clock.mono()
-        if mono - self._since.setdefault(task, mono) < GIVEN_UP_AFTER:
-            return
-        log.error("run %s is given up: its time is over, and a call or commit does not end", run.run)
-        if executor.execution is not None:
-            executor.execution.break_off(RunLost())
-        task.cancel()
-
-
-def _end_calls(execution: NodeExecution) -> None:
-    """Abandon calls that swallow the cancellation of their timeout. They may still act, like an abandoned thread."""
-    overdue = execution.services.caller.overdue(CALL_ENDS_WITHIN / SECOND)
-    for ident, flight in list(execution.calls_in_flight.items()) if overdue else ():
-        if (limit := overdue.get(flight.task)) is not None and not limit.abandon(Endless(ENDLESS)):
-            _leave_behind(execution, ident)
-
-
-def _leave_behind(execution: NodeExecution, ident: EffectKey) -> None:
-    session = execution.session
-    effect = session.held.effects.get(ident)
-    if effect is None or effect.status is not EffectStatus.INTENDED:
-        execution.abandon_call(ident, TimeoutError(ENDLESS))
-        return
-    session.chain.submit(
-        effect_verbs.mark_uncertain(session.held.run, effect, "timeout", ENDLESS, now=session.clock.now)
-    )
-    execution.call_person(uncertain(execution.session, session.held.effects[ident]))
-    execution.abandon_call(ident, TimeoutError(ENDLESS))
 
 
 class Executors:
@@ -213,9 +111,6 @@ class Executors:
             await asyncio.wait(list(self._tasks), timeout=0 if gone else self.services.live.drain_grace / SECOND)
         for task in self._tasks:
             task.cancel()
-
-
-log = logging.getLogger("outlast.engine")
 
 
 def _checked(store: Store, workflows: Sequence[Workflow[Any]]) -> Sequence[Workflow[Any]]:
