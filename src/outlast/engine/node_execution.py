@@ -44,6 +44,14 @@ from outlast.flow.workflow import Workflow
 from outlast.telemetry.observer import Observer
 
 CANCELS_MAX: Final = 20  # a body that swallows more cancellations is left behind; the epoch fences its commits
+SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED, Reason.BUDGET_EXHAUSTED)
+"""Reasons under which the open effects of the run are settled while the person is asked."""
+TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
+GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
+
+
+class Unresolved(Exception):
+    """A call or wait without an answer in this execution. Its awaiter never resolves."""
 
 
 class WorkerServices(NamedTuple):
@@ -666,13 +674,3 @@ def _recorded(session: RunSession) -> Iterator[str]:
     )
     yield from (f"?wait?{name}" for at, name in session.held.waits if at == visit)
     yield from (f"?approval?{a.wait}" for a in session.held.approvals.values() if a.visit == visit)
-
-
-class Unresolved(Exception):
-    """A call or wait without an answer in this execution. Its awaiter never resolves."""
-
-
-SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED, Reason.BUDGET_EXHAUSTED)
-"""Reasons under which the open effects of the run are settled while the person is asked."""
-TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
-GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
