@@ -199,7 +199,7 @@ async def test_a_call_that_waits_for_a_place_holds_none_of_a_later_gate(
     assert scene.held() == taken and scene.calls == 0
 
 
-# --- what is granted ---------------------------------------------------------------------------------
+# --- grants ----------------------------------------------------------------------------------------------
 GRANTS = ("right to try", "seat of the limit", "thread", "place in the window")
 
 
@@ -490,7 +490,7 @@ async def test_after_three_rounds_the_run_parks_and_tries_again(world: World, mo
     assert (world.status(), scene.calls, last.met) == ("completed", 1, ROUNDS_MAX + 1)
 
 
-# --- which calls skip a gate ---------------------------------------------------------------------------
+# --- calls that skip a gate ---------------------------------------------------------------------------
 def attempt_for(purpose: Purpose, *, maybe_done: bool = False, **callee: Any) -> GatedAttempt:
     """An attempt of a run that meets every gate."""
     services = SimpleNamespace(pauses=SimpleNamespace(up={1: 1}), budgets=SimpleNamespace(tenants={"t"}))

@@ -1,4 +1,4 @@
-"""Calls of activities in a node execution: what the ledger answers is carried out, or the call is made (S-17, S-18).
+"""Calls of activities in a node execution: answered from the ledger, or made (S-17, S-18).
 
 `core/first_answer.py` decides the answer, and `EffectExecutor` makes a call. Lookups are in `lookups.py`.
 """

@@ -1,4 +1,4 @@
-"""Gates of one attempt: what a call needs before its intent, in one order (S-17, S-20, S-23, decision 0186).
+"""Gates that a call passes before its intent, in one order (S-17, S-20, S-23, decision 0186).
 
 Each gate passes, passes and grants something that must be released, or parks the run. Four things can go wrong while
 a call waits at one of them:

@@ -444,7 +444,7 @@ class EffectExecutor:
         if self.terms.in_transaction:  # recorded with the author's rows
             return codec.load(step.response)
         try:
-            response, value = codec.store(step.response)  # what every later process reads, before it counts
+            response, value = codec.store(step.response)  # as every later process reads it, before it counts
         except BaseException as error:  # because a serializer of an author may raise anything
             if not step.found and (part := unrun_part(step.response)) is not None:
                 raise never_awaited(part, self.callee.fn) from None

@@ -104,7 +104,7 @@ async def _make_lookup(
     used: list[Used] = []
     try:
         answer = await _call_lookup(execution, activity, call, ident, used)
-        response, value = activity.response_codec.store(answer)  # what a re-run reads, before it counts
+        response, value = activity.response_codec.store(answer)  # as a re-run reads it, before it counts
     except Refused as refused:
         error = _redacted_error(refused.code, refused.detail)
     except (RunLost, ConditionFailed, StoreAway, StoreError, Unresolved):
