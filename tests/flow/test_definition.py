@@ -426,6 +426,12 @@ def with_activity(one: Activity[..., Any]) -> Workflow[State]:
     return shop
 
 
+def test_an_option_that_no_workflow_has_is_refused() -> None:
+    """The options are declared once, as a TypedDict, which Python does not compare with the call."""
+    with pytest.raises(TypeError, match=r"Workflow\(\) got an unexpected keyword argument 'versions'"):
+        Workflow("mistyped", state=State, versions=2)  # type: ignore[call-overload]
+
+
 @pytest.mark.req("EFF-6")
 def test_a_workflow_with_a_write_without_undo_does_not_load() -> None:
     @activity(key="k/{a}")

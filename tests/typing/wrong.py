@@ -119,3 +119,8 @@ async def within_what(ctx: Context[Purchase]) -> None:
 
 
 Workflow("keyed", state=Desk, input=Order, key=5)  # E 40: a key is text or a function
+Workflow("mistyped", state=Desk, versions=2)  # E 41: no option has this name
+
+
+@workflow(versions=2)  # E 42: no option has this name
+async def mistyped(ctx: Context) -> None: ...

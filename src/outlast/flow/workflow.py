@@ -29,7 +29,6 @@ from outlast.flow.functions import line_of, refuse_unrun, refuse_unrun_function
 from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
-from outlast.flow.policy import Policy
 from outlast.flow.races import waits_in_races
 from outlast.flow.reach import activities_seen_by, emits, models_without_price, writes_of_decisions
 from outlast.flow.registry import (
@@ -133,46 +132,42 @@ class Workflow(Generic[S, In, Out]):
         name: str,
         *,
         state: type[Any],
-        version: int = 1,
-        ceiling: Duration = CEILING,
         outcome: Callable[[Any], Any] | None = None,
-        policy: Policy | None = None,
         input: type[Any] | None = None,  # noqa: A002 - the word that authors expect
-        key: str | Callable[[Any], str] | None = None,
-        objective: str | Callable[[Any], str] = "",
-        slot_while_waiting: bool = True,
-        when_empty: WhenEmpty | None = None,
-        fails_if: Failures | None = None,
-        budget: Budget | None = None,
+        **options: Unpack[WorkflowOptions[Any]],
     ) -> None:
+        if unknown := options.keys() - WorkflowOptions.__optional_keys__:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
         self.where: Final = self._declared_at()
         self.name: Final = name
-        self.version: Final = version
+        self.version: Final = options.get("version", 1)
         self.title: Final = f'workflow "{name}"'
         check = Arguments("Workflow", self.where)
-        check.flag("slot_while_waiting", slot_while_waiting)
+        self.slot_while_waiting: Final = options.get("slot_while_waiting", True)
+        check.flag("slot_while_waiting", self.slot_while_waiting)
         check.function("outcome", outcome, "outcome=lambda state: state.receipt")
-        check.function("policy", policy, "policy=rules")
-        check.instance("budget", budget, Budget, "budget=Budget(tokens=100_000)")
+        self.policy: Final = options.get("policy")
+        check.function("policy", self.policy, "policy=rules")
+        self.budget: Final = options.get("budget")
+        check.instance("budget", self.budget, Budget, "budget=Budget(tokens=100_000)")
+        ceiling = options.get("ceiling", CEILING)
         if cast(object, ceiling) is None:
             raise check.wrong("ceiling", ceiling, "it is a duration", 'ceiling="168h"')
-        self._check_options(name, version, state, input, when_empty, fails_if)
+        self.when_empty: Final = options.get("when_empty")
+        self.fails_if: Final = options.get("fails_if")
+        self._check_options(name, self.version, state, input, self.when_empty, self.fails_if)
         self.state: Final[type[S]] = state
         self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final[Callable[[S], Out] | None] = outcome
-        for option, fn in (("outcome", outcome), ("policy", policy)):
+        for option, fn in (("outcome", outcome), ("policy", self.policy)):
             refuse_unrun_function(f"{option}= of {self.title}", fn, "write it as a plain def", where=self.where)
-        self.policy: Final = policy
-        self.asks_permission = policy is not None
+        self.asks_permission = self.policy is not None
         self.input: Final[type[In] | None] = input
+        key, objective = options.get("key"), options.get("objective", "")
         self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
         self.objective: Final = (
             Objective(objective, input or state, self.title, self.where) if objective != "" else None
         )
-        self.slot_while_waiting: Final = slot_while_waiting
-        self.when_empty: Final = when_empty
-        self.fails_if: Final = fails_if
-        self.budget: Final = budget
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
             state,
