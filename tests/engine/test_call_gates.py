@@ -1,4 +1,4 @@
-"""Gates of a call: their order, what they grant, and the second look at facts after a wait (S-17, S-20, S-23)."""
+"""Gates of a call: their order, their grants, and the second look at facts after a wait (S-17, S-20, S-23)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a holder does with the answers to its submitted commits: values in, values out (S-7)."""
+"""Acts of a holder after the answers to its submitted commits: values in, values out (S-7)."""
 
 from itertools import product
 from typing import cast
