@@ -3,6 +3,10 @@
 A store interprets six columns of a run: version, epoch, owner, inbox_seq, due_at and lane. Statuses and verbs mean
 nothing to it. Each error of a write says whether the write landed: it did not if Stale, Ended, Rejected or Unavailable
 is raised, and it may have if Uncertain is raised.
+
+The port is an internal seam between the engine and the stores of this package. Nothing outside may rely on it: it
+changes with any release, and queries are added without notice. There will be no fourth database, because each query is
+written once more for each of them: in SQL, in Python over rows in memory, and as a plan of DynamoDB.
 """
 
 import asyncio
