@@ -12,7 +12,8 @@ from outlast.store import batch, bounds, sql
 from outlast.store.batch import Batch, CommitChanges, RowChange
 from outlast.store.port import Store
 from outlast.store.queries import LoadMany, Newest, Select, Under
-from outlast.store.sqlite.session import RowCache, SqliteSession
+from outlast.store.sqlite.row_cache import RowCache
+from outlast.store.sqlite.session import SqliteSession
 from outlast.store.sqlite.write_lock import WriteLock
 from outlast.store.sqlite.writer import WriterThread
 from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of

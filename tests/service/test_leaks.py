@@ -21,7 +21,7 @@ from outlast.core.codec import compact
 from outlast.runtime.local_worker import Serving, observability, worker_of
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous
-from outlast.store.sqlite import session
+from outlast.store.sqlite import row_cache
 from outlast.telemetry import Counters
 from outlast.ui.app import asgi
 
@@ -79,8 +79,8 @@ def test_ended_runs_leave_no_objects_behind(
 ) -> None:
     logging.disable(logging.CRITICAL)  # pytest keeps each record, if another test has set a level
     request.addfinalizer(lambda: logging.disable(logging.NOTSET))
-    monkeypatch.setattr(session, "RUNS_MAX", 10)  # full from the first round on
-    monkeypatch.setattr(session, "ROWS_MAX", 10)
+    monkeypatch.setattr(row_cache, "RUNS_MAX", 10)  # full from the first round on
+    monkeypatch.setattr(row_cache, "ROWS_MAX", 10)
     monkeypatch.setattr(events, "_text", lru_cache(10)(compact))
 
     async def story() -> list[tuple[Counter[str], int]]:

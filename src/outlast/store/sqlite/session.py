@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
 from threading import Event
 from typing import Any, Final, TypeVar
 
@@ -24,60 +23,9 @@ from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE, SQL
 from outlast.store.sqlite.database import Database, copied, error_name, read_leniently, unavailable
+from outlast.store.sqlite.row_cache import RowCache
 from outlast.store.store_clock import ANCHOR_ROW, MAPPING_ROW, Anchor, StoreClock, anchor_of, anchor_row, mapping_of
 from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
-
-RUNS_MAX = 20_000  # runs that this process holds, at most 1 KB each
-ROWS_MAX = 2_000  # rows of any other kind: a service rarely reads the answers and approvals it writes
-
-
-class RowCache:
-    """Rows as this writer's own batches left them, so that the hot path reads nothing.
-
-    Valid until another process writes: the session compares SQLite's data_version and calls `outdate`.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS if kind.read_first or kind is EFFECT}
-        self._outdated: dict[Key, Run] = {}  # runs as they were before another process wrote
-
-    def get(self, kind: Kind[R], key: Key) -> R | None:
-        """Return the row, or None if it is not cached."""
-        rows = self._rows.get(kind.name)
-        return None if rows is None else rows.get(key)
-
-    def put(self, kind: AnyKind, key: Key, row: Row) -> None:
-        """Keep a committed row of a kind that is read first, or an open effect. The newest rows are kept longest."""
-        rows = self._rows[kind.name]
-        rows.pop(key, None)
-        rows[key] = row
-        if len(rows) > (limit := RUNS_MAX if kind is RUN else ROWS_MAX):
-            for old in list(islice(rows, limit // 2)):
-                del rows[old]
-
-    def drop(self, kind: AnyKind, key: Key) -> None:
-        """Remove one row from the cache."""
-        self._rows[kind.name].pop(key, None)
-        if kind is RUN:
-            self._outdated.pop(key, None)
-
-    def clear(self) -> None:
-        """Remove all rows from the cache."""
-        for rows in self._rows.values():
-            rows.clear()
-        self._outdated.clear()
-
-    def outdate(self) -> None:
-        """Remove all rows from the cache, and keep the runs for a comparison with the store."""
-        outdated = {**self._outdated, **self._rows[RUN.name]}
-        self.clear()
-        if len(outdated) <= RUNS_MAX:
-            self._outdated = outdated
-
-    def outdated(self, key: Key) -> Run | None:
-        """Return a run as it was before another process wrote, and forget it."""
-        return self._outdated.pop(key, None)
-
 
 T = TypeVar("T")
 
