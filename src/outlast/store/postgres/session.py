@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
@@ -10,9 +10,8 @@ import asyncpg
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import NO_HOLDER, LeaseStatus
-from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
-from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WORKER, WRITER, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -20,77 +19,12 @@ from outlast.store.batch import Batch
 from outlast.store.fair_queueing import DueQuery, FairQueue
 from outlast.store.postgres import statements
 from outlast.store.postgres.connection import AGAIN, ANSWER_S, AWAY, Address, reconnect, remedy
+from outlast.store.postgres.known_runs import KnownRuns
 from outlast.store.postgres.statements import RowKeys, WriteForm, arrays, row_keys
 from outlast.store.queries import OWNED
 from outlast.store.sql import DECODE
 from outlast.store.store_clock import MAPPING_ROW, StoreClock, mapping_of
 from outlast.store.tickets import Offers, Take, Ticket, candidates, judge, refuse, rows_to_read, taken
-
-KNOWN_MAX: Final = 50_000  # runs; at most 1 KB each
-
-
-class KnownRuns:
-    """Runs of this process's workers, as this writer's batches left or found them.
-
-    Outdated entries are harmless: the statement locks each run at the known version and inbox_seq, or changes nothing.
-    """
-
-    def __init__(self) -> None:
-        self._owners: set[str] = set()
-        self._runs: dict[Key, Run] = {}
-
-    def add_owners(self, owners: Iterable[str]) -> None:
-        """Add owners whose runs this process holds."""
-        self._owners.update(owners)
-
-    def remember(self, run: Run) -> None:
-        """Keep a run as the store has it now, or drop it if its owner is not one of ours."""
-        if run.owner not in self._owners:
-            self._runs.pop(run[:2], None)
-            return
-        if len(self._runs) >= KNOWN_MAX:
-            self._runs.clear()
-        self._runs[run[:2]] = run
-
-    def read(self, kind: AnyKind, key: Key) -> Run | None:
-        """Return a known run. Used as the `read` of a Batch, which gets no rows of other kinds."""
-        return self._runs.get(key) if kind is RUN else None
-
-    def of(self, tickets: Sequence[Ticket]) -> "list[Run] | None":
-        """Return the runs that these commits name, in lock order.
-
-        Return None if a run is unknown, or if a commit depends on the time or on any other row. Such a batch locks and
-        reads first.
-        """
-        keys: set[Key] = set()
-        for ticket in tickets:
-            if not isinstance(ticket.work, Commit) or not _of_a_holder(ticket.work):
-                return None
-            assert ticket.work.fence is not None
-            keys.add(ticket.work.fence[:2])
-        runs = [self._runs.get(key) for key in sorted(keys)]
-        return None if None in runs else runs  # type: ignore[return-value]
-
-
-def _of_a_holder(commit: Commit) -> bool:
-    """Return True if the commit is judged by its run alone and does not depend on the time."""
-    fence = commit.fence
-    if fence is None or fence.mapping is not None or commit.whens or commit.expects:
-        return False
-    for write in commit.writes:
-        if type(write) is not Put:
-            return False
-        kind, row, replaces = write
-        if kind is RUN:
-            assert isinstance(row, Run)
-            if (
-                not replaces or row[:2] != fence[:2] or row.owner == ""
-            ):  # other processes may have to be notified that it is due
-                return False
-        elif kind.read_first or (kind is EFFECT and row[1] == ""):  # a shared effect has several writers
-            return False
-    return True
-
 
 T = TypeVar("T")
 RESOLVE_S: Final = 30.0  # time to find out the result of a COMMIT with a lost answer
