@@ -9,8 +9,8 @@ import pytest
 
 from outlast.core.rows.run_rows import RUN
 from outlast.errors import Busy
-from outlast.service import service_state as module
-from outlast.service.service_state import TenantLimits
+from outlast.service import tenant_limits as module
+from outlast.service.tenant_limits import TenantLimits
 from outlast.store.queries import CountBy
 from tests.security.server import Service
 

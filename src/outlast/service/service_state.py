@@ -1,8 +1,7 @@
-"""State shared by the requests of one service: handler parameters, and the slots of each tenant (S35)."""
+"""State shared by the requests of one service, and the parameters of handlers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar
@@ -17,9 +16,9 @@ from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.assignments import assignments_row
 from outlast.core.clock_port import Clock
-from outlast.core.limits import KIB, STREAMS_MAX
+from outlast.core.limits import STREAMS_MAX
 from outlast.core.rows.run_rows import META
-from outlast.errors import Busy, OutlastError, StoreError
+from outlast.errors import OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.insight.summary import status_summary
@@ -33,74 +32,9 @@ from outlast.service.identity import Authenticator, Principal
 from outlast.service.request_limits import Bounds
 from outlast.service.request_parts import Cursor, Limit
 from outlast.service.store_secret import StoreSecret
+from outlast.service.tenant_limits import WAITING_SHARE, TenantLimits
 from outlast.store.port import Store
 from outlast.telemetry import Counters
-
-AT_ONCE: Final = 32
-"""Concurrent requests of one tenant. Enough for them to share commits, and few enough for other tenants' latency."""
-WAITING: Final = 1_000
-"""Requests of one tenant that may wait for a slot."""
-WAITING_SHARE: Final = 4
-"""Waiting requests may hold at most one in this many connections."""
-BODIES_BYTES: Final = 64 * KIB * KIB
-"""Total size of the bodies of one tenant's requests, waiting ones included."""
-RETRY_AFTER_S: Final = 1
-
-
-@dataclass
-class _Tenant:
-    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    here: int = 0
-    bytes: int = 0
-
-
-class TenantLimits:
-    """Request slots per tenant in one service process. Keeps no state for an idle tenant."""
-
-    def __init__(self, waiting: int = WAITING) -> None:
-        self._most = waiting
-        self._tenants: dict[str, _Tenant] = {}
-
-    @asynccontextmanager
-    async def of(self, tenant: str, body: Callable[[], Awaitable[int]] | None = None) -> AsyncIterator[None]:
-        """Hold one of this tenant's slots during the block; wait for one if none is free.
-
-        `body` reads the body and returns its size. The request counts before its body is read. Raises Busy at once if
-        this tenant has too many requests or too large bodies in progress.
-        """
-        known = self._tenants.setdefault(tenant, _Tenant())
-        if known.here >= AT_ONCE + self._waiting:
-            raise self._busy()
-        known.here += 1
-        size = 0
-        try:
-            if body is not None:
-                size = await body()
-                if known.here > 1 and known.bytes + size > BODIES_BYTES:
-                    size = 0
-                    raise self._busy()
-                known.bytes += size
-            async with known.free:
-                yield
-        finally:
-            known.here -= 1
-            known.bytes -= size
-            if not known.here:
-                self._tenants.pop(tenant, None)
-
-    @property
-    def _waiting(self) -> int:
-        return min(self._most, WAITING)
-
-    def _busy(self) -> Busy:
-        return Busy(
-            "too many requests of this tenant are in progress",
-            f"the limit is {AT_ONCE} in progress and {self._waiting:,} waiting, with {BODIES_BYTES:,} bytes together; "
-            "this request changed nothing",
-            "send it again later, with fewer requests at a time",
-            retry_after_s=RETRY_AFTER_S,
-        )
-
 
 SERVING_S: Final = 0.5
 """How long the set of served lanes is cached."""
