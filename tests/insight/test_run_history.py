@@ -1,4 +1,4 @@
-"""What the events of a run say: visits, claims, takeovers, attempts and its end."""
+"""History of a run from its events: visits, claims, takeovers, attempts and its end."""
 
 import pytest
 

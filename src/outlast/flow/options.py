@@ -41,7 +41,7 @@ def resend(*, remembered_for: Duration) -> Resend:
 
 
 IfUncertain: TypeAlias = Literal["ask_person", "reconcile"] | Resend
-"""What to do about a call that may have happened: ask a person, ask the receiver, or make it again."""
+"""Ways to settle a call that may have happened: ask a person, ask the receiver, or make it again."""
 
 
 @dataclass(frozen=True, init=False)

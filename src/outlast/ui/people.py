@@ -16,7 +16,7 @@ DECISIONS: Final = "decision"
 
 
 class Act(NamedTuple):
-    """One act: when, who, what, about what, and the reason given."""
+    """One act of a person, its object and its reason."""
 
     at: datetime
     who: str
