@@ -73,7 +73,7 @@ def test_headers_are_sent_with_every_delivery_and_never_shown(url: str, caplog: 
                 await ops.start_run("rounds", {"left": 1}, run_id="r")
                 await until(lambda: settled(ops, name))
                 rotated = await ops.webhooks.rotate(name)
-                await ops.webhooks.redeliver_dead(name)
+                await ops.webhooks.redeliver(name)
                 await until(lambda: settled(ops, name))
             test = await ops.webhooks.test(name)
             assert (test.code, test.error) == (200, "") and receiver.got[-1].verified(rotated.secret)

@@ -170,7 +170,7 @@ class ModelAnswer(Part):
     - `money`: the price, if it is known.
     - `finish`: why the provider ended the answer: "cut" at a limit of tokens, "filtered" by the provider, "refusal" by
       the model, "too_large" for the ledger, else "stop". `finish_detail`: the words of the provider for it.
-    - `note`: what was wrong with the reported usage, which was dropped.
+    - `note`: the fault of the reported usage, which was dropped.
     """
 
     text: str = ""

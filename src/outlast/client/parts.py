@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from outlast.core.limits import ANSWERS_MAX
 from outlast.core.version_move import UNSERVED
-from outlast.errors import OutlastError, Unavailable, Uncertain
+from outlast.errors import OutlastError, Unavailable
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerOutcome, why_not
-from outlast.models.webhooks import RedeliveryRecorded
 
 
 async def answer_parts(
@@ -50,17 +49,3 @@ async def move_each(move: Callable[[str], Awaitable[None]], runs: Iterable[str])
                 raise
             failed.append((run, why_not(error)))
     return AnsweredRuns(tuple(done), tuple(failed), "")
-
-
-async def redeliver_all(redeliver: Callable[[], Awaitable[RedeliveryRecorded]]) -> int:
-    """Repeat a request until no event is left, and return their number. Raises Uncertain if a later one fails."""
-    count, more = 0, True
-    while more:
-        try:
-            answer = await redeliver()
-        except Unavailable as error:
-            if not count:
-                raise
-            raise Uncertain(f"{count} events are sent again, others are not", str(error)) from error
-        count, more = count + answer.events, answer.more
-    return count

@@ -8,10 +8,9 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx2
-from pydantic import BaseModel
 from typing_extensions import override
 
 from outlast.client.event_frames import BrokenStream
@@ -23,106 +22,53 @@ from outlast.core.attention import check_for_all, check_many
 from outlast.core.compensation import NO_UNDO
 from outlast.core.durations import SECOND, Duration, Liveness
 from outlast.core.events import ENDINGS
-from outlast.core.lanes import check_scheduler
-from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
-from outlast.core.rows.run_columns import What
-from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
+from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import (
     AnsweredRuns,
     AnswerFor,
     AnswerList,
     AnswerOutcome,
-    AttentionList,
     RunAttention,
-    Verb,
     concerns,
 )
-from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.effects import EffectRecord
 from outlast.models.runs import (
     CloudEvent,
     EndedRun,
-    EventList,
-    ResultList,
     RunDelta,
-    RunDetail,
-    RunExplanation,
-    RunList,
     RunStarted,
     RunSummary,
 )
 from outlast.models.service import (
-    ActivePause,
-    CallerInfo,
-    DailyBudget,
-    PauseCreated,
-    PauseEnded,
-    SlotLimit,
-    StatusSummary,
-    VersionStatus,
-    WorkerStatus,
     WorkflowDetail,
 )
-from outlast.models.steps import StepList
-from outlast.models.timeline import Timeline
+from outlast.operations import OPERATIONS
 from outlast.operations.approval_operations import (
-    ClaimApproval,
+    DECIDE_APPROVAL,
     DecideApproval,
-    GetApproval,
-    ListApprovals,
-    ReassignApproval,
 )
 from outlast.operations.attention_operations import (
-    AssignAttention,
-    ListAttention,
+    RESOLVE_ATTENTION,
+    RESOLVE_ATTENTION_OF_MANY,
     ResolveAttention,
     ResolveAttentionOfMany,
 )
 from outlast.operations.declaration import OperationRequest
-from outlast.operations.effect_operations import ListEffects, ListLedger, ResolveEffect
+from outlast.operations.effect_operations import RESOLVE_EFFECT, ResolveEffect
+from outlast.operations.handlers import handlers_of, handles
 from outlast.operations.run_operations import (
-    CancelRun,
-    ContinueRun,
-    ExplainRun,
-    ExtendRun,
-    GetInput,
-    GetRun,
-    GetRunSummary,
-    GetTimeline,
-    GetUnmovable,
     GetWorkflow,
-    ListEvents,
-    ListResults,
-    ListRuns,
-    ListSteps,
-    MoveRun,
-    MoveRunToScheduler,
-    RaiseBudget,
-    SignalRun,
     StartRun,
-)
-from outlast.operations.service_operations import (
-    DrainWorker,
-    GetMe,
-    GetSummary,
-    ListBudgets,
-    ListPauses,
-    ListVersions,
-    ListWorkers,
-    PauseCalls,
-    ResumeCalls,
-    SetBudget,
-    SetSlots,
 )
 from outlast.runtime.client import Client, end_of
 
 T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R")
 POLL_S: Final = (0.1, 1.0)
 """First and longest interval of polls. A service announces the end of a run, but no other change."""
 PAGE: Final = 1_000
@@ -203,8 +149,13 @@ class ServiceClient(Client):
     def webhooks(self) -> ServiceWebhooks:
         return self._webhooks
 
-    async def _call(self, request: OperationRequest[M]) -> M:
-        return await self.connection.call(request)
+    @override
+    async def _call(self, request: OperationRequest[R]) -> R:
+        handler = COMPOSED.get(type(request))
+        if handler is None:
+            return await self.connection.call(request)
+        answer: R = await handler(self, request)
+        return answer
 
     @override
     async def _release(self) -> None:
@@ -269,60 +220,6 @@ class ServiceClient(Client):
             scheduler=scheduler or self.scheduler or None,
         )
         return await self._call(start)
-
-    @override
-    async def runs(
-        self,
-        *,
-        status: str = "",
-        workflow: str = "",
-        attention: bool = False,
-        waiting_for: str = "",
-        q: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> RunList:
-        return await self._call(
-            ListRuns(
-                status=status,
-                workflow=workflow,
-                attention=attention,
-                waiting_for=waiting_for,
-                q=q,
-                since=since,
-                cursor=cursor,
-                limit=limit,
-            )
-        )
-
-    @override
-    async def run(self, run: str) -> RunDetail:
-        return await self._call(GetRun(run))
-
-    @override
-    async def run_summary(self, run: str) -> RunSummary:
-        return await self._call(GetRunSummary(run))
-
-    @override
-    async def run_input(self, run: str) -> Any:
-        return (await self._call(GetInput(run))).input
-
-    @override
-    async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
-        return await self._call(ListResults(run, after=after, limit=limit))
-
-    @override
-    async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
-        return await self._call(ListSteps(run, kind=kind, step=step, cursor=cursor, limit=limit))
-
-    @override
-    async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
-        return await self._call(GetTimeline(run, begin=begin, end=end))
-
-    @override
-    async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
-        return await self._call(ListEvents(run, after=after, limit=limit, of_type=of_type))
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
@@ -433,62 +330,6 @@ class ServiceClient(Client):
                 yield text
 
     @override
-    async def explain(self, run: str) -> RunExplanation:
-        return await self._call(ExplainRun(run))
-
-    @override
-    async def signal(
-        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
-    ) -> bool:
-        return (await self._call(SignalRun(run, name, payload, signal_id=signal_id, version=version))).new
-
-    @override
-    async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        await self._call(CancelRun(run, reason=reason, version=version, idempotency_key=idempotency_key))
-
-    @override
-    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        await self._call(ContinueRun(run, reason=reason, version=version))
-
-    @override
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        await self._call(ExtendRun(run, by=by, reason=reason, version=version, idempotency_key=idempotency_key))
-
-    @override
-    async def move_to(
-        self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
-    ) -> None:
-        await self._call(
-            MoveRunToScheduler(run, check_scheduler(scheduler), reason=reason, force=force, version=version)
-        )
-
-    @override
-    async def raise_budget(
-        self,
-        run: str,
-        *,
-        tokens: int = 0,
-        money: Money = 0,
-        calls: int = 0,
-        minutes: float = 0,
-        reason: str,
-        version: int = 0,
-        idempotency_key: str = "",
-    ) -> None:
-        await self._call(
-            RaiseBudget(
-                run,
-                tokens=tokens,
-                money=money,
-                calls=calls,
-                minutes=minutes,
-                reason=reason,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
-        )
-
-    @override
     async def to_undo(self, run: str) -> Sequence[str]:
         done = await self._done(run)
         return [f"{e.effect} {e.key}" for e in done if e.undo and not e.undo.startswith(NO_UNDO)]
@@ -503,25 +344,6 @@ class ServiceClient(Client):
 
     # --- effects -------------------------------------------------------------------------------
     @override
-    async def effects(self, run: str) -> Sequence[EffectRecord]:
-        return (await self._call(ListEffects(run))).effects
-
-    @override
-    async def ledger(
-        self,
-        *,
-        status: EffectStatus | None = None,
-        activity: str = "",
-        run: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> EffectList:
-        return await self._call(
-            ListLedger(status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit)
-        )
-
-    @override
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
         alike = [e for e in await self.effects(run) if e.key == key and visit in (None, e.visit)]
         if not alike:
@@ -532,131 +354,8 @@ class ServiceClient(Client):
             )
         return next((e for e in alike if e.status == EffectStatus.UNCERTAIN), alike[-1])
 
-    @override
-    async def resolve_effect(
-        self,
-        run: str,
-        key: str,
-        answer: Verb,
-        *,
-        reason: str,
-        external_id: str = "",
-        response: Any = None,
-        version: int = 0,
-        visit: int | None = None,
-        correct: bool = False,
-    ) -> None:
-        if not reason.strip():
-            raise InvalidInput(
-                "the service asks for a reason", "people will read it in the run's history", "say --reason …"
-            )
-        effect = await self.effect(run, key, visit=visit)
-        settled = ResolveEffect(effect.id, answer, reason=reason, correct=correct, version=version)
-        if answer == "happened":
-            settled = replace(settled, external_id=external_id, response=response)
-        await self._call(settled)
-
     # --- approvals -----------------------------------------------------------------------------
-    @override
-    async def approvals(
-        self,
-        *,
-        status: str = "",
-        run: str = "",
-        mine: bool = False,
-        role: str = "",
-        person: str = "",
-        overdue: bool = False,
-        decided_by: str = "",
-        sort: ApprovalSort = "newest",
-        cursor: str = "",
-        limit: int = 50,
-    ) -> ApprovalList:
-        return await self._call(
-            ListApprovals(
-                status=status,
-                run=run,
-                mine=mine,
-                role=role,
-                person=person,
-                overdue=overdue,
-                decided_by=decided_by,
-                sort=sort,
-                cursor=cursor,
-                limit=limit,
-            )
-        )
-
-    @override
-    async def approval(self, approval: str) -> ApprovalDetail:
-        return await self._call(GetApproval(approval))
-
-    @override
-    async def approve(
-        self,
-        approval: str,
-        *,
-        reason: str = "",
-        alternative: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        version: int = 0,
-        idempotency_key: str = "",
-    ) -> ApprovalSummary:
-        return await self._decide(
-            DecideApproval(
-                approval,
-                "approve",
-                reason=reason,
-                alternative=alternative,
-                changes=changes or None,
-                version=version,
-                idempotency_key=idempotency_key,
-            )
-        )
-
-    @override
-    async def reject(
-        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
-    ) -> ApprovalSummary:
-        verdict: Literal["again", "reject"] = "again" if again else "reject"
-        return await self._decide(
-            DecideApproval(approval, verdict, reason=reason, version=version, idempotency_key=idempotency_key)
-        )
-
-    async def _decide(self, decision: DecideApproval) -> ApprovalSummary:
-        if not decision.version:
-            decision = replace(decision, version=(await self.approval(decision.approval)).version)
-        return (await self._call(decision)).approval
-
-    @override
-    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
-        return await self._call(ClaimApproval(approval, version=version))
-
-    @override
-    async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
-        return await self._call(ReassignApproval(approval, who, reason=reason, version=version))
-
     # --- attention -----------------------------------------------------------------------------
-    @override
-    async def attention(
-        self,
-        *,
-        reason: Reason | None = None,
-        workflow: str = "",
-        assigned_to: str = "",
-        cursor: str = "",
-        limit: int = RUNS_PER_READ,
-    ) -> AttentionList:
-        return await self._call(
-            ListAttention(reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor, limit=limit)
-        )
-
-    @override
-    async def assign(
-        self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
-    ) -> RunAttention:
-        return await self._call(AssignAttention(run, to, reason=reason, key=key, note=note))
-
     @override
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         summary = await self.run_summary(run)
@@ -666,23 +365,6 @@ class ServiceClient(Client):
             if found := [item for item in page.attention if isinstance(item, RunAttention) and item.run == run]:
                 return found
         return []
-
-    @override
-    async def answer(
-        self,
-        run: str,
-        choice: Choice,
-        *,
-        reason: Reason | None = None,
-        key: str = "",
-        text: str,
-        by: Duration | None = None,
-        version: int = 0,
-    ) -> Reason:
-        entries = (await self.run_summary(run)).attention
-        await self._call(ResolveAttention(run, choice, reason=reason, key=key, text=text, by=by, version=version))
-        offered = [Reason(each.reason) for each in entries if choice in each.choices]
-        return reason or next(iter(offered), Reason.EXCEPTION)
 
     @override
     async def answer_all(
@@ -702,30 +384,7 @@ class ServiceClient(Client):
         outcomes = await answer_parts(answer, given)
         return AnsweredRuns.of(outcomes, page.next_cursor)
 
-    @override
-    async def answer_many(
-        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
-    ) -> AnswerList:
-        check_many(len(runs), reason, choice)
-        return await self._call(ResolveAttentionOfMany(runs, reason, choice, text=text, by=by))
-
     # --- the store -----------------------------------------------------------------------------
-    @override
-    async def summary(self) -> StatusSummary:
-        return await self._call(GetSummary())
-
-    @override
-    async def whoami(self) -> CallerInfo:
-        return await self._call(GetMe())
-
-    @override
-    async def workers(self) -> Sequence[WorkerStatus]:
-        return (await self._call(ListWorkers(everybody=True))).workers
-
-    @override
-    async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
-        return await self._call(DrainWorker(worker, reason=reason))
-
     @override
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:
         found = await self._workflow(workflow)
@@ -743,10 +402,6 @@ class ServiceClient(Client):
             return None
 
     @override
-    async def versions(self) -> Sequence[VersionStatus]:
-        return (await self._call(ListVersions())).versions
-
-    @override
     async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
         found: dict[str, None] = {}
         for status in set(RunStatus) - TERMINAL:
@@ -757,46 +412,44 @@ class ServiceClient(Client):
         return list(found)
 
     @override
-    async def move_run(
-        self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
-    ) -> None:
-        await self._call(MoveRun(run, workflow, to, node=node, reason=reason, version=version))
-
-    @override
-    async def unmovable(self, run: str) -> str:
-        return (await self._call(GetUnmovable(run))).why
-
-    @override
     async def move_runs(
         self, workflow: str, version: int, runs: Sequence[str], *, node: str = "", reason: str
     ) -> AnsweredRuns:
         return await move_each(lambda run: self.move_run(run, workflow, version, node=node, reason=reason), runs)
 
-    @override
-    async def budgets(self) -> Sequence[DailyBudget]:
-        return (await self._call(ListBudgets())).budgets
+    # --- operations of several requests --------------------------------------------------------
+    @handles(DECIDE_APPROVAL)
+    async def _decide(self, request: DecideApproval) -> ApprovalSummary:
+        """Decide at the present version unless the caller names the one that was shown."""
+        version = request.version or (await self.approval(request.approval)).version
+        return await self.connection.call(replace(request, version=version))
 
-    @override
-    async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
-        limits = budget.limits if budget is not None else NO_LIMITS
-        money = None if limits.money is None else money_text(limits.money)
-        minutes = budget.minutes if budget is not None else None
-        await self._call(
-            SetBudget(tokens=limits.tokens, money=money, calls=limits.calls, minutes=minutes, reason=reason)
-        )
+    @handles(RESOLVE_EFFECT)
+    async def _resolve_effect(self, request: ResolveEffect) -> None:
+        """Find the visit of the effect, which its id has."""
+        if not request.reason.strip():
+            raise InvalidInput(
+                "the service asks for a reason", "people will read it in the run's history", "say --reason …"
+            )
+        effect = await self.effect(request.run, request.key, visit=request.visit)
+        found = replace(request, run=effect.run, visit=effect.visit)
+        if request.answer != "happened":
+            found = replace(found, external_id="", response=None)
+        await self.connection.call(found)
 
-    @override
-    async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
-        return await self._call(SetSlots(n, everywhere=everywhere))
+    @handles(RESOLVE_ATTENTION)
+    async def _resolve_attention(self, request: ResolveAttention) -> Reason:
+        """Find the reason that the answer is for, because the response has the run only."""
+        entries = (await self.run_summary(request.run)).attention
+        await self.connection.respond(RESOLVE_ATTENTION, request)
+        offered = [Reason(each.reason) for each in entries if request.choice in each.choices]
+        return request.reason or next(iter(offered), Reason.EXCEPTION)
 
-    @override
-    async def pauses(self) -> Sequence[ActivePause]:
-        return (await self._call(ListPauses())).pauses
+    @handles(RESOLVE_ATTENTION_OF_MANY)
+    async def _resolve_attention_of_many(self, request: ResolveAttentionOfMany) -> AnswerList:
+        check_many(len(request.runs), request.reason, request.choice)
+        return await self.connection.call(request)
 
-    @override
-    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        return await self._call(PauseCalls(what, name, reason=reason))
 
-    @override
-    async def resume(self, what: What, name: str = "") -> PauseEnded:
-        return await self._call(ResumeCalls(what, name))
+COMPOSED: Final = handlers_of(ServiceClient, [each for each in OPERATIONS if each.is_composed])
+"""Operations that need more than their request. Every other one is sent as it is."""

@@ -29,7 +29,7 @@ from outlast.core.codec import canonical
 from outlast.core.durations import SECOND, asked_wait
 from outlast.models.runs import CloudEvent, RunDelta
 from outlast.operations import operation_of
-from outlast.operations.declaration import OperationRequest, sent
+from outlast.operations.declaration import Operation, OperationRequest, sent
 from outlast.runtime.settings import DEFAULT_PORT
 
 CONNECT_S: Final = 5.0
@@ -96,6 +96,7 @@ BEFORE_THE_KEY: Final = (
 )
 """Errors of a service that has not looked up the Idempotency-Key, or could not."""
 M = TypeVar("M", bound=BaseModel)
+R = TypeVar("R")
 
 
 class FieldProblem(BaseModel):
@@ -232,9 +233,13 @@ class ServiceConnection:
         """Close the HTTP client with its connections."""
         await self._client.aclose()
 
-    async def call(self, request: OperationRequest[M]) -> M:
+    async def call(self, request: OperationRequest[R]) -> R:
         """Send the request of an operation and return its answer. Raises as `get` and `post`."""
         operation = operation_of(request)
+        return operation.answer_in(await self.respond(operation, request))
+
+    async def respond(self, operation: Operation[Any, Any], request: OperationRequest[Any]) -> Any:
+        """Send the request of an operation and return the response, of which the answer may be a part."""
         parts = sent(operation, request)
         if not operation.changes:
             return await self.get(operation.response, parts.path, **parts.query)

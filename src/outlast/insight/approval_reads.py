@@ -25,6 +25,7 @@ from outlast.models.approvals import (
     PriorEffect,
     Vote,
 )
+from outlast.operations.approval_operations import ListApprovals
 from outlast.store.open_rows import open_cursor
 from outlast.store.queries import cursor_of
 
@@ -40,33 +41,18 @@ DECISION_KIND: Final = "decision"
 """Kind of message that is no news to the approver: the decision itself."""
 
 
-async def approval_page(
-    rows: TenantRows,
-    actor: Actor,
-    *,
-    status: str = "",
-    mine: bool = False,
-    role: str = "",
-    person: str = "",
-    overdue: bool = False,
-    run: str = "",
-    decided_by: str = "",
-    sort: ApprovalSort = "newest",
-    cursor: str = "",
-    limit: int = 50,
-) -> tuple[tuple[Approval, ...], str]:
+async def approval_page(rows: TenantRows, actor: Actor, request: ListApprovals) -> tuple[tuple[Approval, ...], str]:
     """Return a page of matching approvals and the cursor of the next one. For the filters, see `Client.approvals`.
 
     Raises InvalidInput.
     """
+    status, sort, cursor, limit = request.status, request.sort, request.cursor, request.limit
     if sort not in SORTS:
         raise InvalidInput(f"sort is {sort!r}", f"it is one of {', '.join(SORTS)}", "choose one of these")
     if sort == "deadline" and status not in ("", ApprovalStatus.PENDING):
         raise InvalidInput("sort=deadline lists pending approvals", f"status is {status!r}", "leave status out")
-    wanted = _Wanted(
-        actor, mine, role, person, overdue, run, actor.name if decided_by == ME else decided_by
-    )  # fmt: skip
-    if not overdue or status or sort == "deadline":
+    wanted = _Wanted(actor, request)
+    if not request.overdue or status or sort == "deadline":
         return await _page(rows, wanted, status, cursor, limit, by_deadline=sort == "deadline")
     pending: tuple[Approval, ...] = ()
     if not cursor.startswith(EXPIRED):  # by deadline, because any number of the newest may not be overdue
@@ -79,15 +65,15 @@ async def approval_page(
 
 
 class _Wanted(NamedTuple):
-    """Filters of a list of approvals."""
+    """Filters of a list of approvals, and who asks."""
 
     actor: Actor
-    mine: bool
-    role: str
-    person: str
-    overdue: bool
-    run: str
-    decided_by: str
+    filters: ListApprovals
+
+    @property
+    def decided_by(self) -> str:
+        """Name of the person who has decided; '' does not filter."""
+        return self.actor.name if self.filters.decided_by == ME else self.filters.decided_by
 
 
 async def _page(
@@ -95,21 +81,23 @@ async def _page(
 ) -> tuple[tuple[Approval, ...], str]:
     """Return a page of the approvals of one status, or of all, and the cursor of the next page, if it has some."""
     cursor_at = open_cursor if by_deadline else cursor_of
-    filtered = bool(wanted.mine or wanted.role or wanted.person or wanted.overdue)
+    filtered = bool(wanted.filters.mine or wanted.filters.role or wanted.filters.person or wanted.filters.overdue)
     size = max(limit, ROWS_PER_READ) if filtered else limit
     now = (await rows.store.now()).business
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
         page, further = await rows.approvals(
-            status=status, run=wanted.run, decided_by=wanted.decided_by, by_deadline=by_deadline, cursor=cursor,
+            status=status, run=wanted.filters.run, decided_by=wanted.decided_by, by_deadline=by_deadline, cursor=cursor,
             limit=size,
         )  # fmt: skip
         for row in page:
-            if wanted.overdue and not _is_overdue(row, now):
+            if wanted.filters.overdue and not _is_overdue(row, now):
                 if by_deadline:
                     return tuple(found), ""  # the deadlines of the rest are later
                 continue
-            if (wanted.mine and not waits_for(row, wanted.actor)) or not _names(row, wanted.role, wanted.person):
+            if (wanted.filters.mine and not waits_for(row, wanted.actor)) or not _names(
+                row, wanted.filters.role, wanted.filters.person
+            ):
                 continue
             if len(found) == limit:
                 return tuple(found), cursor_at(APPROVAL, found[-1])

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outlast.core.durations import Duration
-from outlast.core.machine import EffectStatus
 from outlast.core.rows.run_rows import EVENT, Message, Run, is_over, lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
@@ -23,6 +21,8 @@ from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
+from outlast.operations.effect_operations import ListLedger
+from outlast.operations.run_operations import ListRuns
 
 
 class RunOverview(NamedTuple):
@@ -59,15 +59,18 @@ async def summaries_of(
     return [run_summary(run, serving, counts[run.run], calls.get(run.run, 0)) for run in runs]
 
 
-async def run_page(
-    rows: TenantRows, *, status: str, workflow: str, attention: bool, waiting_for: str, q: str, since: Duration | None,
-    cursor: str, limit: int,
-) -> RunList:  # fmt: skip
+async def run_page(rows: TenantRows, request: ListRuns) -> RunList:
     """Return a page of runs, newest first. For the filters, see `Client.runs`."""
     runs, further = await rows.runs(
-        status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since, cursor=cursor,
-        limit=limit,
-    )  # fmt: skip
+        status=request.status,
+        workflow=request.workflow,
+        attention=request.attention,
+        waiting_for=request.waiting_for,
+        q=request.q,
+        since=request.since,
+        cursor=request.cursor,
+        limit=request.limit,
+    )
     now = await rows.store.now()
     found = []
     for run, summary in zip(runs, await summaries_of(rows, runs), strict=True):
@@ -131,13 +134,15 @@ async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
     ]  # fmt: skip
 
 
-async def effect_page(
-    rows: TenantRows, *, status: EffectStatus | None, activity: str, run: str, since: Duration | None, cursor: str,
-    limit: int,
-) -> EffectList:  # fmt: skip
+async def effect_page(rows: TenantRows, request: ListLedger) -> EffectList:
     """Return a page of the effects of all runs, newest first. For the filters, see `Client.ledger`."""
     effects, further = await rows.ledger(
-        status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+        status=request.status,
+        activity=request.activity,
+        run=request.run,
+        since=request.since,
+        cursor=request.cursor,
+        limit=request.limit,
     )
     now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
     records = [effect_record(row, now, held=held, takes_response=effect_name(row) in taking) for row in effects]

@@ -9,6 +9,7 @@ from outlast.errors import Corrupt
 
 log = logging.getLogger("outlast.runtime")
 P = ParamSpec("P")
+N = TypeVar("N")
 T = TypeVar("T")
 Self_ = TypeVar("Self_")
 OF_VALUES: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -16,18 +17,21 @@ OF_VALUES: Final = (ArithmeticError, AttributeError, LookupError, TypeError, Val
 
 
 def of_one(
-    read: Callable[Concatenate[Self_, str, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Self_, str, P], Coroutine[Any, Any, T]]:
+    read: Callable[Concatenate[Self_, N, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Self_, N, P], Coroutine[Any, Any, T]]:
     """Make a method that reads one run, or one approval, raise Corrupt for a value that it cannot show.
+
+    Its first argument is the id, or a request whose first field is the id.
 
     The rows of each run are its own: a list of many replaces such a row (`core/row_checks.py`).
     """
 
     @functools.wraps(read)
-    async def method(self: Self_, named: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: Self_, asked: N, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return await read(self, named, *args, **kwargs)
+            return await read(self, asked, *args, **kwargs)
         except OF_VALUES as error:
+            named = asked if isinstance(asked, str) else next(iter(vars(asked).values()))
             log.exception("the rows of %s cannot be shown", named)
             why = "a stored value has another form than Outlast writes, or its reader has a fault"
             fix = "check the store: outlast fsck; if it finds nothing, report this"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from outlast.core.machine import ApprovalStatus
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
-from outlast.operations.declaration import Operation, OperationRequest, Sent, copied
+from outlast.operations.declaration import Operation, OperationRequest, Sent, copied, part
 
 APPROVAL: Final = "ap_91c2f03b7d"
 
@@ -66,7 +66,7 @@ GET_APPROVAL: Final = Operation(
 
 
 @dataclass(frozen=True)
-class DecideApproval(OperationRequest[DecisionRecorded]):
+class DecideApproval(OperationRequest[ApprovalSummary]):
     """Decide an approval at exactly the version that was shown."""
 
     approval: str
@@ -79,10 +79,14 @@ class DecideApproval(OperationRequest[DecisionRecorded]):
     idempotency_key: str = ""
 
 
+def _approval(recorded: DecisionRecorded) -> ApprovalSummary:
+    return recorded.approval
+
+
 DECIDE_APPROVAL: Final = Operation(
     "decide_approval",
     DecideApproval,
-    DecisionRecorded,
+    part(DecisionRecorded, _approval),
     "POST",
     "/approvals/{approval}/decision",
     ("approver",),

@@ -8,7 +8,7 @@ from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.runs import RequestRecorded
-from outlast.operations.declaration import By, Operation, OperationRequest, Sent
+from outlast.operations.declaration import By, Operation, OperationRequest, Sent, composed
 from outlast.operations.run_operations import RUN
 
 
@@ -59,7 +59,7 @@ ASSIGN_ATTENTION: Final = Operation(
 
 
 @dataclass(frozen=True)
-class ResolveAttention(OperationRequest[RequestRecorded]):
+class ResolveAttention(OperationRequest[Reason]):
     """Answer one attention reason of a run with a choice."""
 
     run: str
@@ -75,7 +75,7 @@ class ResolveAttention(OperationRequest[RequestRecorded]):
 RESOLVE_ATTENTION: Final = Operation(
     "resolve_attention",
     ResolveAttention,
-    RequestRecorded,
+    composed(RequestRecorded, Reason),
     "POST",
     "/attention/{run}/resolve",
     ("operator",),

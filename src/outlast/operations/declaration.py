@@ -17,11 +17,12 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class OperationRequest(Generic[R_co]):
-    """Values of one call of an operation. `R_co` is the type of its answer."""
+    """Values of one call of an operation. `R_co` is the type of its answer, which the method of a client returns."""
 
 
 Q = TypeVar("Q", bound=OperationRequest[Any])
 R = TypeVar("R")
+M = TypeVar("M")
 Method = Literal["GET", "POST", "DELETE"]
 Shown = Literal["run", "approval", "effect"]
 """Kind of row whose version a request may name, as the caller was shown it."""
@@ -37,6 +38,35 @@ class Sent(NamedTuple):
     name: str = ""
     write: Callable[[Any], Any] | None = None
     """Function that turns a value other than None into JSON or the text of a parameter."""
+    of: str = ""
+    """Property of the request in which the field is sent, with others; the path names this property."""
+
+
+class ResponsePart(NamedTuple, Generic[R]):
+    """An answer that is less than the response of HTTP. In this process, nothing more is read than the answer."""
+
+    response: type[Any]
+    read: Callable[[Any], R] | None
+    """Function that returns the answer in a response. None: the client over HTTP finds it by further requests."""
+
+
+def part(response: type[M], read: Callable[[M], R]) -> ResponsePart[R]:
+    """Return an answer that is a part of a response."""
+    return ResponsePart(response, read)
+
+
+def recorded(response: type[Any]) -> ResponsePart[None]:
+    """Return the answer None, as a method of a client returns that only records. HTTP shows the row afterwards."""
+    return ResponsePart(response, _nothing)
+
+
+def composed(response: type[Any], answer: type[R]) -> ResponsePart[R]:
+    """Return an answer that the response does not have."""
+    return ResponsePart(response, None)
+
+
+def _nothing(_: object) -> None:
+    return None
 
 
 @dataclass(frozen=True, eq=False)  # each is one value, compared by identity
@@ -45,10 +75,11 @@ class Operation(Generic[Q, R]):
 
     id: str
     request: type[Q]
-    response: type[R]
+    answer: type[R] | ResponsePart[R]
+    """Type of the answer, which is the response of HTTP or a part of it."""
     method: Method
     path: str
-    """Path below `/v1`. A name in braces is a field of the request."""
+    """Path below `/v1`. A name in braces is a field or a property of the request."""
     roles: tuple[str, ...]
     """Least roles that may use it. Roles that include them may, too."""
     example: Q
@@ -59,6 +90,25 @@ class Operation(Generic[Q, R]):
     """Kind of row whose version `If-Match` may name."""
     if_match_required: bool = False
     """True if a request without a version is refused."""
+
+    @property
+    def response(self) -> type[Any]:
+        """Model of the response of HTTP."""
+        return self.answer.response if isinstance(self.answer, ResponsePart) else self.answer
+
+    @property
+    def is_composed(self) -> bool:
+        """True if the client over HTTP finds the answer by further requests."""
+        return isinstance(self.answer, ResponsePart) and self.answer.read is None
+
+    def answer_in(self, response: Any) -> R:
+        """Return the answer in a response of HTTP, which must not be `composed`."""
+        if not isinstance(self.answer, ResponsePart):
+            whole: R = response
+            return whole
+        assert self.answer.read is not None, f"the answer of {self.id} is composed"
+        part: R = self.answer.read(response)
+        return part
 
     @property
     def changes(self) -> bool:
@@ -113,13 +163,18 @@ class SentField(NamedTuple):
 def sent_fields(operation: Operation[Any, Any]) -> tuple[SentField, ...]:
     """Return the places of the fields of an operation's requests."""
     hints = get_type_hints(operation.request, include_extras=True)
-    return tuple(_sent_field(operation, each, hints[each.name]) for each in fields(operation.request))
+    how = {each: _how(hints[each.name]) for each in fields(operation.request)}
+    joint = dict.fromkeys(each.of for each in how.values() if each.of)
+    found = [_sent_field(operation, field, each) for field, each in how.items() if not each.of]
+    return (*found, *(SentField(name, "path", name, None) for name in joint))
 
 
-def _sent_field(operation: Operation[Any, Any], field: Field[Any], hint: Any) -> SentField:
-    how = Sent()
-    if get_origin(hint) is Annotated:
-        how = next((each for each in get_args(hint)[1:] if isinstance(each, Sent)), how)
+def _how(hint: Any) -> Sent:
+    given = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((each for each in given if isinstance(each, Sent)), Sent())
+
+
+def _sent_field(operation: Operation[Any, Any], field: Field[Any], how: Sent) -> SentField:
     name = how.name or field.name
     if f"{{{name}}}" in operation.path:
         return SentField(field.name, "path", name, None)

@@ -1,24 +1,37 @@
 """Operations on effects: list those of one run or of all, settle one that is uncertain."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final
 
 from outlast.core.machine import EffectStatus
 from outlast.models.attention import Verb
 from outlast.models.effects import EffectList, EffectRecord, effect_id
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since
+from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, part, recorded
 from outlast.operations.run_operations import RUN
+
+OF_EFFECT: Final = Sent(of="effect")
 
 
 @dataclass(frozen=True)
-class ListEffects(OperationRequest[EffectList]):
+class ListEffects(OperationRequest[Sequence[EffectRecord]]):
     """List the effects of a run in the order of their intents."""
 
     run: str
 
 
+def _effects(found: EffectList) -> Sequence[EffectRecord]:
+    return found.effects
+
+
 LIST_EFFECTS: Final = Operation(
-    "list_effects", ListEffects, EffectList, "GET", "/runs/{run}/effects", ("viewer",), ListEffects(RUN)
+    "list_effects",
+    ListEffects,
+    part(EffectList, _effects),
+    "GET",
+    "/runs/{run}/effects",
+    ("viewer",),
+    ListEffects(RUN),
 )
 
 
@@ -47,27 +60,35 @@ LIST_LEDGER: Final = Operation(
 
 
 @dataclass(frozen=True)
-class ResolveEffect(OperationRequest[EffectRecord]):
-    """Settle an uncertain effect. `effect` is its id, as lists show it."""
+class ResolveEffect(OperationRequest[None]):
+    """Settle an uncertain effect. HTTP names it by its id, which has a visit: see `effect`."""
 
-    effect: str
+    run: Annotated[str, OF_EFFECT]
+    key: Annotated[str, OF_EFFECT]
     answer: Annotated[Verb, Sent("outcome")]
     _: KW_ONLY
     reason: str
     external_id: str = ""
     response: Any = None
-    correct: bool = False
     version: int = 0
+    visit: Annotated[int | None, OF_EFFECT] = None
+    correct: bool = False
+
+    @property
+    def effect(self) -> str:
+        """Id of the effect, as lists show it. Needs a visit."""
+        assert self.visit is not None
+        return effect_id(self.run, self.visit, self.key)
 
 
 RESOLVE_EFFECT: Final = Operation(
     "resolve_effect",
     ResolveEffect,
-    EffectRecord,
+    recorded(EffectRecord),
     "POST",
     "/effects/{effect}/resolve",
     ("operator",),
-    ResolveEffect(effect_id(RUN, 1, "pay"), "happened", reason="the bank confirms it", external_id="P-1"),
+    ResolveEffect(RUN, "pay", "happened", visit=1, reason="the bank confirms it", external_id="P-1"),
     people_only=True,
     conditional="effect",
 )

@@ -27,7 +27,16 @@ from outlast.models.runs import (
 from outlast.models.service import WorkflowDetail, WorkflowList
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, copied, seconds
+from outlast.operations.declaration import (
+    Operation,
+    OperationRequest,
+    Sent,
+    Since,
+    copied,
+    part,
+    recorded,
+    seconds,
+)
 
 RUN: Final = "refu_0c9k2m4x7q1z"
 
@@ -136,13 +145,19 @@ GET_RUN_SUMMARY: Final = Operation(
 
 
 @dataclass(frozen=True)
-class GetInput(OperationRequest[RunInput]):
+class GetInput(OperationRequest[Any]):
     """Show the input of a run as its workflow parsed it."""
 
     run: str
 
 
-GET_INPUT: Final = Operation("get_input", GetInput, RunInput, "GET", "/runs/{run}/input", ("viewer",), GetInput(RUN))
+def _input(found: RunInput) -> Any:
+    return found.input
+
+
+GET_INPUT: Final = Operation(
+    "get_input", GetInput, part(RunInput, _input), "GET", "/runs/{run}/input", ("viewer",), GetInput(RUN)
+)
 
 
 @dataclass(frozen=True)
@@ -158,14 +173,24 @@ EXPLAIN_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class GetUnmovable(OperationRequest[Unmovable]):
+class GetUnmovable(OperationRequest[str]):
     """Show why a run cannot move to another version now."""
 
     run: str
 
 
+def _why(found: Unmovable) -> str:
+    return found.why
+
+
 GET_UNMOVABLE: Final = Operation(
-    "get_unmovable", GetUnmovable, Unmovable, "GET", "/runs/{run}/unmovable", ("viewer",), GetUnmovable(RUN)
+    "get_unmovable",
+    GetUnmovable,
+    part(Unmovable, _why),
+    "GET",
+    "/runs/{run}/unmovable",
+    ("viewer",),
+    GetUnmovable(RUN),
 )
 
 
@@ -270,9 +295,13 @@ LIST_EVENTS: Final = Operation(
 )
 
 
+def _is_new(recorded: SignalRecorded) -> bool:
+    return recorded.new
+
+
 # --- act on a run ------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class SignalRun(OperationRequest[SignalRecorded]):
+class SignalRun(OperationRequest[bool]):
     """Send a signal to a run."""
 
     run: str
@@ -286,7 +315,7 @@ class SignalRun(OperationRequest[SignalRecorded]):
 SIGNAL_RUN: Final = Operation(
     "signal_run",
     SignalRun,
-    SignalRecorded,
+    part(SignalRecorded, _is_new),
     "POST",
     "/runs/{run}/signals/{name}",
     ("starter",),
@@ -296,7 +325,7 @@ SIGNAL_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class CancelRun(OperationRequest[RequestRecorded]):
+class CancelRun(OperationRequest[None]):
     """Request the cancellation of a run."""
 
     run: str
@@ -309,7 +338,7 @@ class CancelRun(OperationRequest[RequestRecorded]):
 CANCEL_RUN: Final = Operation(
     "cancel_run",
     CancelRun,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/cancel",
     ("operator",),
@@ -319,7 +348,7 @@ CANCEL_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class ContinueRun(OperationRequest[RequestRecorded]):
+class ContinueRun(OperationRequest[None]):
     """Answer the attention of a run with `continue`."""
 
     run: str
@@ -331,7 +360,7 @@ class ContinueRun(OperationRequest[RequestRecorded]):
 CONTINUE_RUN: Final = Operation(
     "continue_run",
     ContinueRun,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/continue",
     ("operator",),
@@ -341,7 +370,7 @@ CONTINUE_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class ExtendRun(OperationRequest[RequestRecorded]):
+class ExtendRun(OperationRequest[None]):
     """Extend the ceiling of a run that has passed it."""
 
     run: str
@@ -355,7 +384,7 @@ class ExtendRun(OperationRequest[RequestRecorded]):
 EXTEND_RUN: Final = Operation(
     "extend_run",
     ExtendRun,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/extend",
     ("operator",),
@@ -366,7 +395,7 @@ EXTEND_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class RaiseBudget(OperationRequest[RequestRecorded]):
+class RaiseBudget(OperationRequest[None]):
     """Add amounts to the budget of a run."""
 
     run: str
@@ -383,7 +412,7 @@ class RaiseBudget(OperationRequest[RequestRecorded]):
 RAISE_BUDGET: Final = Operation(
     "raise_budget",
     RaiseBudget,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/raise",
     ("operator",),
@@ -394,7 +423,7 @@ RAISE_BUDGET: Final = Operation(
 
 
 @dataclass(frozen=True)
-class MoveRun(OperationRequest[RequestRecorded]):
+class MoveRun(OperationRequest[None]):
     """Request that a run continue in another version of its workflow."""
 
     run: str
@@ -409,7 +438,7 @@ class MoveRun(OperationRequest[RequestRecorded]):
 MOVE_RUN: Final = Operation(
     "move_run",
     MoveRun,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/move",
     ("operator",),
@@ -419,7 +448,7 @@ MOVE_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
-class MoveRunToScheduler(OperationRequest[RequestRecorded]):
+class MoveRunToScheduler(OperationRequest[None]):
     """Let another engine schedule a run."""
 
     run: str
@@ -433,7 +462,7 @@ class MoveRunToScheduler(OperationRequest[RequestRecorded]):
 MOVE_RUN_TO_SCHEDULER: Final = Operation(
     "move_run_to_scheduler",
     MoveRunToScheduler,
-    RequestRecorded,
+    recorded(RequestRecorded),
     "POST",
     "/runs/{run}/scheduler",
     ("operator",),

@@ -1,22 +1,26 @@
 """Operations on the store as a whole: summary, caller, workers, versions, budgets, pauses."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Final
 
 from outlast.core.rows.run_columns import What
 from outlast.models.service import (
+    ActivePause,
     BudgetList,
     CallerInfo,
+    DailyBudget,
     PauseCreated,
     PauseEnded,
     PauseList,
     SlotLimit,
     StatusSummary,
     VersionList,
+    VersionStatus,
     WorkerList,
     WorkerStatus,
 )
-from outlast.operations.declaration import Operation, OperationRequest, Sent
+from outlast.operations.declaration import Operation, OperationRequest, Sent, part, recorded
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,25 @@ GET_ME: Final = Operation("get_me", GetMe, CallerInfo, "GET", "/me", ("viewer", 
 
 # --- workers and versions ----------------------------------------------------------------------
 @dataclass(frozen=True)
-class ListWorkers(OperationRequest[WorkerList]):
+class ListWorkers(OperationRequest[Sequence[WorkerStatus]]):
     """List the workers. `everybody`: also those that have stopped."""
 
     _: KW_ONLY
     everybody: Annotated[bool, Sent("all")] = False
 
 
+def _workers(found: WorkerList) -> Sequence[WorkerStatus]:
+    return found.workers
+
+
 LIST_WORKERS: Final = Operation(
-    "list_workers", ListWorkers, WorkerList, "GET", "/workers", ("monitor",), ListWorkers(everybody=True)
+    "list_workers",
+    ListWorkers,
+    part(WorkerList, _workers),
+    "GET",
+    "/workers",
+    ("monitor",),
+    ListWorkers(everybody=True),
 )
 
 
@@ -70,26 +84,36 @@ DRAIN_WORKER: Final = Operation(
 
 
 @dataclass(frozen=True)
-class ListVersions(OperationRequest[VersionList]):
+class ListVersions(OperationRequest[Sequence[VersionStatus]]):
     """List the versions of workflows that are served or have unfinished runs."""
 
 
+def _versions(found: VersionList) -> Sequence[VersionStatus]:
+    return found.versions
+
+
 LIST_VERSIONS: Final = Operation(
-    "list_versions", ListVersions, VersionList, "GET", "/versions", ("viewer",), ListVersions()
+    "list_versions", ListVersions, part(VersionList, _versions), "GET", "/versions", ("viewer",), ListVersions()
 )
 
 
 # --- budgets -----------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ListBudgets(OperationRequest[BudgetList]):
+class ListBudgets(OperationRequest[Sequence[DailyBudget]]):
     """List the daily budget of the tenant with its usage today."""
 
 
-LIST_BUDGETS: Final = Operation("list_budgets", ListBudgets, BudgetList, "GET", "/budgets", ("viewer",), ListBudgets())
+def _budgets(found: BudgetList) -> Sequence[DailyBudget]:
+    return found.budgets
+
+
+LIST_BUDGETS: Final = Operation(
+    "list_budgets", ListBudgets, part(BudgetList, _budgets), "GET", "/budgets", ("viewer",), ListBudgets()
+)
 
 
 @dataclass(frozen=True)
-class SetBudget(OperationRequest[BudgetList]):
+class SetBudget(OperationRequest[None]):
     """Set the daily budget of the tenant. None: no limit; all None: no budget."""
 
     _: KW_ONLY
@@ -103,7 +127,7 @@ class SetBudget(OperationRequest[BudgetList]):
 SET_BUDGET: Final = Operation(
     "set_budget",
     SetBudget,
-    BudgetList,
+    recorded(BudgetList),
     "POST",
     "/budgets",
     ("operator",),
@@ -127,11 +151,17 @@ SET_SLOTS: Final = Operation("set_slots", SetSlots, SlotLimit, "POST", "/slots",
 
 # --- pauses ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ListPauses(OperationRequest[PauseList]):
+class ListPauses(OperationRequest[Sequence[ActivePause]]):
     """List the pauses in force and the open circuit breakers."""
 
 
-LIST_PAUSES: Final = Operation("list_pauses", ListPauses, PauseList, "GET", "/pauses", ("viewer",), ListPauses())
+def _pauses(found: PauseList) -> Sequence[ActivePause]:
+    return found.pauses
+
+
+LIST_PAUSES: Final = Operation(
+    "list_pauses", ListPauses, part(PauseList, _pauses), "GET", "/pauses", ("viewer",), ListPauses()
+)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,26 @@
-"""The client: reads and actions of one caller in one tenant, the same over a store and over a service."""
+"""The client: reads and actions of one caller in one tenant, the same over a store and over a service.
+
+Here are the only signatures of the operations, for readers and type checkers. A method that is one operation makes its
+request and calls `_call`: `Operations` answers it by a handler, `ServiceClient` sends it. Abstract are `_call` and the
+methods that no single request describes.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 from pydantic import BaseModel
 
 from outlast.core.argument_checks import Arguments, check_calls
 from outlast.core.durations import Duration, Liveness
+from outlast.core.lanes import check_scheduler
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.rows.run_columns import What
-from outlast.core.usage import Budget, Money
+from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
@@ -45,11 +51,18 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.operations import approval_operations as approval_ops
+from outlast.operations import attention_operations as attention_ops
+from outlast.operations import effect_operations as effect_ops
+from outlast.operations import run_operations as run_ops
+from outlast.operations import service_operations as service_ops
+from outlast.operations.declaration import OperationRequest
 from outlast.runtime.run_handle import RunHandle
 from outlast.runtime.webhook_client import WebhookClient
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
 
@@ -99,6 +112,10 @@ class Client(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    @abstractmethod
+    async def _call(self, request: OperationRequest[R]) -> R:
+        """Carry out one operation and return its answer."""
 
     @property
     @abstractmethod
@@ -295,7 +312,6 @@ class Client(ABC):
         every problem.
         """
 
-    @abstractmethod
     async def runs(
         self,
         *,
@@ -315,41 +331,53 @@ class Client(ABC):
         runs started within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs
         and still have a cursor.
         """
+        return await self._call(
+            run_ops.ListRuns(
+                status=status,
+                workflow=workflow,
+                attention=attention,
+                waiting_for=waiting_for,
+                q=q,
+                since=since,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
-    @abstractmethod
     async def run(self, run: str) -> RunDetail:
         """Return a run with visits, counts, takeovers and progress; with outcome and reason once it has ended."""
+        return await self._call(run_ops.GetRun(run))
 
-    @abstractmethod
     async def run_summary(self, run: str) -> RunSummary:
         """Return a run with the fields that lists show."""
+        return await self._call(run_ops.GetRunSummary(run))
 
-    @abstractmethod
     async def run_input(self, run: str) -> Any:
         """Return the input of a run as its workflow parsed it."""
+        return await self._call(run_ops.GetInput(run))
 
-    @abstractmethod
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         """Return one page of results in the order of first emission, `after` an ordinal."""
+        return await self._call(run_ops.ListResults(run, after=after, limit=limit))
 
-    @abstractmethod
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
         """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
+        return await self._call(run_ops.ListSteps(run, kind=kind, step=step, cursor=cursor, limit=limit))
 
-    @abstractmethod
     async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
         """Return visits, attempts and waits of a run as bars in lanes of nodes, with crashes and takeovers.
 
         `begin`, `end`: only what overlaps this span of business time. Neighbouring bars are grouped beyond 400. Raises
         InvalidInput.
         """
+        return await self._call(run_ops.GetTimeline(run, begin=begin, end=end))
 
-    @abstractmethod
     async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
         """Return one page of events, oldest first, `after` a sequence number.
 
         `of_type`: only this type, or with a star at its end, all that begin so. Raises NotFound, InvalidInput.
         """
+        return await self._call(run_ops.ListEvents(run, after=after, limit=limit, of_type=of_type))
 
     @abstractmethod
     def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
@@ -362,11 +390,10 @@ class Client(ABC):
         A caller that lags loses such texts.
         """
 
-    @abstractmethod
     async def explain(self, run: str) -> RunExplanation:
         """Return the state of a run, its cause and the next step."""
+        return await self._call(run_ops.ExplainRun(run))
 
-    @abstractmethod
     async def signal(
         self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
     ) -> bool:
@@ -374,20 +401,20 @@ class Client(ABC):
 
         Raises NotStorable.
         """
+        return await self._call(run_ops.SignalRun(run, name, payload, signal_id=signal_id, version=version))
 
-    @abstractmethod
     async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
         """Request the cancellation of a run. A worker undoes its effects before it ends. Raises InvalidInput."""
+        await self._call(run_ops.CancelRun(run, reason=reason, version=version, idempotency_key=idempotency_key))
 
-    @abstractmethod
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer the run's attention with `continue`."""
+        await self._call(run_ops.ContinueRun(run, reason=reason, version=version))
 
-    @abstractmethod
     async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
         """Extend the ceiling of a run that has passed it `by` this time."""
+        await self._call(run_ops.ExtendRun(run, by=by, reason=reason, version=version, idempotency_key=idempotency_key))
 
-    @abstractmethod
     async def move_to(
         self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
     ) -> None:
@@ -396,8 +423,10 @@ class Client(ABC):
         State, waits, approvals and effects stay. `force`: even if no live worker serves its version there. Raises
         InvalidInput.
         """
+        await self._call(
+            run_ops.MoveRunToScheduler(run, check_scheduler(scheduler), reason=reason, force=force, version=version)
+        )
 
-    @abstractmethod
     async def raise_budget(
         self,
         run: str,
@@ -415,6 +444,18 @@ class Client(ABC):
         On the day of the raise, the run may also use so much more of its tenant's daily budget. Raises InvalidInput,
         Forbidden for programs.
         """
+        await self._call(
+            run_ops.RaiseBudget(
+                run,
+                tokens=tokens,
+                money=money,
+                calls=calls,
+                minutes=minutes,
+                reason=reason,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
     @abstractmethod
     async def to_undo(self, run: str) -> Sequence[str]:
@@ -425,11 +466,10 @@ class Client(ABC):
         """Return the effects that a cancel would leave in place, with reasons."""
 
     # --- effects -------------------------------------------------------------------------------
-    @abstractmethod
     async def effects(self, run: str) -> Sequence[EffectRecord]:
         """Return the ledger of a run in the order of its intents, then the shared effects of other runs."""
+        return await self._call(effect_ops.ListEffects(run))
 
-    @abstractmethod
     async def ledger(
         self,
         *,
@@ -441,12 +481,14 @@ class Client(ABC):
         limit: int = 50,
     ) -> EffectList:
         """Return one page of the effects of all runs, newest first. `status`: only these."""
+        return await self._call(
+            effect_ops.ListLedger(status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit)
+        )
 
     @abstractmethod
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
         """Return the effect of a `key`: the one of a `visit` if named, else the uncertain one, else the latest."""
 
-    @abstractmethod
     async def resolve_effect(
         self,
         run: str,
@@ -466,9 +508,21 @@ class Client(ABC):
         the receiver's own id. Until an answer is used, both can be stated again, and `correct` replaces any answer.
         Raises Conflict (settled, used, too early), InvalidInput (the response does not fit), Forbidden.
         """
+        await self._call(
+            effect_ops.ResolveEffect(
+                run,
+                key,
+                answer,
+                reason=reason,
+                external_id=external_id,
+                response=response,
+                version=version,
+                visit=visit,
+                correct=correct,
+            )
+        )
 
     # --- approvals -----------------------------------------------------------------------------
-    @abstractmethod
     async def approvals(
         self,
         *,
@@ -489,12 +543,25 @@ class Client(ABC):
         names it; `overdue`: those past their deadline; `decided_by`: those that this person has decided, "me" the
         caller. `sort`: "deadline" lists pending approvals only, the earliest deadline first. Raises InvalidInput.
         """
+        return await self._call(
+            approval_ops.ListApprovals(
+                status=status,
+                run=run,
+                mine=mine,
+                role=role,
+                person=person,
+                overdue=overdue,
+                decided_by=decided_by,
+                sort=sort,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
-    @abstractmethod
     async def approval(self, approval: str) -> ApprovalDetail:
         """Return an approval with the information for a decision."""
+        return await self._call(approval_ops.GetApproval(approval))
 
-    @abstractmethod
     async def approve(
         self,
         approval: str,
@@ -509,23 +576,38 @@ class Client(ABC):
 
         `changes`: new values of arguments that the approval declares editable. Raises Forbidden, InvalidInput.
         """
+        return await self._call(
+            approval_ops.DecideApproval(
+                approval,
+                "approve",
+                reason=reason,
+                alternative=alternative,
+                changes=changes,
+                version=version,
+                idempotency_key=idempotency_key,
+            )
+        )
 
-    @abstractmethod
     async def reject(
         self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
     ) -> ApprovalSummary:
         """Reject an approval. `again`: request another round, if it is offered. Raises Forbidden."""
+        verdict: Literal["again", "reject"] = "again" if again else "reject"
+        return await self._call(
+            approval_ops.DecideApproval(
+                approval, verdict, reason=reason, version=version, idempotency_key=idempotency_key
+            )
+        )
 
-    @abstractmethod
     async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
         """Record that the caller reviews an approval. Others may still decide."""
+        return await self._call(approval_ops.ClaimApproval(approval, version=version))
 
-    @abstractmethod
     async def reassign(self, approval: str, who: str, *, reason: str, version: int = 0) -> ApprovalSummary:
         """Let the holders of another rule decide: `who`, for example "finance|lead". Raises Forbidden."""
+        return await self._call(approval_ops.ReassignApproval(approval, who, reason=reason, version=version))
 
     # --- attention -----------------------------------------------------------------------------
-    @abstractmethod
     async def attention(
         self,
         *,
@@ -541,12 +623,16 @@ class Client(ABC):
 
         `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
         """
+        return await self._call(
+            attention_ops.ListAttention(
+                reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor, limit=limit
+            )
+        )
 
     @abstractmethod
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         """Return the attention items of one run."""
 
-    @abstractmethod
     async def assign(
         self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
     ) -> RunAttention:
@@ -556,8 +642,8 @@ class Client(ABC):
         several. `note`: shown beside the name. The assignment gives no right to answer and takes none, and it ends with
         the item. Raises NotFound, InvalidInput, Conflict if the run has no such item, LimitExceeded.
         """
+        return await self._call(attention_ops.AssignAttention(run, to, reason=reason, key=key, note=note))
 
-    @abstractmethod
     async def answer(
         self,
         run: str,
@@ -575,6 +661,9 @@ class Client(ABC):
 
         Raises InvalidInput if several reasons match, Forbidden for programs.
         """
+        return await self._call(
+            attention_ops.ResolveAttention(run, choice, reason=reason, key=key, text=text, by=by, version=version)
+        )
 
     @abstractmethod
     async def answer_all(
@@ -588,7 +677,6 @@ class Client(ABC):
         raised.
         """
 
-    @abstractmethod
     async def answer_many(
         self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
@@ -598,27 +686,28 @@ class Client(ABC):
         not raised. Raises InvalidInput for too many runs, Conflict for a choice that cannot be made for many, Forbidden
         for programs.
         """
+        return await self._call(attention_ops.ResolveAttentionOfMany(runs, reason, choice, text=text, by=by))
 
     # --- the store -----------------------------------------------------------------------------
-    @abstractmethod
     async def summary(self) -> StatusSummary:
         """Count the items that need a person, and all that cannot continue, for the caller."""
+        return await self._call(service_ops.GetSummary())
 
-    @abstractmethod
     async def whoami(self) -> CallerInfo:
         """Return the caller with its tenant and roles."""
+        return await self._call(service_ops.GetMe())
 
-    @abstractmethod
     async def workers(self) -> Sequence[WorkerStatus]:
         """Return the workers, those that have stopped included."""
+        return await self._call(service_ops.ListWorkers(everybody=True))
 
-    @abstractmethod
     async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
         """Ask `worker` to take no more runs, give back those it holds, and stop.
 
         It reads the request at its next heartbeat. A second request changes nothing. Raises NotFound, Conflict if the
         worker is dead.
         """
+        return await self._call(service_ops.DrainWorker(worker, reason=reason))
 
     @abstractmethod
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:
@@ -628,15 +717,14 @@ class Client(ABC):
     async def topology(self, workflow: str, lane: str) -> Mapping[str, Any] | None:
         """Return the graph of one version (`lane`) of a workflow, or None if no worker has recorded it."""
 
-    @abstractmethod
     async def versions(self) -> Sequence[VersionStatus]:
         """Return the versions of every workflow that are served or have unfinished runs."""
+        return await self._call(service_ops.ListVersions())
 
     @abstractmethod
     async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
         """Return the ids of the unfinished runs of one version (`lane`), at most `limit` of them; 0: all."""
 
-    @abstractmethod
     async def move_run(
         self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
     ) -> None:
@@ -644,10 +732,11 @@ class Client(ABC):
 
         '' is its current node. Raises NotFound, InvalidInput.
         """
+        await self._call(run_ops.MoveRun(run, workflow, to, node=node, reason=reason, version=version))
 
-    @abstractmethod
     async def unmovable(self, run: str) -> str:
         """Return why a run cannot move to another version of its workflow now; '' if it can."""
+        return await self._call(run_ops.GetUnmovable(run))
 
     @abstractmethod
     async def move_runs(
@@ -655,38 +744,43 @@ class Client(ABC):
     ) -> AnsweredRuns:
         """Request the move of `runs` to a `version`, and to a `node` of it. Failures are listed, not raised."""
 
-    @abstractmethod
     async def budgets(self) -> Sequence[DailyBudget]:
         """Return the daily budget of the tenant with its usage today; empty if it has none."""
+        return await self._call(service_ops.ListBudgets())
 
-    @abstractmethod
     async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.
 
         Raises InvalidInput, Forbidden for programs.
         """
+        limits = budget.limits if budget is not None else NO_LIMITS
+        money = None if limits.money is None else money_text(limits.money)
+        minutes = budget.minutes if budget is not None else None
+        await self._call(
+            service_ops.SetBudget(tokens=limits.tokens, money=money, calls=limits.calls, minutes=minutes, reason=reason)
+        )
 
-    @abstractmethod
     async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
         """Raise the maximum of admitted runs of the tenant, or of all tenants (`everywhere`), to `n`.
 
         It cannot be lowered. Raises InvalidInput, Conflict.
         """
+        return await self._call(service_ops.SetSlots(n, everywhere=everywhere))
 
-    @abstractmethod
     async def pauses(self) -> Sequence[ActivePause]:
         """Return the pauses in force and the open circuit breakers."""
+        return await self._call(service_ops.ListPauses())
 
-    @abstractmethod
     async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
         """Stop new intents of `what`: an activity, a provider, a workflow (by `name`) or the tenant.
 
         Raises InvalidInput.
         """
+        return await self._call(service_ops.PauseCalls(what, name, reason=reason))
 
-    @abstractmethod
     async def resume(self, what: What, name: str = "") -> PauseEnded:
         """End the pause of `what` and `name`, and return the number of runs that waited for it."""
+        return await self._call(service_ops.ResumeCalls(what, name))
 
 
 check_calls(Client, Client)  # those that it defines itself

@@ -14,6 +14,7 @@ from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
 from outlast.errors import InvalidInput
+from outlast.operations.webhook_operations import AddNotification
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses
 from outlast.outbox.channel_address import checked_channel
@@ -24,24 +25,17 @@ async def add_notification(
     store: Store,
     tenant: str,
     actor: Actor,
-    address: str,
+    request: AddNotification,
     *,
-    role: str = "",
-    person: str = "",
-    every: bool = False,
-    kinds: Iterable[str] = (),
-    workflows: Iterable[str] = (),
-    name: str = "",
     reach: AddressPolicy,
     resolve: Resolver | None = None,
     act: KeyedAct | None = None,
 ) -> Subscription:
     """Store a subscription for approvers, once for each act. Raises InvalidInput, LimitExceeded."""
-    audience, wanted = _audience(role, person, every), _kinds(kinds)
-    if len(name) > TEXT_CHARS_MAX:
+    audience, wanted = _audience(request.role, request.person, request.every), _kinds(request.kinds)
+    if len(request.name) > TEXT_CHARS_MAX:
         raise InvalidInput(f"a subscription's name has at most {TEXT_CHARS_MAX} characters")
-    flows = tuple(workflows)
-    shown = await _checked(address, reach, resolve)
+    shown = await _checked(request.address, reach, resolve)
     subscription = new_id("wh_")
 
     def make(now: Instant, since: int) -> Subscription:
@@ -49,10 +43,10 @@ async def add_notification(
             tenant,
             subscription,
             url=shown,
-            secret=address,
-            name=name,
+            secret=request.address,
+            name=request.name,
             types=wanted,
-            workflows=flows,
+            workflows=tuple(request.workflows),
             headers={},
             from_start=False,
             since=since,

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
@@ -18,12 +18,12 @@ from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
-from outlast.core.limits import RUNS_PER_READ, SLOTS_MAX
-from outlast.core.machine import Choice, EffectStatus, Reason
+from outlast.core.limits import SLOTS_MAX
+from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import Approval
-from outlast.core.rows.run_columns import Attention, What
+from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, is_over
-from outlast.core.usage import NO_LIMITS, Budget, Money, amounts_of
+from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.admission import set_slots
@@ -53,10 +53,10 @@ from outlast.insight.run_reads import (
 from outlast.insight.run_timeline import timeline_of
 from outlast.insight.shown_rows import of_one
 from outlast.insight.summary import status_summary
-from outlast.insight.tenant_rows import RESULTS_PER_READ, TenantRows, after_commit
+from outlast.insight.tenant_rows import TenantRows, after_commit
 from outlast.models import exact_instant
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
-from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
+from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     EndedRun,
@@ -82,15 +82,24 @@ from outlast.models.service import (
 )  # fmt: skip
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.operations import OPERATIONS
+from outlast.operations import approval_operations as approval_ops
+from outlast.operations import attention_operations as attention_ops
+from outlast.operations import effect_operations as effect_ops
+from outlast.operations import run_operations as run_ops
+from outlast.operations import service_operations as service_ops
+from outlast.operations.declaration import OperationRequest
+from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import served_versions as versions
 from outlast.runtime.client import Client
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
-from outlast.runtime.webhooks import Webhooks, event_types
+from outlast.runtime.webhooks import OF_WEBHOOKS, Webhooks, event_types
 from outlast.store.port import Store
 
 EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
 RUN_ID_CHARS = 20  # of a run that is started under the key of a request
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Operations(Client):
@@ -128,6 +137,16 @@ class Operations(Client):
         """Return the identity of an act of the caller: under this key, or that of the request; None without one."""
         key = idempotency_key or self.idempotency_key
         return act_of(self.tenant, self.me, operation, key, *content) if key else None
+
+    @override
+    async def _call(self, request: OperationRequest[R]) -> R:
+        handler = HANDLERS.get(type(request))
+        if handler is None:
+            return await self._webhooks._call(request)
+        answer: R = await handler(self, request)
+        return answer
+
+    perform = _call  # for routes and pages, whose requests are valid
 
     @property
     @override
@@ -210,63 +229,80 @@ class Operations(Client):
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
         return Expect(RUN, (self.tenant, run), version) if version else None
 
-    @override
-    async def signal(
-        self, run: str, name: str, payload: Mapping[str, Any], *, signal_id: str = "", version: int = 0
-    ) -> bool:
-        Arguments("signal", of_call=True).instance(
-            "payload", payload, Mapping, 'signal("bid", {"cents": 1})', optional=False
-        )
+    @handles(run_ops.SIGNAL_RUN)
+    async def _signal_run(self, request: run_ops.SignalRun) -> bool:
         return await commands.signal(
             self.store,
             tenant=self.tenant,
-            run=run,
-            name=name,
-            payload=dict(payload),
+            run=request.run,
+            name=request.name,
+            payload=dict(request.payload),
             actor=self.me,
-            signal_id=signal_id,
-            seen=self.shown(run, version),
+            signal_id=request.signal_id,
+            seen=self.shown(request.run, request.version),
         )
 
-    @override
-    async def cancel(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        seen, act = self.shown(run, version), self._act("cancel_run", idempotency_key, run, reason)
-        await commands.cancel(self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen, act=act)
+    @handles(run_ops.CANCEL_RUN)
+    async def _cancel_run(self, request: run_ops.CancelRun) -> None:
+        seen = self.shown(request.run, request.version)
+        act = self._act("cancel_run", request.idempotency_key, request.run, request.reason)
+        await commands.cancel(
+            self.store, tenant=self.tenant, run=request.run, actor=self.me, reason=request.reason, seen=seen, act=act
+        )
 
-    @override
-    async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
-        seen, act = self.shown(run, version), self._act("continue_run", "", run, reason)
+    @handles(run_ops.CONTINUE_RUN)
+    async def _continue_run(self, request: run_ops.ContinueRun) -> None:
+        seen, act = self.shown(request.run, request.version), self._act("continue_run", "", request.run, request.reason)
         await commands.continue_run(
-            self.store, tenant=self.tenant, run=run, actor=self.me, reason=reason, seen=seen, act=act
+            self.store, tenant=self.tenant, run=request.run, actor=self.me, reason=request.reason, seen=seen, act=act
         )
 
-    @override
-    async def extend(self, run: str, *, by: Duration, reason: str, version: int = 0, idempotency_key: str = "") -> None:
-        act = self._act("extend_run", idempotency_key, run, ms_of("by", by), reason)
+    @handles(run_ops.EXTEND_RUN)
+    async def _extend_run(self, request: run_ops.ExtendRun) -> None:
+        act = self._act("extend_run", request.idempotency_key, request.run, ms_of("by", request.by), request.reason)
         await self._answer(
-            run, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text=reason, by=by, version=version, act=act
+            request.run,
+            Choice.EXTEND,
+            reason=Reason.TOTAL_TIMEOUT,
+            text=request.reason,
+            by=request.by,
+            version=request.version,
+            act=act,
         )
 
-    @override
-    async def move_run(
-        self, run: str, workflow: str, to: int, *, node: str = "", reason: str = "", version: int = 0
-    ) -> None:
-        shown, act = self.shown(run, version), self._act("move_run", "", run, workflow, to, node, reason)
+    @handles(run_ops.MOVE_RUN)
+    async def _move_run(self, request: run_ops.MoveRun) -> None:
+        content = (request.run, request.workflow, request.to, request.node, request.reason)
+        shown, act = self.shown(request.run, request.version), self._act("move_run", "", *content)
         await versions.request_version(
-            self.rows, self.me, run, workflow, to, node=node, reason=reason, shown=shown, act=act
+            self.rows,
+            self.me,
+            request.run,
+            request.workflow,
+            request.to,
+            node=request.node,
+            reason=request.reason,
+            shown=shown,
+            act=act,
         )
 
-    @override
-    async def unmovable(self, run: str) -> str:
-        return await versions.unmovable(self.rows, run)
+    @handles(run_ops.GET_UNMOVABLE)
+    async def _get_unmovable(self, request: run_ops.GetUnmovable) -> str:
+        return await versions.unmovable(self.rows, request.run)
 
-    @override
-    async def move_to(
-        self, run: str, scheduler: str, *, reason: str = "", force: bool = False, version: int = 0
-    ) -> None:
-        shown, act = self.shown(run, version), self._act("move_run_to_scheduler", "", run, scheduler, reason, force)
+    @handles(run_ops.MOVE_RUN_TO_SCHEDULER)
+    async def _move_run_to_scheduler(self, request: run_ops.MoveRunToScheduler) -> None:
+        content = (request.run, request.scheduler, request.reason, request.force)
+        shown, act = self.shown(request.run, request.version), self._act("move_run_to_scheduler", "", *content)
         await versions.move_to_scheduler(
-            self.rows, self.me, run, scheduler, reason=reason, force=force, shown=shown, act=act
+            self.rows,
+            self.me,
+            request.run,
+            request.scheduler,
+            reason=request.reason,
+            force=request.force,
+            shown=shown,
+            act=act,
         )
 
     @override
@@ -276,34 +312,15 @@ class Operations(Client):
         return await versions.move_runs(self.rows, self.me, workflow, version, runs, node=node, reason=reason)
 
     # --- approvals ---------------------------------------------------------------------------------
-    @override
-    async def approvals(
-        self,
-        *,
-        status: str = "",
-        run: str = "",
-        mine: bool = False,
-        role: str = "",
-        person: str = "",
-        overdue: bool = False,
-        decided_by: str = "",
-        sort: ApprovalSort = "newest",
-        cursor: str = "",
-        limit: int = 50,
-    ) -> ApprovalList:
-        check = Arguments("approvals", of_call=True)
-        check.flag("mine", mine)
-        check.flag("overdue", overdue)
-        rows, further = await approval_page(
-            self.rows, self.actor, status=status, run=run, mine=mine, role=role, person=person, overdue=overdue,
-            decided_by=decided_by, sort=sort, cursor=cursor, limit=limit,
-        )  # fmt: skip
+    @handles(approval_ops.LIST_APPROVALS)
+    async def _list_approvals(self, request: approval_ops.ListApprovals) -> ApprovalList:
+        rows, further = await approval_page(self.rows, self.actor, request)
         return ApprovalList(approvals=[approval_summary(row, self.actor) for row in rows], next_cursor=further)
 
-    @override
+    @handles(approval_ops.GET_APPROVAL)
     @of_one
-    async def approval(self, approval: str) -> ApprovalDetail:
-        row = await self.rows.approval(approval)
+    async def _get_approval(self, request: approval_ops.GetApproval) -> ApprovalDetail:
+        row = await self.rows.approval(request.approval)
         return await self._detail(row, await self.rows.run(row.run))
 
     @of_one
@@ -321,68 +338,68 @@ class Operations(Client):
     async def _detail(self, row: Approval, run: Run) -> ApprovalDetail:
         return await approval_detail(self.rows, row, run, self.actor, self._code_of(run))
 
-    @override
-    async def approve(
-        self,
-        approval: str,
-        *,
-        reason: str = "",
-        alternative: int = 0,
-        changes: Mapping[str, Any] | None = None,
-        version: int = 0,
-        idempotency_key: str = "",
-    ) -> ApprovalSummary:
-        choice = PersonDecision("approve", reason, alternative, changes or {}, version)
-        return await self._decide(approval, choice, idempotency_key)
-
-    @override
-    async def reject(
-        self, approval: str, *, reason: str, again: bool = False, version: int = 0, idempotency_key: str = ""
-    ) -> ApprovalSummary:
-        choice = PersonDecision("again" if again else "reject", reason, version=version)
-        return await self._decide(approval, choice, idempotency_key)
-
-    async def _decide(self, approval: str, choice: PersonDecision, idempotency_key: str) -> ApprovalSummary:
-        content = (choice.verb, choice.reason, choice.alternative, dict(choice.changes))
-        act = self._act("decide_approval", idempotency_key, approval, *content)
-        row = await commands.decide_approval(self.store, self.tenant, approval, self.actor, choice, self._code_of, act)
+    @handles(approval_ops.DECIDE_APPROVAL)
+    async def _decide_approval(self, request: approval_ops.DecideApproval) -> ApprovalSummary:
+        changes = request.changes or {}
+        choice = PersonDecision(request.decision, request.reason, request.alternative, changes, request.version)
+        content = (request.decision, request.reason, request.alternative, dict(changes))
+        act = self._act("decide_approval", request.idempotency_key, request.approval, *content)
+        row = await commands.decide_approval(
+            self.store, self.tenant, request.approval, self.actor, choice, self._code_of, act
+        )
         return approval_summary(row, self.actor)
 
-    @override
-    async def claim_approval(self, approval: str, *, version: int = 0) -> ApprovalSummary:
-        act = self._act("claim_approval", "", approval)
-        row = await commands.acknowledge(self.store, self.tenant, approval, self.actor, version=version, act=act)
+    @handles(approval_ops.CLAIM_APPROVAL)
+    async def _claim_approval(self, request: approval_ops.ClaimApproval) -> ApprovalSummary:
+        act = self._act("claim_approval", "", request.approval)
+        row = await commands.acknowledge(
+            self.store, self.tenant, request.approval, self.actor, version=request.version, act=act
+        )
         return approval_summary(row, self.actor)
 
-    @override
-    async def reassign(self, approval: str, who: Rule | str, *, reason: str, version: int = 0) -> ApprovalSummary:
-        rule = Rule.parse(who) if isinstance(who, str) else who
-        act = self._act("reassign_approval", "", approval, str(rule), reason)
+    @handles(approval_ops.REASSIGN_APPROVAL)
+    async def _reassign_approval(self, request: approval_ops.ReassignApproval) -> ApprovalSummary:
+        rule = Rule.parse(request.who)
+        act = self._act("reassign_approval", "", request.approval, str(rule), request.reason)
         row = await commands.reassign(
-            self.store, self.tenant, approval, self.actor, rule, reason, version=version, act=act
+            self.store,
+            self.tenant,
+            request.approval,
+            self.actor,
+            rule,
+            request.reason,
+            version=request.version,
+            act=act,
         )
         return approval_summary(row, self.actor)
 
     # --- attention ---------------------------------------------------------------------------------
-    @override
-    async def attention(
-        self, *, reason: Reason | None = None, workflow: str = "", assigned_to: str = "", cursor: str = "",
-        limit: int = RUNS_PER_READ, assigned: Assignments | None = None,
-    ) -> AttentionList:  # fmt: skip
-        if assigned is None and assigned_to:
+    @handles(attention_ops.LIST_ATTENTION)
+    async def _list_attention(self, request: attention_ops.ListAttention) -> AttentionList:
+        return await self.attention_page(request)
+
+    async def attention_page(
+        self, request: attention_ops.ListAttention, assigned: Assignments | None = None
+    ) -> AttentionList:
+        """Return one page of `attention`, for pages that have read the assignments already."""
+        if assigned is None and request.assigned_to:
             assigned = await self.rows.assignments()
 
         def is_for(run: Run, entry: Attention) -> bool:
-            if reason not in (None, entry.reason):
+            if request.reason not in (None, entry.reason):
                 return False
             found = assignment_of(assigned or {}, run, entry)
-            return not assigned_to or is_assigned_to(found.to if found else "", assigned_to, self.me)
+            return not request.assigned_to or is_assigned_to(found.to if found else "", request.assigned_to, self.me)
 
         rows, further = await self.rows.flagged(
-            reason=reason, workflow=workflow, cursor=cursor, limit=limit,
-            keep=(lambda run: any(is_for(run, entry) for entry in run.attention)) if assigned_to else None,
-        )  # fmt: skip
-        items = await general_attention(self.rows, self.webhooks, reason) if not (cursor or assigned_to) else []
+            reason=request.reason,
+            workflow=request.workflow,
+            cursor=request.cursor,
+            limit=request.limit,
+            keep=(lambda run: any(is_for(run, entry) for entry in run.attention)) if request.assigned_to else None,
+        )
+        general = not (request.cursor or request.assigned_to)
+        items = await general_attention(self.rows, self.webhooks, request.reason) if general else []
         items += await run_attention(self.rows, rows, assigned, is_for)
         return AttentionList(attention=items, next_cursor=further)
 
@@ -391,32 +408,38 @@ class Operations(Client):
     async def attention_of(self, run: str) -> Sequence[RunAttention]:
         return await run_attention(self.rows, [await self.rows.run(run)])
 
-    @override
-    async def assign(
-        self, run: str, to: str, *, reason: Reason | None = None, key: str = "", note: str = ""
-    ) -> RunAttention:
+    @handles(attention_ops.ASSIGN_ATTENTION)
+    async def _assign_attention(self, request: attention_ops.AssignAttention) -> RunAttention:
+        content = (request.run, request.to, str(request.reason), request.key, request.note)
         item = await commands.assign_attention(
-            self.store, tenant=self.tenant, run=run, to=to, actor=self.me, reason=reason, key=key, note=note,
-            act=self._act("assign_attention", "", run, to, str(reason), key, note),
-        )  # fmt: skip
-        named = {run: [item.assignment] if item.assignment is not None else []}
+            self.store,
+            tenant=self.tenant,
+            run=request.run,
+            to=request.to,
+            actor=self.me,
+            reason=request.reason,
+            key=request.key,
+            note=request.note,
+            act=self._act("assign_attention", "", *content),
+        )
+        named = {request.run: [item.assignment] if item.assignment is not None else []}
         shown = await run_attention(self.rows, [item.run], named)
         return next(each for each in shown if (each.reason, each.key) == (item.entry.reason.value, item.entry.key))
 
-    @override
-    async def answer(
-        self,
-        run: str,
-        choice: Choice,
-        *,
-        reason: Reason | None = None,
-        key: str = "",
-        text: str,
-        by: Duration | None = None,
-        version: int = 0,
-    ) -> Reason:
-        act = self._act("resolve_attention", "", run, *_content(choice, reason, key, text, by))
-        return await self._answer(run, choice, reason=reason, key=key, text=text, by=by, version=version, act=act)
+    @handles(attention_ops.RESOLVE_ATTENTION)
+    async def _resolve_attention(self, request: attention_ops.ResolveAttention) -> Reason:
+        content = _content(request.choice, request.reason, request.key, request.text, request.by)
+        act = self._act("resolve_attention", "", request.run, *content)
+        return await self._answer(
+            request.run,
+            request.choice,
+            reason=request.reason,
+            key=request.key,
+            text=request.text,
+            by=request.by,
+            version=request.version,
+            act=act,
+        )
 
     async def _answer(
         self, run: str, choice: Choice, *, text: str, reason: Reason | None = None, key: str = "",
@@ -451,90 +474,99 @@ class Operations(Client):
 
         return await answer_page(self.rows, reason, workflow, cursor, one, node=node, activity=activity)
 
-    @override
-    async def answer_many(
-        self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
-    ) -> AnswerList:
+    @handles(attention_ops.RESOLVE_ATTENTION_OF_MANY)
+    async def _resolve_attention_of_many(self, request: attention_ops.ResolveAttentionOfMany) -> AnswerList:
         self.actor.check_person()
-        longer = None if by is None else timedelta_of("by", by)
-        check_many(len(runs), reason, choice)
+        longer = None if request.by is None else timedelta_of("by", request.by)
+        check_many(len(request.runs), request.reason, request.choice)
 
         async def one(given: AnswerFor) -> None:
             each = f"resolve_attention_of_many {given.run} {given.key}"  # because each run has its own outcome
-            act = self._act(each, "", *_content(choice, reason, given.key, text, longer))
+            content = _content(request.choice, request.reason, given.key, request.text, longer)
             await self._answer(
-                given.run, choice, reason=reason, key=given.key, text=text, by=longer, version=given.version, act=act
+                given.run,
+                request.choice,
+                reason=request.reason,
+                key=given.key,
+                text=request.text,
+                by=longer,
+                version=given.version,
+                act=self._act(each, "", *content),
             )
 
-        return await answer_each(runs, one)
+        return await answer_each(request.runs, one)
 
     # --- effects -----------------------------------------------------------------------------------
-    @override
+    @handles(effect_ops.LIST_EFFECTS)
     @of_one
-    async def effects(self, run: str) -> Sequence[EffectRecord]:
-        return await effects_of_run(self.rows, run)
+    async def _list_effects(self, request: effect_ops.ListEffects) -> Sequence[EffectRecord]:
+        return await effects_of_run(self.rows, request.run)
 
-    @override
-    async def ledger(
-        self, *, status: EffectStatus | None = None, activity: str = "", run: str = "", since: Duration | None = None,
-        cursor: str = "", limit: int = 50,
-    ) -> EffectList:  # fmt: skip
-        return await effect_page(
-            self.rows, status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
-        )
+    @handles(effect_ops.LIST_LEDGER)
+    async def _list_ledger(self, request: effect_ops.ListLedger) -> EffectList:
+        return await effect_page(self.rows, request)
 
     @override
     @of_one
     async def effect(self, run: str, key: str, *, visit: int | None = None) -> EffectRecord:
         return await one_effect(self.rows, run, key, visit=visit)
 
-    @override
-    async def resolve_effect(
-        self, run: str, key: str, answer: Verb, *, reason: str, external_id: str = "", response: Any = None,
-        version: int = 0, visit: int | None = None, correct: bool = False,
-    ) -> None:  # fmt: skip
+    @handles(effect_ops.RESOLVE_EFFECT)
+    async def _resolve_effect(self, request: effect_ops.ResolveEffect) -> None:
         self.actor.check_person()
         encode = None
-        if answer == "happened":
-            of = await self.rows.run(run)
-            encode = encoder_of(self._code_of(of), await self.rows.answer_schemas_of(of), of.lane, response)
+        if request.answer == "happened":
+            of = await self.rows.run(request.run)
+            encode = encoder_of(self._code_of(of), await self.rows.answer_schemas_of(of), of.lane, request.response)
         await commands.resolve_effect(
             self.store,
             tenant=self.tenant,
-            run=run,
-            key=key,
-            verb=answer,
+            run=request.run,
+            key=request.key,
+            verb=request.answer,
             actor=self.me,
-            reason=reason,
+            reason=request.reason,
             encode=encode,
-            external_id=external_id,
-            version=version,
-            visit=visit,
-            correct=correct,
-            act=self._act("resolve_effect", "", run, visit, key, answer, reason, external_id, response, correct),
+            external_id=request.external_id,
+            version=request.version,
+            visit=request.visit,
+            correct=request.correct,
+            act=self._act(
+                "resolve_effect",
+                "",
+                request.run,
+                request.visit,
+                request.key,
+                request.answer,
+                request.reason,
+                request.external_id,
+                request.response,
+                request.correct,
+            ),
         )
 
     # --- the store ---------------------------------------------------------------------------------
-    @override
-    async def summary(self) -> StatusSummary:
+    @handles(service_ops.GET_SUMMARY)
+    async def _get_summary(self, request: service_ops.GetSummary) -> StatusSummary:
         lanes = {lane_of(w.name, w.version) for w in (*self._workflows.values(), *self._versions)}
         rows, now = await self.rows.summary(lanes)
         return status_summary(rows, self.actor, now, self.store.mapping())
 
-    @override
-    async def whoami(self) -> CallerInfo:
+    @handles(service_ops.GET_ME)
+    async def _get_me(self, request: service_ops.GetMe) -> CallerInfo:
         return caller_info(self.actor, self.tenant)
 
-    @override
-    async def workers(self) -> Sequence[WorkerStatus]:
+    @handles(service_ops.LIST_WORKERS)
+    async def _list_workers(self, request: service_ops.ListWorkers) -> Sequence[WorkerStatus]:
         now, asked = await self.store.now(), await self.rows.drains()
         rows = await self.rows.workers()
-        return [worker_status(row, now, await self.rows.held(row.id), asked.get(row.id)) for row in rows]
+        shown = [worker_status(row, now, await self.rows.held(row.id), asked.get(row.id)) for row in rows]
+        return [each for each in shown if request.everybody or each.lease_left_ms]
 
-    @override
-    async def drain_worker(self, worker: str, *, reason: str) -> WorkerStatus:
-        row, ask = await commands.drain_worker(self.store, worker, actor=self.me, reason=reason)
-        return worker_status(row, await self.store.now(), await self.rows.held(worker), ask)
+    @handles(service_ops.DRAIN_WORKER)
+    async def _drain_worker(self, request: service_ops.DrainWorker) -> WorkerStatus:
+        row, ask = await commands.drain_worker(self.store, request.worker, actor=self.me, reason=request.reason)
+        return worker_status(row, await self.store.now(), await self.rows.held(request.worker), ask)
 
     @override
     async def input_schema(self, workflow: str) -> Mapping[str, Any]:
@@ -546,93 +578,80 @@ class Operations(Client):
         row = await self.store.load(TOPOLOGY, (STORE, lane))
         return row.structure() if row is not None else None
 
-    @override
-    async def versions(self) -> Sequence[VersionStatus]:
+    @handles(service_ops.LIST_VERSIONS)
+    async def _list_versions(self, request: service_ops.ListVersions) -> Sequence[VersionStatus]:
         return await versions.versions(self.rows)
 
     @override
     async def unfinished(self, workflow: str, lane: str, *, limit: int = 0) -> Sequence[str]:
         return [row.run for row in await versions.unfinished(self.rows, workflow, lane, limit)]
 
-    @override
-    async def pauses(self) -> Sequence[ActivePause]:
+    @handles(service_ops.LIST_PAUSES)
+    async def _list_pauses(self, request: service_ops.ListPauses) -> Sequence[ActivePause]:
         waiting, business = await self.rows.held_up(), self.store.mapping().business
         return [active_pause(each, waiting.get(each.key, 0), business) for each in await self.rows.pauses()]
 
-    @override
-    async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        act = self._act("pause", "", what, name, reason)
-        key = pauses.pause_key(what, name)
-        await pauses.pause(self.store, self.tenant, key, actor=self.me, reason=reason, act=act)
-        return PauseCreated(paused=f"{what} {name}".strip(), by=self.me, reason=reason)
+    @handles(service_ops.PAUSE)
+    async def _pause(self, request: service_ops.PauseCalls) -> PauseCreated:
+        act = self._act("pause", "", request.what, request.name, request.reason)
+        key = pauses.pause_key(request.what, request.name)
+        await pauses.pause(self.store, self.tenant, key, actor=self.me, reason=request.reason, act=act)
+        return PauseCreated(paused=f"{request.what} {request.name}".strip(), by=self.me, reason=request.reason)
 
-    @override
-    async def resume(self, what: What, name: str = "") -> PauseEnded:
-        act = self._act("resume", "", what, name)
-        woken = await pauses.resume(self.store, self.tenant, pauses.pause_key(what, name), actor=self.me, act=act)
-        return PauseEnded(resumed=f"{what} {name}".strip(), by=self.me, runs=woken)
+    @handles(service_ops.RESUME)
+    async def _resume(self, request: service_ops.ResumeCalls) -> PauseEnded:
+        act = self._act("resume", "", request.what, request.name)
+        woken = await pauses.resume(
+            self.store, self.tenant, pauses.pause_key(request.what, request.name), actor=self.me, act=act
+        )
+        return PauseEnded(resumed=f"{request.what} {request.name}".strip(), by=self.me, runs=woken)
 
-    @override
-    async def raise_budget(
-        self, run: str, *, tokens: int = 0, money: Money = 0, calls: int = 0, minutes: float = 0, reason: str,
-        version: int = 0, idempotency_key: str = "",
-    ) -> None:  # fmt: skip
+    @handles(run_ops.RAISE_BUDGET)
+    async def _raise_budget(self, request: run_ops.RaiseBudget) -> None:
         self.actor.check_person()
-        amounts = amounts_of(tokens, money, calls, minutes)
+        amounts = amounts_of(request.tokens, request.money, request.calls, request.minutes)
+        act = self._act("raise_budget", request.idempotency_key, request.run, *amounts, request.reason)
         await commands.raise_budget(
-            self.store, tenant=self.tenant, run=run, amounts=amounts, actor=self.me, reason=reason,
-            seen=self.shown(run, version), act=self._act("raise_budget", idempotency_key, run, *amounts, reason),
-        )  # fmt: skip
+            self.store,
+            tenant=self.tenant,
+            run=request.run,
+            amounts=amounts,
+            actor=self.me,
+            reason=request.reason,
+            seen=self.shown(request.run, request.version),
+            act=act,
+        )
 
-    @override
-    async def budgets(self) -> Sequence[DailyBudget]:
+    @handles(service_ops.LIST_BUDGETS)
+    async def _list_budgets(self, request: service_ops.ListBudgets) -> Sequence[DailyBudget]:
         found = await self.rows.daily_budget()
         return [] if found is None else [daily_budget(*found)]
 
-    @override
-    async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
+    @handles(service_ops.SET_BUDGET)
+    async def _set_budget(self, request: service_ops.SetBudget) -> None:
         self.actor.check_person()
-        Arguments("set_budget", of_call=True).instance("budget", budget, Budget, "Budget(tokens=100_000)")
-        limits = budget.limits if budget is not None else NO_LIMITS
-        act = self._act("set_budget", "", *limits, reason)
-        await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=reason, act=act)
+        given = (request.tokens, request.money, request.calls, request.minutes)
+        limits = NO_LIMITS if given == (None,) * len(given) else Budget(*given).limits
+        act = self._act("set_budget", "", *limits, request.reason)
+        await commands.set_daily_budget(self.store, self.tenant, limits, actor=self.me, reason=request.reason, act=act)
 
-    @override
-    async def set_slots(self, n: int, *, everywhere: bool = False) -> SlotLimit:
-        check = Arguments("set_slots", of_call=True)
-        check.number("n", n, 1, SLOTS_MAX)
-        check.flag("everywhere", everywhere)
-        act = self._act("set_slots", "", n, everywhere)
-        slots = await set_slots(self.store, STORE if everywhere else self.tenant, n, act)
-        return SlotLimit(slots=len(slots), used=sum(bool(slot.holder) for slot in slots), everywhere=everywhere)
+    @handles(service_ops.SET_SLOTS)
+    async def _set_slots(self, request: service_ops.SetSlots) -> SlotLimit:
+        Arguments("set_slots", of_call=True).number("n", request.n, 1, SLOTS_MAX)
+        act = self._act("set_slots", "", request.n, request.everywhere)
+        slots = await set_slots(self.store, STORE if request.everywhere else self.tenant, request.n, act)
+        used = sum(bool(slot.holder) for slot in slots)
+        return SlotLimit(slots=len(slots), used=used, everywhere=request.everywhere)
 
     # --- runs -------------------------------------------------------------------------------------
-    @override
-    async def runs(
-        self,
-        *,
-        status: str = "",
-        workflow: str = "",
-        attention: bool = False,
-        waiting_for: str = "",
-        q: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> RunList:
-        check = Arguments("runs", of_call=True)
-        check.flag("attention", attention)
-        for name, text in (("workflow", workflow), ("waiting_for", waiting_for), ("q", q), ("cursor", cursor)):
-            check.is_text(name, text, f'{name}="…", or leave it out')
-        return await run_page(
-            self.rows, status=status, workflow=workflow, attention=attention, waiting_for=waiting_for, q=q, since=since,
-            cursor=cursor, limit=limit,
-        )  # fmt: skip
+    @handles(run_ops.LIST_RUNS)
+    async def _list_runs(self, request: run_ops.ListRuns) -> RunList:
+        return await run_page(self.rows, request)
 
-    @override
+    @handles(run_ops.GET_RUN_SUMMARY)
     @of_one
-    async def run_summary(self, run: str) -> RunSummary:
-        return (await summaries_of(self.rows, [await self.rows.run(run)]))[0]
+    async def _get_run_summary(self, request: run_ops.GetRunSummary) -> RunSummary:
+        return (await summaries_of(self.rows, [await self.rows.run(request.run)]))[0]
 
     @override
     async def ended(self, run: str, *, within_s: float | None = None) -> bool:
@@ -647,37 +666,45 @@ class Operations(Client):
         """Return the row of a run once it meets the condition; None after `within_s` seconds."""
         return await self._waiters.wait(self.tenant, run, condition, within_s=within_s)
 
-    @override
+    @handles(run_ops.GET_RUN)
     @of_one
-    async def run(self, run: str) -> RunDetail:
-        return await detail_of(self.rows, run)
+    async def _get_run(self, request: run_ops.GetRun) -> RunDetail:
+        return await detail_of(self.rows, request.run)
 
-    @override
+    @handles(run_ops.GET_INPUT)
     @of_one
-    async def run_input(self, run: str) -> Any:
-        return await self.rows.input(run)
+    async def _get_input(self, request: run_ops.GetInput) -> Any:
+        return await self.rows.input(request.run)
 
-    @override
+    @handles(run_ops.LIST_RESULTS)
     @of_one
-    async def results(self, run: str, *, after: int = 0, limit: int = RESULTS_PER_READ) -> ResultList:
-        return await result_page(self.rows, run, after=after, limit=limit)
+    async def _list_results(self, request: run_ops.ListResults) -> ResultList:
+        return await result_page(self.rows, request.run, after=request.after, limit=request.limit)
 
-    @override
+    @handles(run_ops.LIST_STEPS)
     @of_one
-    async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
-        return step_page(await self.rows.step_rows(run, limit), kind=kind, step=step, cursor=cursor, limit=limit)
+    async def _list_steps(self, request: run_ops.ListSteps) -> StepList:
+        return step_page(
+            await self.rows.step_rows(request.run, request.limit),
+            kind=request.kind,
+            step=request.step,
+            cursor=request.cursor,
+            limit=request.limit,
+        )
 
-    @override
+    @handles(run_ops.GET_TIMELINE)
     @of_one
-    async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
-        return timeline_of(await self.rows.timeline_rows(run), begin=begin, end=end)
+    async def _get_timeline(self, request: run_ops.GetTimeline) -> Timeline:
+        return timeline_of(await self.rows.timeline_rows(request.run), begin=request.begin, end=request.end)
 
-    @override
+    @handles(run_ops.LIST_EVENTS)
     @of_one
-    async def events(self, run: str, *, after: int = 0, limit: int = 200, of_type: str = "") -> EventList:
-        types = event_types((of_type,)) if of_type else ()
-        row = await self.rows.run(run)  # read before the events, which then include the end
-        return event_list(row, *await self.rows.history_of(run, types, after=after, limit=limit))
+    async def _list_events(self, request: run_ops.ListEvents) -> EventList:
+        types = event_types((request.of_type,)) if request.of_type else ()
+        row = await self.rows.run(request.run)  # read before the events, which then include the end
+        return event_list(
+            row, *await self.rows.history_of(request.run, types, after=request.after, limit=request.limit)
+        )
 
     @override
     def follow(self, run: str, *, after: int = 0) -> AsyncGenerator[str]:
@@ -687,10 +714,10 @@ class Operations(Client):
     def updates(self, run: str, *, after: int = 0) -> AsyncGenerator[str | RunDelta]:
         return updates(self.rows, self.until, run, after)
 
-    @override
+    @handles(run_ops.EXPLAIN_RUN)
     @of_one
-    async def explain(self, run: str) -> RunExplanation:
-        return explain(await self.rows.run_facts(run))
+    async def _explain_run(self, request: run_ops.ExplainRun) -> RunExplanation:
+        return explain(await self.rows.run_facts(request.run))
 
     @of_one
     async def overview(self, run: str) -> RunOverview:
@@ -715,6 +742,11 @@ class Operations(Client):
     @override
     async def to_undo(self, run: str) -> Sequence[str]:
         return compensation.names(compensation.owed(await self.rows.run(run), await self.rows.effects(run)))
+
+
+BY_HAND: Final = frozenset({run_ops.START_RUN, run_ops.LIST_WORKFLOWS, run_ops.GET_WORKFLOW, run_ops.LIST_CHECKPOINTS})
+"""Operations without a handler: `start_run` takes a workflow object; of the others the service has more than rows."""
+HANDLERS: Final = handlers_of(Operations, {*OPERATIONS} - BY_HAND - {*OF_WEBHOOKS})
 
 
 def _content(choice: Choice, reason: Reason | None, key: str, text: str, by: Duration | None) -> tuple[object, ...]:

@@ -3,11 +3,11 @@
 Rows leave this module without their secrets. Only `add` and `rotate` return a secret, once.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -17,7 +17,7 @@ from outlast.core.addresses import PUBLIC, AddressPolicy, NotAllowed
 from outlast.core.approvals import Actor
 from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Put
-from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, Duration, ms_of
+from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, ms_of
 from outlast.core.events import EventType
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
@@ -43,18 +43,24 @@ from outlast.models import exact_instant, instant
 from outlast.models.attention import WebhookAttention
 from outlast.models.webhooks import (
     DeliveryList,
+    RedeliveryRecorded,
     WebhookAttempt,
     WebhookDelivery,
     WebhookDetail,
+    WebhookList,
     WebhookSummary,
     WebhookWithSecret,
 )
+from outlast.operations import webhook_operations
+from outlast.operations import webhook_operations as webhook_ops
+from outlast.operations.declaration import Operation, OperationRequest
+from outlast.operations.handlers import handlers_of, handles
 from outlast.outbox import subscriptions
 from outlast.outbox.address import Resolver, SystemResolver, checked_addresses, checked_url
 from outlast.outbox.channel_address import refusal_of
 from outlast.outbox.subscriptions import checked_headers
 from outlast.runtime.notifications import add_notification, check_notification
-from outlast.runtime.webhook_client import WebhookClient, shown_once
+from outlast.runtime.webhook_client import WebhookClient
 from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
 from outlast.store.queries import Owing, Page
@@ -67,8 +73,11 @@ if TYPE_CHECKING:
 KEPT: Final = timedelta(milliseconds=SECRET_KEPT)
 PAGE: Final = 100
 TRIES: Final = 20
+AT_ONCE: Final = 1_000
+"""Maximum of events that one request sends again."""
 TEST_ID_CHARS: Final = 20
 """Of the id of a test event that is sent under a key."""
+R = TypeVar("R")
 TYPES: Final = frozenset(each.value for each in EventType)
 
 
@@ -92,45 +101,30 @@ class Webhooks(WebhookClient):
         return act_of(self._tenant, self._actor.name, operation, key, *content) if key else None
 
     @override
-    async def add(
-        self,
-        url: str,
-        *,
-        name: str = "",
-        types: Iterable[str] = (),
-        workflows: Iterable[str] = (),
-        headers: Mapping[str, str] | None = None,
-        from_start: bool = False,
-        idempotency_key: str = "",
-    ) -> WebhookWithSecret:
-        """`dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
+    async def _call(self, request: OperationRequest[R]) -> R:
+        answer: R = await HANDLERS[type(request)](self, request)
+        return answer
+
+    perform = _call  # for routes and pages, whose requests are valid
+
+    @handles(webhook_ops.ADD_WEBHOOK)
+    async def _add_webhook(self, request: webhook_ops.AddWebhook) -> WebhookWithSecret:
+        """Add a webhook. Of one that a request under the same key has added before, return it with an empty secret.
+
+        `dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
         checked. For the headers, see `checked_headers`; their values are secrets.
         """
-        return shown_once(
-            await self.added(
-                url, name=name, types=types, workflows=workflows, headers=headers, from_start=from_start,
-                idempotency_key=idempotency_key,
-            )
-        )  # fmt: skip
-
-    async def added(
-        self,
-        url: str,
-        *,
-        name: str = "",
-        types: Iterable[str] = (),
-        workflows: Iterable[str] = (),
-        headers: Mapping[str, str] | None = None,
-        from_start: bool = False,
-        idempotency_key: str = "",
-    ) -> WebhookWithSecret:
-        """Add a webhook. Of one that a request under the same key has added before, return it with an empty secret."""
-        wanted, flows, further = event_types(types), _names(workflows), checked_headers(headers or {})
-        if len(name) > TEXT_CHARS_MAX:
+        wanted, flows, further = (
+            event_types(request.types),
+            _names(request.workflows),
+            checked_headers(request.headers or {}),
+        )
+        if len(request.name) > TEXT_CHARS_MAX:
             raise InvalidInput(f"a webhook's name has at most {TEXT_CHARS_MAX} characters")
-        act = self._act("add_webhook", idempotency_key, url, name, wanted, flows, further, from_start)
+        content = (request.url, request.name, wanted, flows, further, request.from_start)
+        act = self._act("add_webhook", request.idempotency_key, *content)
         if not await done_before(self._store, act):
-            await self._check(url)
+            await self._check(request.url)
         secret = new_secret()
         subscription = new_id("wh_")
 
@@ -138,13 +132,13 @@ class Webhooks(WebhookClient):
             return deliveries.subscribe(
                 self._tenant,
                 subscription,
-                url=url,
+                url=request.url,
                 secret=secret,
-                name=name,
+                name=request.name,
                 types=wanted,
                 workflows=flows,
                 headers=further,
-                from_start=from_start,
+                from_start=request.from_start,
                 since=since,
                 by=self._actor.name,
                 now=now,
@@ -154,25 +148,15 @@ class Webhooks(WebhookClient):
         new = row.subscription == subscription
         return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret if new else "")
 
-    @override
-    async def notify(
-        self,
-        address: str,
-        *,
-        role: str = "",
-        person: str = "",
-        every: bool = False,
-        kinds: Iterable[str] = (),
-        workflows: Iterable[str] = (),
-        name: str = "",
-        idempotency_key: str = "",
-    ) -> WebhookSummary:
-        kinds, flows = tuple(kinds), _names(workflows)
-        act = self._act("add_notification", idempotency_key, address, role, person, every, kinds, flows, name)
+    @handles(webhook_ops.ADD_NOTIFICATION)
+    async def _add_notification(self, request: webhook_ops.AddNotification) -> WebhookSummary:
+        _names(request.workflows)
+        who = (request.address, request.role, request.person, request.every)
+        what = (tuple(request.kinds), tuple(request.workflows), request.name)
+        act = self._act("add_notification", request.idempotency_key, *who, *what)
         row = await add_notification(
-            self._store, self._tenant, self._actor, address, role=role, person=person, every=every, kinds=kinds,
-            workflows=flows, name=name, reach=self.reach, resolve=self._resolve, act=act,
-        )  # fmt: skip
+            self._store, self._tenant, self._actor, request, reach=self.reach, resolve=self._resolve, act=act
+        )
         return webhook_summary(row)
 
     async def rows(self) -> tuple[Subscription, ...]:
@@ -189,17 +173,19 @@ class Webhooks(WebhookClient):
         """Return the row of a webhook without its secret. Raises NotFound."""
         return deliveries.shown(await subscriptions.get(self._store, self._tenant, webhook))
 
-    async def summaries(self) -> Sequence[WebhookSummary]:
+    @handles(webhook_ops.LIST_WEBHOOKS)
+    async def _list_webhooks(self, request: webhook_ops.ListWebhooks) -> WebhookList:
         """Return every webhook without its delivery counts."""
-        return [webhook_summary(row) for row in await self.rows()]
+        rows = [webhook_summary(row) for row in await self.rows()]
+        return WebhookList(webhooks=rows, unsent_ms=await self.unsent_ms())
 
     @override
     async def list(self) -> Sequence[WebhookDetail]:
         return [await self._detail(row) for row in await self.rows()]
 
-    @override
-    async def get(self, webhook: str) -> WebhookDetail:
-        return await self._detail(await self.row(webhook))
+    @handles(webhook_ops.GET_WEBHOOK)
+    async def _get_webhook(self, request: webhook_ops.GetWebhook) -> WebhookDetail:
+        return await self._detail(await self.row(request.webhook))
 
     async def _detail(self, row: Subscription) -> WebhookDetail:
         subscription = row.subscription
@@ -257,26 +243,33 @@ class Webhooks(WebhookClient):
             )
         return items
 
-    @override
-    async def test(self, webhook: str) -> WebhookAttempt:
+    @handles(webhook_ops.TEST_WEBHOOK)
+    async def _test_webhook(self, request: webhook_ops.TestWebhook) -> WebhookAttempt:
         """The event has the type `dev.outlast.webhook.test`. Raises Conflict if the webhook is not active."""
-        row = await subscriptions.get(self._store, self._tenant, webhook)
+        row = await subscriptions.get(self._store, self._tenant, request.webhook)
         if not deliveries.is_active(row):
-            raise Conflict(f"webhook {webhook} is {row.status.value}", row.why, "enable it first")
-        act = self._act("test_webhook", "", webhook)  # a receiver drops a repetition, which has the same id
+            raise Conflict(f"webhook {request.webhook} is {row.status.value}", row.why, "enable it first")
+        act = self._act("test_webhook", "", request.webhook)  # a receiver drops a repetition, which has the same id
         event = f"evt_test_{act.id[:TEST_ID_CHARS]}" if act is not None else new_id("evt_test_")
         attempt: Attempt = await load_sender().send_test(
             row, event, clock=SystemClock(), reach=self.reach, resolve=self._resolve
         )
-        return WebhookAttempt(webhook=webhook, accepted=not attempt.error, **attempt._asdict())
+        return WebhookAttempt(webhook=request.webhook, accepted=not attempt.error, **attempt._asdict())
 
-    @override
-    async def deliveries(
-        self, webhook: str = "", *, status: DeliveryStatus | None = None, cursor: str = "", limit: int = 50
+    @handles(webhook_ops.LIST_DELIVERIES)
+    async def _list_deliveries(self, request: webhook_ops.ListDeliveries) -> DeliveryList:
+        return await self._deliveries(request.webhook, request)
+
+    @handles(webhook_ops.LIST_ALL_DELIVERIES)
+    async def _list_all_deliveries(self, request: webhook_ops.ListAllDeliveries) -> DeliveryList:
+        return await self._deliveries("", request)
+
+    async def _deliveries(
+        self, webhook: str, request: webhook_ops.ListDeliveries | webhook_ops.ListAllDeliveries
     ) -> DeliveryList:
-        rows, further = await self._page(webhook, status, cursor=cursor, limit=limit)
+        page = await self._page(webhook, request.status, cursor=request.cursor, limit=request.limit)
         business = self._store.mapping().business
-        return DeliveryList(deliveries=[webhook_delivery(row, business) for row in rows], next_cursor=further)
+        return DeliveryList(deliveries=[webhook_delivery(row, business) for row in page.rows], next_cursor=page.cursor)
 
     async def _page(
         self, webhook: str, status: DeliveryStatus | None, *, cursor: str = "", limit: int
@@ -289,20 +282,14 @@ class Webhooks(WebhookClient):
             where["status"] = status.value
         return await self._store.page(DELIVERY, self._tenant, where, cursor=cursor, limit=limit)
 
-    @override
-    async def redeliver(self, delivery: str) -> int:
-        if ":" not in delivery:
-            return await self.redeliver_dead(delivery)
-        await self.redeliver_one(delivery)
-        return 1
-
-    async def redeliver_one(self, delivery: str) -> WebhookDelivery:
+    @handles(webhook_ops.REDELIVER)
+    async def _redeliver_one(self, request: webhook_ops.Redeliver) -> WebhookDelivery:
         """Send an event again that was delivered or given up: the same bytes and webhook-id, outside the order of its
         run.
 
         Raises NotFound, Conflict (not delivered yet).
         """
-        return await self._redeliver(delivery, self._act("redeliver", "", delivery))
+        return await self._redeliver(request.delivery, self._act("redeliver", "", request.delivery))
 
     async def _redeliver(self, delivery: str, act: KeyedAct | None) -> WebhookDelivery:
         name, run, seq = delivery_place(delivery)
@@ -335,13 +322,18 @@ class Webhooks(WebhookClient):
             return webhook_delivery(row, self._store.mapping().business)
         raise Conflict(f"{delivery} keeps changing", fix="try again")
 
-    async def redeliver_dead(self, subscription: str, *, limit: int = 10_000) -> int:
-        """Send again every event that was given up for this subscription, at most `limit`, and return their number.
+    @handles(webhook_ops.REDELIVER_DEAD)
+    async def _redeliver_dead(self, request: webhook_ops.RedeliverDead) -> RedeliveryRecorded:
+        n = await self.redeliver_dead(request.webhook)
+        return RedeliveryRecorded(redelivered=request.webhook, events=n, more=n >= AT_ONCE)
+
+    async def redeliver_dead(self, webhook: str, *, limit: int = AT_ONCE) -> int:
+        """Send again every event that was given up for this webhook, at most `limit`, and return their number.
 
         Events that another caller redelivers or that are purged are skipped. Raises NotFound.
         """
         done = 0
-        async for page in pages(partial(self._page, subscription, DeliveryStatus.DEAD, limit=min(PAGE, limit))):
+        async for page in pages(partial(self._page, webhook, DeliveryStatus.DEAD, limit=min(PAGE, limit))):
             for row in page.rows:
                 if done == limit:
                     return done
@@ -352,66 +344,61 @@ class Webhooks(WebhookClient):
                 done += 1
         return done
 
-    @override
-    async def rotate(
-        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
-    ) -> WebhookWithSecret:
-        """Raises NotFound, Conflict (not active, changed), InvalidInput."""
-        return shown_once(await self.rotated(webhook, keep=keep, version=version, idempotency_key=idempotency_key))
+    @handles(webhook_ops.ROTATE_WEBHOOK)
+    async def _rotate_webhook(self, request: webhook_ops.RotateWebhook) -> WebhookWithSecret:
+        """Replace the secret. After a rotation by a request under the same key, return it with an empty secret.
 
-    async def rotated(
-        self, webhook: str, *, keep: Duration | None = None, version: int = 0, idempotency_key: str = ""
-    ) -> WebhookWithSecret:
-        """Replace the secret. After a rotation by a request under the same key, return it with an empty secret."""
+        Raises NotFound, Conflict (not active, changed), InvalidInput.
+        """
         secret = new_secret()
-        keep_ms = ms_of("keep", KEPT if keep is None else keep)
+        keep_ms = ms_of("keep", KEPT if request.keep is None else request.keep)
         if keep_ms < 0:
             raise InvalidInput("the old secret cannot be kept for a negative time")
-        act = self._act("rotate_webhook", idempotency_key, webhook, keep_ms)
-        if await done_before(self._store, act) is None and (await self.row(webhook)).audience:
+        act = self._act("rotate_webhook", request.idempotency_key, request.webhook, keep_ms)
+        if await done_before(self._store, act) is None and (await self.row(request.webhook)).audience:
             raise Conflict(
-                f"{webhook} has no signing secret",
+                f"{request.webhook} has no signing secret",
                 "it sends messages to approvers; its secret is its address",
-                f"outlast notify add … with the new address, then outlast notify rm {webhook}",
+                f"outlast notify add … with the new address, then outlast notify rm {request.webhook}",
             )
         by = self._actor.name
 
         def rotation(row: Subscription, now: Instant) -> Subscription:
-            return deliveries.rotate(row, secret, keep_ms, by=by, now=now, seen=version)
+            return deliveries.rotate(row, secret, keep_ms, by=by, now=now, seen=request.version)
 
-        row = await subscriptions.change(self._store, self._tenant, webhook, rotation, "rotate", act)
+        row = await subscriptions.change(self._store, self._tenant, request.webhook, rotation, "rotate", act)
         new = row.secret.key == secret
         return WebhookWithSecret(**vars(webhook_summary(row)), secret=secret if new else "")
 
-    @override
-    async def disable(self, webhook: str, *, reason: str) -> WebhookSummary:
+    @handles(webhook_ops.DISABLE_WEBHOOK)
+    async def _disable_webhook(self, request: webhook_ops.DisableWebhook) -> WebhookSummary:
         return await self._change(
-            webhook,
+            request.webhook,
             "disable",
-            lambda row, now: deliveries.disable(row, reason, by=self._actor.name, now=now),
-            self._act("disable_webhook", "", webhook, reason),
+            lambda row, now: deliveries.disable(row, request.reason, by=self._actor.name, now=now),
+            self._act("disable_webhook", "", request.webhook, request.reason),
         )
 
-    @override
-    async def enable(self, webhook: str) -> WebhookSummary:
-        act = self._act("enable_webhook", "", webhook)
+    @handles(webhook_ops.ENABLE_WEBHOOK)
+    async def _enable_webhook(self, request: webhook_ops.EnableWebhook) -> WebhookSummary:
+        act = self._act("enable_webhook", "", request.webhook)
         if await done_before(self._store, act) is None:
-            row = await subscriptions.get(self._store, self._tenant, webhook)
+            row = await subscriptions.get(self._store, self._tenant, request.webhook)
             if row.audience:
                 await check_notification(row, self.reach, self._resolve)
             else:
                 await self._check(row.url)
         return await self._change(
-            webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now), act
+            request.webhook, "enable", lambda row, now: deliveries.enable(row, by=self._actor.name, now=now), act
         )
 
-    @override
-    async def remove(self, webhook: str) -> WebhookSummary:
+    @handles(webhook_ops.REMOVE_WEBHOOK)
+    async def _remove_webhook(self, request: webhook_ops.RemoveWebhook) -> WebhookSummary:
         return await self._change(
-            webhook,
+            request.webhook,
             "remove",
             lambda row, now: deliveries.remove(row, by=self._actor.name, now=now),
-            self._act("remove_webhook", "", webhook),
+            self._act("remove_webhook", "", request.webhook),
         )
 
     async def _change(
@@ -438,6 +425,10 @@ class Webhooks(WebhookClient):
             ) from error
         finally:
             own.close()
+
+
+OF_WEBHOOKS: Final = tuple(each for each in vars(webhook_operations).values() if isinstance(each, Operation))
+HANDLERS: Final = handlers_of(Webhooks, OF_WEBHOOKS)
 
 
 def reach_of(settings: "Settings") -> AddressPolicy:

@@ -21,6 +21,7 @@ from outlast.models.webhooks import (
     WebhookSummary,
     WebhookWithSecret,
 )
+from outlast.operations.webhook_operations import AddWebhook, ListWebhooks, Redeliver, RedeliverDead, RotateWebhook
 from outlast.runtime.operations import Operations
 from outlast.service.idempotency import NO_STORE
 from outlast.service.request_parts import IdempotencyKey, ReasonBody, WebhookId, Word
@@ -33,7 +34,6 @@ DeliveryId = Annotated[
 ]
 Settled = Annotated[DeliveryStatus | None, Query(description="Only this status.")]
 KEEP_MAX = timedelta(days=30)
-AT_ONCE = 1_000  # events per request to redeliver
 
 
 class AddWebhookBody(RequestBody, schema_name="AddWebhook"):
@@ -86,7 +86,7 @@ class RotateSecret(RequestBody):
 @router.get("/webhooks", operation_id="list_webhooks", response_model=WebhookList, summary="List webhooks")
 async def list_webhooks(ops: Ops) -> WebhookList:
     """List the webhooks of the tenant, without their secrets."""
-    return WebhookList(webhooks=list(await ops.webhooks.summaries()), unsent_ms=await ops.webhooks.unsent_ms())
+    return await ops.webhooks.perform(ListWebhooks())
 
 
 @router.post(
@@ -103,7 +103,7 @@ async def add_webhook(
 
     The URL is checked now and before each delivery.
     """
-    made = await ops.webhooks.added(
+    wanted = AddWebhook(
         ask.url,
         name=ask.name,
         types=ask.types,
@@ -111,6 +111,7 @@ async def add_webhook(
         headers=ask.headers,
         from_start=ask.from_start,
     )
+    made = await ops.webhooks.perform(wanted)
     response.headers["Location"] = f"{root_of(request)}/v1/webhooks/{made.webhook}"
     _mark_replay(response, made)
     return made
@@ -179,7 +180,7 @@ async def rotate_webhook(
 
     The answer to a repetition has an empty secret: rotate once more to see one.
     """
-    rotated = await ops.webhooks.rotated(webhook, keep=ask.keep, version=ask.version)
+    rotated = await ops.webhooks.perform(RotateWebhook(webhook, keep=ask.keep, version=ask.version))
     _mark_replay(response, rotated)
     return rotated
 
@@ -253,8 +254,7 @@ async def _deliveries(ops: Operations, pages: PageRequest, webhook: str, status:
 )  # fmt: skip
 async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = None) -> RedeliveryRecorded:
     """Send up to 1,000 undeliverable events again, with the same bytes and ids. If `more` is true, repeat this."""
-    n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
-    return RedeliveryRecorded(redelivered=webhook, events=n, more=n >= AT_ONCE)
+    return await ops.webhooks.perform(RedeliverDead(webhook))
 
 
 @router.post(
@@ -265,4 +265,4 @@ async def redeliver_dead(ops: Ops, webhook: WebhookId, key: IdempotencyKey = Non
 )
 async def redeliver(ops: Ops, delivery: DeliveryId, key: IdempotencyKey = None) -> WebhookDelivery:
     """Send the event again, with the same bytes and id, regardless of the order of its run."""
-    return await ops.webhooks.redeliver_one(delivery)
+    return await ops.webhooks.perform(Redeliver(delivery))

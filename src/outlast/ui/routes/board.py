@@ -19,6 +19,7 @@ from outlast.insight.attention_reads import choice_commands_for_all
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.service import ReasonCount, StatusSummary
+from outlast.operations.attention_operations import ListAttention
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import RunId
@@ -132,7 +133,9 @@ async def _items(ops: Operations, reason: str, assigned: Assignments, most: int)
     """Return the first items of a reason, at most `most`, and whether there are more."""
     if not _of_runs(reason):
         return [], False
-    items, more = items_shown(await ops.attention(reason=Reason(reason), limit=most, assigned=assigned), most)
+    items, more = items_shown(
+        await ops.attention_page(ListAttention(reason=Reason(reason), limit=most), assigned), most
+    )
     return _mine_first(ops, items), more
 
 

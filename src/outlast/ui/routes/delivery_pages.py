@@ -9,9 +9,10 @@ from starlette.responses import Response
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.webhooks import WebhookAttempt, WebhookWithSecret
+from outlast.operations.webhook_operations import ListWebhooks, Redeliver, RedeliverDead
 from outlast.service.problems import status_of
 from outlast.service.request_parts import WebhookId, Word
-from outlast.service.routes.webhook_routes import AT_ONCE, DeliveryId
+from outlast.service.routes.webhook_routes import DeliveryId
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
@@ -28,7 +29,7 @@ async def list_deliveries(
     found = await pages.sealed(
         await ops.webhooks.deliveries(webhook, status=status, cursor=pages.after, limit=pages.limit)
     )
-    receivers = {each.webhook: each for each in await ops.webhooks.summaries()}
+    receivers = {each.webhook: each for each in (await ops.webhooks.perform(ListWebhooks())).webhooks}
     version = stamp([(each.delivery, each.status, each.attempts, each.next_at) for each in found.deliveries])
     return await render(
         request, "deliveries.html", title="Deliveries", live="runs", versions={"deliveries": version}, found=found,
@@ -39,7 +40,7 @@ async def list_deliveries(
 @router.post("/deliveries/{delivery}/redeliver", operation_id="ui:redeliver")
 async def redeliver(ops: Ops, request: Request, delivery: DeliveryId) -> Response:
     """Send the event again and return to the list."""
-    await ops.webhooks.redeliver_one(delivery)
+    await ops.webhooks.perform(Redeliver(delivery))
     return see_other(request, "/ui/deliveries", f"Delivery {delivery} is sent again. Its next attempt is in the list.")
 
 
@@ -113,6 +114,6 @@ async def enable_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Resp
 @router.post("/webhooks/{webhook}/redeliver", operation_id="ui:redeliver_dead")
 async def redeliver_dead(ops: Ops, request: Request, webhook: WebhookId) -> Response:
     """Send the undeliverable events of this receiver again, at most 1,000 at once."""
-    n = await ops.webhooks.redeliver_dead(webhook, limit=AT_ONCE)
+    n = (await ops.webhooks.perform(RedeliverDead(webhook))).events
     sent = f"{n:,} event{' is' if n == 1 else 's are'} sent again to {webhook}."
     return see_other(request, f"/ui/webhooks/{webhook}", sent)
