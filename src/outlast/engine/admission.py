@@ -1,4 +1,19 @@
-"""Slots of concurrency limits: which runs hold one, and which queued run gets the next (S-6, RUN-6)."""
+"""Slots of concurrency limits: which runs hold one, and which queued run gets the next (S-6, RUN-6).
+
+Theory of operation. A slot is a row that names its holder, and the row of that run names the slot. Both are written
+in one commit. Faults, and why none loses a slot or gives one to two runs:
+
+1. *Two workers hand on one slot.* Each commit replaces the version that it read, so one of them is refused and looks
+   again.
+2. *A run gets a slot and ends elsewhere in the same moment.* The slot then names a run that does not name it.
+   `repair` finds such slots at each heartbeat of any worker.
+3. *A newer run takes a free slot before an older one.* `left_to_older` hands the slot to the oldest first, and the
+   newer one queues.
+4. *The oldest run has no worker.* Only runs of lanes that a living worker serves are heirs, or the slot would rest
+   with a run that no worker executes.
+5. *Slots are raised by two operators at once.* Rows are numbered, so equal numbers collide and the loser counts
+   again.
+"""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,19 @@
-"""One attempt of a call: the last check, the author's function with its timeout, and its outcome."""
+"""One attempt of a call: the last check, the author's function with its timeout, and its outcome.
+
+Theory of operation. An outcome is a statement about the receiver, made from what the function did here. It must never
+say "not sent" of a call that may have been sent. Faults, and why it does not:
+
+1. *The lease ends between the intent and the call.* `_check` reads the clocks in the thread that is about to call,
+   after the last wait for a thread. Only then is the outcome `Unsent` (`TOO_LATE`).
+2. *A thread outlives its timeout.* No thread can be stopped, and it may still send. The outcome is `Maybe`,
+   abandoned: only a person settles it. The pool gets another thread (`thread_pool`).
+3. *A function waits for a thread until its timeout.* Its future is cancelled before it began, which proves that
+   nothing was sent (`NoPlace`).
+4. *A coroutine swallows its cancellation.* `overruns` leaves it behind later; until then it occupies its place.
+5. *A function returned before its work has run*, as a coroutine or a generator. Its code before the return may have
+   acted, so the outcome is `Maybe`, abandoned.
+6. *An error names a secret argument.* Its text is redacted here, because the detail is stored and shown.
+"""
 
 import asyncio
 import contextvars

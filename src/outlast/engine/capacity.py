@@ -1,4 +1,18 @@
-"""Capacity of a worker: the runs that it holds, and those that it may claim (S-5)."""
+"""Capacity of a worker: the runs that it holds, and those that it may claim (S-5).
+
+Theory of operation. The decisions of a take are made inside the store's transaction, run by run, and may be repeated
+by it. So `Taking.step` answers the same for the same run, and its results count only after the take (`end_take`).
+Faults:
+
+1. *One tenant takes all places.* One place of ten is kept for tenants that hold less than their share. A place in use
+   is never taken away.
+2. *A run that was dangerous to its worker must run with few others*, while this worker holds many (quarantine). After
+   a while one worker, the same for all, takes no other run until that one fits (`makes_room`).
+3. *Places are free, and the only due runs may not have them.* No notice comes when that changes. `next_look` says
+   SOON.
+4. *A run is offered that its executor here is about to release.* It is skipped and counted, and the next take reads
+   as many more, or skipped runs could hide all others.
+"""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,20 @@
-"""Claims of a worker: batches of due runs, runs of dead workers, and single runs that a guest's engine asks for."""
+"""Claims of a worker: batches of due runs, runs of dead workers, and single runs that a guest's engine asks for.
+
+Theory of operation. A claim is a commit on the run's row, so two workers never hold one epoch. This module keeps the
+worker's own count right, which no transaction covers. Faults, and why they end:
+
+1. *The answer of a take is lost.* Each claim of it may land at any time. It counts as held (`LostClaim`) until its
+   row has changed, and `return_lost` gives back those that landed here. Otherwise the worker would claim beyond its
+   places, or keep runs that nothing executes.
+2. *A claim has landed, and the rows of the run cannot be read.* The worker would claim the run again at once. A
+   person is asked, which releases it.
+3. *Two takes of one worker overlap.* `capacity.claiming` is held from the first look at free places until the
+   sessions are counted. `return_lost` does not wait for it: the next heartbeat looks again.
+4. *The store was away for longer than the lease.* `may_claim` waits for the renewal. A run that is claimed before it
+   would have to be handed back before its first call.
+5. *A run is claimed just as its executor here ends.* The step skips runs in `held`, and `Capacity.release` wakes the
+   next look.
+"""
 
 import asyncio
 import logging

@@ -1,6 +1,23 @@
 """Executor of one effect: carries out the steps that `core/effect_steps.py` decides (S-4, S-17).
 
-A step is decided from the row, again after each outcome, each wait, and once more right before a further intent lands.
+Theory of operation. No transaction covers the receiver of a call. So an intent is durable before the call, and the
+record follows the answer. A step is decided from the row, again after each outcome, each wait, and once more right
+before a further intent lands. Faults, and why none of them makes a call twice or loses one:
+
+1. *The process dies between intent and record.* The row stays open, and `next_step` decides at `START` for the next
+   holder: ask the receiver, call again under the same key, or ask a person. "It was not sent" needs proof of the
+   earlier holder (`_as_known`), because a row alone cannot tell.
+2. *Another worker holds the run by now.* The store refuses the intent of an old claim. After the intent has landed,
+   the thread that sends checks the lease and `not_after` at the last instant (`attempts`). The row's settle
+   time is counted from `not_after`, so the next holder believes a "no" only once no such call can arrive.
+3. *A cancel arrives with the answer of the intent.* `_send` reads it and refuses the effect, unless an earlier
+   attempt may have happened.
+4. *A step is carried out although it was decided before a wait.* `_attempt` decides again behind the gates. From the
+   last decision to the submission of the intent nothing is awaited.
+5. *The answer cannot be stored.* The effect is done without a response. It is never refused or retried, because it
+   has happened.
+6. *The execution ends between a call and its record.* `drive` commits the usage in `finally`, and an abandoned call
+   leaves its answer as evidence.
 """
 
 from typing import Any
@@ -156,7 +173,7 @@ class EffectExecutor:
         effect = self.held.effects.get(self.ident)
         try:
             if effect is not None and effect.status is EffectStatus.INTENDED:
-                effect = await self._as_known(effect)
+                effect = await self._as_known(effect)  # once: an intent of this executor is judged by its outcome
             elif effect is not None and effect.status is EffectStatus.REFUSED:
                 self._before = effect.attempts
             while True:
@@ -222,6 +239,7 @@ class EffectExecutor:
                 due = await gated.pass_all(step, lambda: self._again(effect, before))
                 if due is None:
                     return effect, before
+                # a later `now` than the one of the loop above: the intent's times are counted from here
                 step, now, sending = due, self.session.clock.now, gated.sending
             probing = gated is not None and gated.probe is not None
             if step.maybe_done or probing or self.known is not NOTHING:
@@ -322,7 +340,7 @@ class EffectExecutor:
         submitted = read(services.clock)
         done = await session.chain.land(intent)
         sending.landed()
-        if self.held.has_new_messages and self.terms.purpose is Purpose.DO:
+        if self.held.has_new_messages and self.terms.purpose is Purpose.DO:  # an end is not stopped by a further cancel
             await self._check_cancel(effect)
         if not session.late.begin_call(self.ident):  # its holder gave it up, and may have recorded that it was not sent
             return Unsent(effect_verbs.TOO_LATE, "its run is no longer held here")

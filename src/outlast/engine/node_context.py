@@ -1,4 +1,16 @@
-"""Context of a node: its verbs, and its calls that were never awaited."""
+"""Context of a node: its verbs, and its calls that were never awaited.
+
+Theory of operation. A verb returns a coroutine, and Python runs nothing of it before it is awaited. Faults of a body,
+and how they are found:
+
+1. *A call is never awaited.* It would be forgotten without a trace. `_seen` notes each coroutine with its line, and
+   the end of the node looks at those that never started.
+2. *A wait is given up or raced*, by a timeout or `asyncio.wait`. A re-run could take the other way. The end of the
+   node, and its rest, look at each wait that has not ended.
+3. *A verb is called after the node has ended*, by a task that was left behind. It is logged and ignored.
+4. *A long loop makes many calls.* The notes of ended ones are dropped when their number has doubled, so that a look
+   costs a constant time for each call.
+"""
 
 import asyncio
 import inspect

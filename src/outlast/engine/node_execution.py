@@ -3,6 +3,22 @@
 An await that parks never resolves in the same execution. The execution closes once it has parked, an effect is
 uncertain, the run is cancelled, or the body has returned or raised. From then on no ctx call begins or resolves. All
 calls in flight settle before the result is known.
+
+Theory of operation. The body is any code of an author: it may nest tasks, catch every error and wait for anything.
+The result of an execution must not depend on that. Faults, and why they do no harm:
+
+1. *A run is parked although its body could go on.* An await of the engine resolves through several turns of the event
+   loop, so `_is_at_rest` lets some pass. Then it looks at what each task waits for (`body_tasks`). A task that waits
+   for something else, such as a thread, gets a second.
+2. *A body goes on after the execution has closed.* Its ctx calls wait without end, so it can read no answer and send
+   nothing. Then it is cancelled. One that swallows each cancellation is left behind, and the epoch fences its
+   commits.
+3. *A body catches an error of the engine* and returns as if nothing had happened. The result is derived from what its
+   calls and waits have reported (`_result`), before the value or the error of the body.
+4. *An awaiter of a call is cancelled*, by a timeout or a group that fails. The call runs in a separate task and
+   settles. The node then runs again, and the ledger answers.
+5. *A person is asked while other calls are under way.* They settle first, so that one question shows all.
+6. *The executor's task is cancelled.* The body is left behind: its run belongs to another worker.
 """
 
 import asyncio
@@ -624,7 +640,9 @@ class NodeExecution:
                 break
         else:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        await self._calls_ended()  # calls that began before the execution closed
+        await (
+            self._calls_ended()
+        )  # calls that began before the execution closed; the body may have begun one in `finally`
 
     def _result(self, task: asyncio.Task[Any]) -> NodeResult:
         error = task.exception() if task.done() and not task.cancelled() else None

@@ -2,6 +2,22 @@
 
 It repeats this until the run is released or has ended. `core/route.py` decides what the run needs, `core/conclude.py`
 what follows. Between them the executor makes the move: it executes the node, settles effects or reads a slot.
+
+Theory of operation. Each move is decided from the rows that this holder has in memory. Other processes change the
+same rows: people answer, workers take over, operators pause. Faults, and why none leaves a run between two states:
+
+1. *The rows have changed since they were read.* A commit names versions, the claim and the last message read. The
+   store refuses it (`ConditionFailed`). Nothing of the move has happened to the run; it is reloaded and decided
+   again.
+2. *A message of no concern arrives as the run parks.* Then only the park is made again (`pass_over`). Without this, a
+   sender of many signals would make the node run again each time.
+3. *The store is away, or an answer is lost.* `_reload` first lets the chain settle, because a record of an answer
+   must not be lost. Then it reads the rows: they tell what has landed.
+4. *The store will never accept a commit*, for example because of a value that is too large. The next execution would
+   make it again, so a person is asked, and if that is rejected, too, in a few words of the engine.
+5. *Another worker holds the run* (`RunLost`). The executor stops, and its late answers become evidence.
+6. *The run kills its worker.* A verdict of a person to go on is durable before the node runs (`HandBack`), because
+   the run may kill this worker, too.
 """
 
 import json
@@ -207,7 +223,8 @@ class RunExecutor:
         reads: StoreReads | None = None
         while True:
             if isinstance(move, HandBack):
-                session.store.hasten()  # no later commit of this run carries those that linger
+                # no later commit of this run carries those that linger, and the next holder reads what they wrote
+                session.store.hasten()
                 await session.chain.settled()
             end = conclude(self._rows(reads), move, session.clock.now)
             reads = None

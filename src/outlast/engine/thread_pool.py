@@ -1,4 +1,8 @@
-"""Daemon threads for functions without `async`. A caller holds one of their seats before its intent is durable."""
+"""Daemon threads for functions without `async`. A caller holds one of their seats before its intent is durable.
+
+The pool of the standard library waits for its threads when the process ends. A call that hangs would keep a dead
+worker alive, and its runs with it. So these threads are daemons: the process ends without them (S-4).
+"""
 
 import asyncio
 import contextvars
@@ -18,7 +22,7 @@ class DaemonPool:
         self.seats = asyncio.Semaphore(size)
         self._size = size
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self._idle = 0  # idle threads minus queued functions
+        self._idle = 0  # idle threads minus functions that wait for one: negative if a thread is needed
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 

@@ -1,4 +1,20 @@
-"""A worker: claims runs of its lanes, executes each in a task, and takes over runs of dead workers (S-2, S-3)."""
+"""A worker: claims runs of its lanes, executes each in a task, and takes over runs of dead workers (S-2, S-3).
+
+Theory of operation. A worker may lose its store, its lease or its time at any await. Faults, and why each run goes
+on:
+
+1. *A notice of a due run is missed.* Notices only shorten a sleep. Each look asks the store for the next due time,
+   and no sleep is longer than `IDLE_LOOK`.
+2. *Another process closed the row of this worker.* It drains. Its executors find out at their next commit, and
+   answers that come late become evidence.
+3. *The file or the data of the store is another one.* The worker stops, because its claims and its epoch mean nothing
+   there.
+4. *Periodic work meets a row that cannot be read.* It is logged once, and the other chores are done.
+5. *A due run is offered and never claimed.* `_sleep` would look again at once, without end. After some looks it asks
+   for the next due run behind it.
+6. *Authors' code does not end.* Its executor is given up (`overruns`), and the worker ends within its drain time and
+   names the task or thread that is left.
+"""
 
 import asyncio
 import logging
