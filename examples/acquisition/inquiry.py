@@ -20,6 +20,22 @@ class Inquiry(BaseModel):
     message: str
 
 
+class Pain(BaseModel):
+    """A problem of a company that we solve, in words of the model, and the words of the company that say so."""
+
+    kind: Literal["stock", "orders", "delivery", "returns"]
+    problem: str = Field(min_length=1, max_length=200)
+    quote: str = Field(max_length=300)
+
+
+class Qualification(BaseModel):
+    """Grade and value of an inquiry. `quote`: the words that state a yearly budget; empty without one."""
+
+    grade: Literal["A", "B", "C"]
+    cents: int = Field(ge=0)
+    quote: str = Field(default="", max_length=300)
+
+
 class Proposal(BaseModel):
     """A draft of a proposal, as the model wrote it."""
 
@@ -36,9 +52,14 @@ class Reply(BaseModel):
 
 
 class Acquisition(Inquiry):
-    """State of a run. `errors` has the failures of steps without which the run goes on."""
+    """State of a run.
 
-    pains: list[str] = []
+    - `pains`, `unsupported`: problems that the model named, with and without a quote that was found.
+    - `errors`: failures of steps without which the run goes on.
+    """
+
+    pains: list[Pain] = []
+    unsupported: list[str] = []
     fit: int = 0
     why_fit: str = ""
     grade: Grade = ""

@@ -38,6 +38,8 @@ MEETINGS, TASKS = "/calendar/meetings", "/calendar/tasks"
 MAIL, CHAT, SITES, PROFILES = "/mail", "/messenger", "/sites", "/profiles"
 SYSTEMS: Final = (CONTACTS, DEALS, MEETINGS, TASKS, MAIL, CHAT)
 MODEL: Final = PATH
+STOCK, ORDERS = "our stock counts are wrong", "orders are typed twice"
+SITE: Final = f"{STOCK} every month, and {ORDERS}"
 SLOW_S: Final = 1.5
 REFUSES: Final = (status(422),) * 50  # at each attempt, also one after a crash
 Misbehaviour = Mapping[str, tuple[Behaviour, ...]]
@@ -72,7 +74,12 @@ def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, profiles: bool
         found.route(f"{path}/")  # what undoes it is recognized by its key
     found.route(OPT_OUTS, reply=_body, asked=_opted_out)
     found.route(SETTINGS, asked=lambda request, _: {"profiles": profiles})
-    found.route(SITES, asked=lambda request, _: f"{_last(request)}: our stock counts are wrong every month")
+    found.route(
+        SITES,
+        asked=lambda request, _: (
+            f"{_last(request)}: our stock counts are wrong every month, and orders are typed twice"
+        ),
+    )
     found.route(PROFILES, asked=lambda request, _: f"{_last(request)} likes sailing")
     return completions(found, answer, misbehave={0: does(MODEL)})
 
@@ -97,7 +104,9 @@ def answer(body: dict[str, Any]) -> ModelAnswer | str:
     if question == "PAINS" and not answers_in(body):
         return _reads(facts)
     answers: dict[str, Any] = {
-        "PAINS": lambda: {"pains": ["stock counts are wrong", "orders are typed twice"]},
+        "PAINS": lambda: {
+            "pains": [_pain("stock", "our stock counts are wrong"), _pain("orders", "orders are typed twice")]
+        },
         "QUALIFY": lambda: _grade(facts),
         "PROPOSE": lambda: _proposal(facts),
         "OUTREACH": lambda: {"text": f"Dear {facts['contact']}, our proposal for {facts['company']} is in your mail."},
@@ -114,18 +123,23 @@ def _reads(facts: dict[str, Any]) -> ModelAnswer:
     return ModelAnswer(text="I read first.", calls=tuple(calls))
 
 
+def _pain(kind: str, quote: str) -> dict[str, Any]:
+    return {"kind": kind, "problem": quote, "quote": quote}
+
+
 def _grade(facts: dict[str, Any]) -> dict[str, Any]:
     grade = "A" if facts["fit"] >= 90 else "B" if facts["pains"] else "C"
-    return {"grade": grade, "cents": facts["employees"] * 10_000}
+    return {"grade": grade, "cents": facts["employees"] * 10_000, "quote": ""}
 
 
 def _proposal(facts: dict[str, Any]) -> dict[str, Any]:
     """Write a proposal. The first draft for a large deal has a discount that the policy refuses."""
     large = facts["cents"] > 5_000_000
     discount = 0 if not large else 15 if facts["objection"] else 35
+    solved = "; ".join(pain["problem"] for pain in facts["pains"])
     return {
         "subject": f"Fewer stock errors at {facts['company']}",
-        "text": f"Dear {facts['contact']}, we solve: {'; '.join(facts['pains']) or 'what you asked for'}.",
+        "text": f"Dear {facts['contact']}, we solve: {solved or 'what you asked for'}.",
         "cents": facts["cents"] * (100 - discount) // 100,
         "discount_percent": discount,
     }

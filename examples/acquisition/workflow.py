@@ -53,7 +53,10 @@ async def intake(ctx: Ctx) -> Literal["extract_pains"]:
 async def extract_pains(ctx: Ctx) -> Literal["match_customer"]:
     """Step 2. Let a model name the problems of the company; it may read its web site. Isolated."""
     try:
-        ctx.state.pains = await decisions.pains_of(ctx)
+        ctx.state.pains, unsupported = await decisions.pains_of(ctx)
+        ctx.state.unsupported = [pain.problem for pain in unsupported]
+        for n, pain in enumerate(unsupported):
+            ctx.log(f"unsupported/{n}", f"the model named a problem without words of the company: {pain.problem}")
     except (Undecided, Refused, httpx2.HTTPError) as error:
         failed(ctx, "extract_pains", error)
     return "match_customer"

@@ -1,4 +1,4 @@
-"""Typed answers from a proposal: how a model is told the type, how an answer is read, one correction, a refusal."""
+"""Typed answers from a proposal: how a request has the type, how an answer is read, one correction, a refusal."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Qualification(BaseModel):
 
 class Note(BaseModel):
     grade: str = ""
-    said: str = ""
+    ended: str = ""
     transcript: list[Message] = []
 
 
@@ -59,7 +59,7 @@ def qualifying(model: Model, **options: Any) -> Workflow[Note]:
         try:
             found = await propose(ctx, model, ASKED, result=Qualification, about="Grade it.", **options)
         except Refused as error:
-            ctx.state.said = f"{error.code}|{error.detail}"
+            ctx.state.ended = f"{error.code}|{error.detail}"
             return
         assert isinstance(found, TypedAnswer)
         ctx.state.grade, ctx.state.transcript = found.result.grade, list(found.messages)
@@ -150,10 +150,10 @@ def test_a_result_that_is_no_object_is_refused(kind: Any) -> None:
     async def ask(ctx: Context[Note]) -> None:
         with pytest.raises(DefinitionError, match="wrap it in a model"):
             await propose(ctx, ScriptedModel([GOOD]), ASKED, result=kind)
-        ctx.state.said = "refused"
+        ctx.state.ended = "refused"
 
     with running(flow, {}) as (_, run):
-        assert run.state.said == "refused"
+        assert run.state.ended == "refused"
 
 
 # --- how an answer is read ------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ UNDERSTOOD = {
     "alone": GOOD,
     "fenced": f"```json\n{GOOD}\n```",
     "in prose": f"I looked at it [see 1]. My grade {{so far}}: {GOOD} – that is all.",
-    "beside another object": f'You said {{"fit": 80}}, so: {GOOD}',
+    "beside another object": f'You wrote {{"fit": 80}}, so: {GOOD}',
     "beside the schema": json.dumps(Qualification.model_json_schema()) + GOOD,
     "with a number as text": '{"grade": "B", "cents": "900"}',
 }
@@ -216,13 +216,13 @@ def test_a_correction_has_the_errors_as_data() -> None:
     with running(qualifying(model), {}) as (app, run):
         assert run.state.grade == "B" and memos(app, run) == 2 and run.now.visit == 1
         shown = [m.role for m in run.state.transcript]
-    said, told = model.requests[1].messages[-2:]
+    answer, given = model.requests[1].messages[-2:]
     assert (
-        said == Message(role="assistant", text=BAD)
-        and told.role == "user"
+        answer == Message(role="assistant", text=BAD)
+        and given.role == "user"
         and shown == ["assistant", "user", "assistant"]
     )
-    error = json.loads(told.text)["error"]
+    error = json.loads(given.text)["error"]
     assert error["code"] == "answer_invalid"
     assert [each["path"] for each in error["problems"]] == ["grade", "cents"]
 
@@ -232,8 +232,8 @@ def test_a_correction_of_a_call_answers_the_call() -> None:
     model = answers(asks(("final_result", json.loads(BAD))), asks(("final_result", json.loads(GOOD))))
     with running(qualifying(model), {}) as (_, run):
         assert [m.role for m in run.state.transcript] == ["assistant", "tool", "assistant", "tool"]
-    told = model.requests[1].messages[-1]
-    assert (told.role, told.call_id, told.tool) == ("tool", "c0", "final_result") and "grade" in told.text
+    given = model.requests[1].messages[-1]
+    assert (given.role, given.call_id, given.tool) == ("tool", "c0", "final_result") and "grade" in given.text
 
 
 CUT = ModelAnswer(text=GOOD, finish="cut")
@@ -268,7 +268,7 @@ def test_then_it_is_a_refusal_with_the_last_answer(
 ) -> None:
     model = answers(*given)
     with running(qualifying(model), {}) as (app, run):
-        found, _, detail = run.state.said.partition("|")
+        found, _, detail = run.state.ended.partition("|")
         assert (found, memos(app, run), len(model.requests)) == (code, paid, paid)
         assert shown in detail and len(detail) <= 2_000
 
@@ -288,10 +288,10 @@ def reading(model: Model) -> Workflow[Note]:
     async def qualify(ctx: Context[Note]) -> None:
         first = await propose(ctx, model, ASKED, tools=[read_log], result=Qualification)
         assert isinstance(first, Proposal)
-        told = [*ASKED, *first.messages, Message(role="tool", text="0000", call_id="c0", tool="read_log")]
-        second = await propose(ctx, model, told, tools=[read_log], result=Qualification)
+        given = [*ASKED, *first.messages, Message(role="tool", text="0000", call_id="c0", tool="read_log")]
+        second = await propose(ctx, model, given, tools=[read_log], result=Qualification)
         assert isinstance(second, TypedAnswer)
-        ctx.state.grade, ctx.state.transcript = second.result.grade, [*told, *second.messages]
+        ctx.state.grade, ctx.state.transcript = second.result.grade, [*given, *second.messages]
 
     return flow
 
@@ -317,7 +317,7 @@ def test_a_result_beside_other_calls_is_corrected() -> None:
 
 # --- agents --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("way", WAYS)
-def test_an_agent_is_told_its_type_in_the_same_way(way: ResultBy) -> None:
+def test_a_request_of_an_agent_has_its_type_in_the_same_way(way: ResultBy) -> None:
     model = ScriptedModel([f"I have it. ```json\n{GOOD}\n```"], result_by=way)
     with running(agent_workflow("agent", model=model, result=Qualification)) as (_, run):
         assert run.outcome == {"grade": "B", "cents": 900}

@@ -37,7 +37,7 @@ LEAD: dict[str, Any] = {
     "employees": 120,
     "message": "We lose stock.",
 }
-TOO_CHEAP = {"subject": "s", "text": "t", "cents": 100, "discount_percent": 90}
+TOO_CHEAP = {"subject": "s", "text": "Dear Ada", "cents": 120_000, "discount_percent": 90}
 ADA = "ada%40bolt.example"
 STEPS = ["contact", "deal", "meeting", "proposal", "chat", "task"]
 DECISIONS = ["draft_outreach", "draft_proposal", "extract_pains", "intake", "match_customer", "qualify"]

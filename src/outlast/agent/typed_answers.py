@@ -97,7 +97,7 @@ class TypedAnswer(Generic[M]):
     def messages(self) -> tuple[Message, ...]:
         """The messages with which a transcript goes on."""
         taken = (
-            Message(role="tool", text=compact({"accepted": True}), call_id=call.id, tool=call.tool)
+            Message(role="tool", text=compact({"received": True}), call_id=call.id, tool=call.tool)
             for call in self.answer.calls
         )
         return (*self.before, self.answer.message, *taken)

@@ -1,0 +1,9 @@
+"""The systems for which the stand-in has rules."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.reading_model import acquisition
+from tests.reading_model.reading import Skill
+
+SKILLS: Final[Sequence[Skill]] = (Skill(acquisition.answer, acquisition.lie),)
