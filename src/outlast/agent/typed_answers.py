@@ -26,8 +26,9 @@ from outlast.agent.model import (
     ResultFormat,
 )
 from outlast.core.argument_checks import Arguments
-from outlast.core.codec import INVALID, compact, problems_of
+from outlast.core.codec import INVALID, compact
 from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.value_problems import problems_of
 from outlast.core.visible import is_blank
 from outlast.flow.outcomes import Refused
 

@@ -8,10 +8,9 @@ validates against that type and never executes stored data.
 import builtins
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from hashlib import sha256
-from pathlib import PurePath
 from types import FunctionType
 from typing import Any, Final, Generic, Never, TypeAlias, TypeVar, cast
 
@@ -20,15 +19,22 @@ from pydantic_core import PydanticSerializationError, SchemaSerializer, core_sch
 from typing_extensions import override
 
 from outlast.core.limits import JSON_DEPTH_MAX, RESPONSE_BYTES_MAX, SIGNAL_SCHEMA_BYTES_MAX, STATE_BYTES_MAX
-from outlast.core.round_trip import PATH_CHARS_MAX, ValueComparison, alternatives, are_as_declared, examine, in_order
+from outlast.core.round_trip import ValueComparison, alternatives, are_as_declared, examine, in_order
+from outlast.core.value_problems import (
+    find_nan,
+    find_surrogate,
+    find_unstorable,
+    is_unicode,
+    mismatch,
+    problems_of,
+    text_of_raised,
+)
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 
 T = TypeVar("T")
 Json: TypeAlias = JsonValue
 
 _ONLY_DATA: Final = "use only data: text, numbers, lists, dictionaries or a pydantic model (`value.model_dump()`)"
-PROBLEM_CHARS_MAX: Final = 2_000
-"""A problem with more characters is cut: a validator may repeat the value in its text."""
 INTEGER_DIGITS_MAX: Final = 4_300
 """A JSON number with more digits is not read."""
 _TOO_LONG: Final = f"it holds a number of more than {INTEGER_DIGITS_MAX:,} digits"
@@ -178,7 +184,7 @@ def _check(value: object, path: str, depth: int) -> None:
             if type(name) is not str:
                 problem = f"has a key that is a {type(name).__name__}, not text"
                 break
-            if not _is_unicode(name):
+            if not is_unicode(name):
                 problem = "has a key that is not valid Unicode"
                 break
             _check(item, f"{path}.{name}", depth + 1)
@@ -188,19 +194,11 @@ def _check(value: object, path: str, depth: int) -> None:
     elif isinstance(value, float):
         problem = "" if value - value == 0 else f"is {value}, which JSON cannot say"
     elif isinstance(value, str):
-        problem = "" if _is_unicode(value) else "is text that is not valid Unicode"
+        problem = "" if is_unicode(value) else "is text that is not valid Unicode"
     elif not isinstance(value, int) and value is not None:
         problem = f"is a {type(value).__name__}"
     if problem:
         raise NotStorable("a value cannot be stored", f"{path} {problem}", _ONLY_DATA)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # --- declared types ------------------------------------------------------------------------
@@ -494,12 +492,12 @@ class Codec(Generic[T]):
 
     def _not_storable(self, value: object, error: Exception) -> Never:
         why = _TOO_LONG if "int_max_str_digits" in str(error) else ""
-        why = why or _find_unstorable(value, self._word(), 0) or _mismatch(error) or _raised(self._word(), error)
+        why = why or find_unstorable(value, self._word(), 0) or mismatch(error) or text_of_raised(self._word(), error)
         raise NotStorable(f"{self.named} cannot be stored", why, _ONLY_DATA) from error
 
     def _refuse_surrogates(self, value: T) -> None:
         """Raise NotStorable if a key of `value` is not valid Unicode: pydantic writes it as another text."""
-        if found := _find_surrogate(value, self._word(), 0):
+        if found := find_surrogate(value, self._word(), 0):
             self._not_storable(value, ValueError(found))
 
     def _refuse_nan(self, value: T) -> None:
@@ -507,7 +505,7 @@ class Codec(Generic[T]):
         try:  # in C, because the walk in Python takes 38 ms for 1 MB
             "".join(_chunks(self._schema.serializer.to_python(value, warnings=False), 0))
         except Exception:  # a NaN, or a value that only pydantic can write: the walk tells which
-            if found := _find_nan(value, self._word(), 0):
+            if found := find_nan(value, self._word(), 0):
                 self._not_storable(value, ValueError(found))
 
     def _word(self) -> str:
@@ -550,30 +548,6 @@ def _largest_field(data: bytes) -> str:
     return f'; its largest field, "{name}", takes {sizes[name]:,}'
 
 
-def problems_of(error: Exception) -> list[tuple[str, str]]:
-    """Return each problem that pydantic found, as (path, sentence), or one for what a validator raised."""
-    if not isinstance(error, ValidationError):
-        return [("(the whole)", f"reading it raises {type(error).__name__}")]
-    return [
-        (
-            (".".join(str(part) for part in item["loc"]) or "(the whole)")[:PATH_CHARS_MAX],
-            item["msg"][:PROBLEM_CHARS_MAX],
-        )
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
-
-
-_WARNING: Final = re.compile(
-    r"Expected `(.+?)` - serialized value may not be as expected \[(?:field_name='(.*?)', )?.*input_type=(\w+)\]"
-)
-
-
-def _mismatch(error: Exception) -> str:
-    """Return «cents: expected int, found str» of pydantic's warnings, which show the value; '' of another error."""
-    found = _WARNING.search(" ".join(str(error).split()))
-    return f"{found[2] or 'the value'}: expected {found[1]}, found {found[3]}" if found else ""
-
-
 def _refuses_computed(schema: Any) -> bool:
     """True if a model of the schema has computed fields and refuses other fields than its own, or keeps them."""
     if isinstance(schema, Mapping):
@@ -593,89 +567,3 @@ def _may_write_floats(text: str) -> bool:
     `text`: the schema of the type.
     """
     return any(f"'{kind}" in text for kind in ("float", "any", "function-", "decimal", "json", "is-instance", "custom"))
-
-
-def _find_unstorable(value: object, path: str, depth: int) -> str:
-    """Return «reply.session is a _thread.lock» for the deepest part without a JSON form, or ''."""
-    if depth > JSON_DEPTH_MAX:
-        return f"{path[:PATH_CHARS_MAX]} is nested deeper than {JSON_DEPTH_MAX} levels (or contains itself)"
-    if found := _bad_text(value, path):
-        return found
-    parts = _parts(value, path)
-    for name, item in parts:
-        if found := _find_unstorable(item, name, depth + 1):
-            return found
-    if isinstance(value, float):
-        return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
-    try:
-        to_jsonable_python(value)
-    except Exception as error:  # a serializer or a computed field of the author may raise anything
-        kind = type(value)
-        if parts and isinstance(value, (BaseModel, Mapping)):
-            return _raised(path, error)
-        if isinstance(value, bytes):
-            return f"{path} is bytes that are not UTF-8; encode them, for example as base64"
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        return f"{path} is a {name}; values must be JSON or a pydantic model"
-    return ""
-
-
-def _raised(path: str, error: Exception) -> str:
-    """Return «writing state.price raises KeyError», or the text of an error of pydantic."""
-    if isinstance(error, (PydanticSerializationError, ValueError, TypeError)):
-        return f"{path}: {' '.join(readable(error).split())}"
-    return f"writing {path} raises {type(error).__name__}"
-
-
-def readable(error: Exception) -> str:
-    """Return the text of an error without characters that cannot be written."""
-    return str(error).encode(errors="replace").decode()
-
-
-def _bad_text(value: object, path: str) -> str:
-    """Return why a text or a key cannot be written, or ''."""
-    if isinstance(value, str):
-        return "" if _is_unicode(value) else f"{path} is text that is not valid Unicode"
-    if isinstance(value, PurePath):
-        return "" if _is_unicode(str(value)) else f"{path} is a path that is not valid Unicode"
-    if isinstance(value, Mapping) and not all(_is_unicode(each) for each in value if isinstance(each, str)):
-        return f"{path} has a key that is not valid Unicode"
-    more = value.__pydantic_extra__ if isinstance(value, BaseModel) else None
-    return f"{path} has a field whose name is not valid Unicode" if more and not all(map(_is_unicode, more)) else ""
-
-
-def _find_surrogate(value: object, path: str, depth: int) -> str:
-    """Return «state.counts has a key that is not valid Unicode» for the first such text, or ''."""
-    if (found := _bad_text(value, path)) or depth > JSON_DEPTH_MAX:
-        return found
-    for name, item in _parts(value, path):
-        if found := _find_surrogate(item, name, depth + 1):
-            return found
-    return ""
-
-
-def _find_nan(value: object, path: str, depth: int) -> str:
-    """Return «state.price is nan, …» for the first number without a JSON form, or ''."""
-    if isinstance(value, float):
-        return "" if value - value == 0 else f"{path} is {value}, which JSON cannot say"
-    if depth > JSON_DEPTH_MAX or value is None or isinstance(value, (str, int)):
-        return ""
-    for name, item in _parts(value, path):
-        if found := _find_nan(item, name, depth + 1):
-            return found
-    return ""
-
-
-def _parts(value: object, path: str) -> list[tuple[str, object]]:
-    if isinstance(value, BaseModel):
-        more = value.__pydantic_extra__ or {}
-        return [(f"{path}.{name}", item) for name, item in [*value.__dict__.items(), *more.items()]]
-    if isinstance(value, (set, frozenset)):
-        return [(f"a member of {path}", item) for item in value]
-    if isinstance(value, Mapping):
-        return [(f"{path}.{name}", item) for name, item in value.items()]
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
-        return [(f"{path}[{i}]", item) for i, item in enumerate(value)]
-    if hasattr(value, "__dataclass_fields__"):
-        return [(f"{path}.{name}", getattr(value, name)) for name in value.__dataclass_fields__]
-    return []

@@ -10,9 +10,10 @@ import typing_extensions
 from pydantic.fields import FieldInfo
 from pydantic_core import from_json, to_json
 
-from outlast.core.codec import INVALID, PROBLEM_CHARS_MAX, Codec, canonical, canonical_plain, digest, problems_of
+from outlast.core.codec import INVALID, Codec, canonical, canonical_plain, digest
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import ARGUMENTS_BYTES_MAX, PARAMETERS_MAX, RESPONSE_BYTES_MAX
+from outlast.core.value_problems import PROBLEM_CHARS_MAX, problems_of
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, NotStorable
 from outlast.flow.registry import hints_of
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from outlast.core.codec import problems_of
 from outlast.core.json_schema import is_null_only, problems_by_schema
 from outlast.core.limits import RESPONSE_BYTES_MAX
 from outlast.core.rows.effect_rows import Effect
+from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, LimitExceeded, OutlastError
 from outlast.flow.workflow import Workflow
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.codec import problems_of
 from outlast.core.machine import Choice, EffectStatus
+from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.effects import EffectRecord
 from outlast.runtime.operations import Operations
