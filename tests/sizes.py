@@ -9,7 +9,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,7 @@ from typing import Final
 
 from outlast import agent, flow, operations, testing
 from outlast.flow.source import syntax_tree
+from tests import duplicates
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "outlast"
@@ -24,6 +25,7 @@ LIMITS: Final = ROOT / "limits.toml"
 MANY_PARAMETERS: Final = 8
 OLD_WORDS: Final = frozenset({"begun", "heard", "house", "said", "told", "whose"})
 """Parts of names that hide what a value is: `said` may be a text, an answer or a row."""
+SKIP: Final = "# fmt: skip"
 SLACK: Final = 1.03
 """A limit that is higher than this multiple of its size must be lowered."""
 Sizes = dict[str, int]
@@ -94,6 +96,38 @@ def old_names(tree: ast.AST) -> int:
     return found
 
 
+def skips_on_calls(text: str, tree: ast.Module) -> list[int]:
+    """Return the lines of `# fmt: skip` on a call or a signature: it is for tables, which the formatter would spread.
+
+    A call of one literal, such as `frozenset({...})`, is a table.
+    """
+    skipped = [number for number, line in enumerate(text.splitlines(), 1) if SKIP in line]
+    if not skipped:
+        return []
+    plain = [node for node in ast.walk(tree) if isinstance(node, ast.stmt | ast.ExceptHandler)]
+    return [line for line in skipped if not _is_table(_statement_at(line, plain))]
+
+
+def _statement_at(line: int, statements: Iterable[ast.stmt | ast.ExceptHandler]) -> ast.AST | None:
+    """Return the innermost statement, or head of one, that has this line."""
+    found: ast.stmt | ast.ExceptHandler | None = None
+    for node in statements:
+        body = getattr(node, "body", None)
+        end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+        if node.lineno <= line <= end and (found is None or node.lineno >= found.lineno):
+            found = node
+    return found
+
+
+def _is_table(node: ast.AST | None) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return True
+    value = getattr(node, "value", None)
+    if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords:
+        (value,) = value.args
+    return isinstance(value, ast.Dict | ast.List | ast.Set | ast.Tuple) and not isinstance(node, ast.Expr)
+
+
 def measure() -> Sizes:
     """Return the sizes by name, as in `limits.toml`."""
     sizes: Counter[str] = Counter()
@@ -101,7 +135,8 @@ def measure() -> Sizes:
         sizes[f"statements.{part}"] += statements_of(tree)
         sizes[f"modules.{part}"] += 1
         sizes["old_names.src"] += old_names(tree)
-        sizes["fmt_skip"] += text.count("# fmt: skip")
+        sizes["fmt_skip"] += text.count(SKIP)
+        sizes["fmt_skip_on_calls"] += len(skips_on_calls(text, tree))
         for node in ast.walk(tree):
             if isinstance(node, Function):
                 given = node.args
@@ -110,6 +145,8 @@ def measure() -> Sizes:
                 )
     for path in (ROOT / "tests").rglob("*.py"):
         sizes["old_names.tests"] += old_names(syntax_tree(path.read_text(encoding="utf-8")))
+    sizes["duplicate_functions"] = len(duplicates.of_the_package())
+    sizes["repeated_signatures"] = len(duplicates.repeated_signatures(duplicates.package()))
     import outlast
 
     for name, module in (("outlast", outlast), ("flow", flow), ("agent", agent), ("testing", testing)):
@@ -135,7 +172,7 @@ HEAD: Final = """\
 # Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise one, add a [[raise]] with name, to,
 # date and reason. Statements are those in bodies of functions; files_of_an_operation is the number of files of the
 # package, the tests and the docs that name an operation, as the median of all operations. old_names counts
-# definitions with a word that hides what a value is (tests/sizes.py).
+# definitions with a word that hides what a value is (tests/sizes.py), tests/duplicates.py lists the duplicates.
 """
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The sizes of the package keep the limits of `limits.toml`, and a raised limit has a date and a reason."""
 
+import ast
 import datetime
 import subprocess
 
@@ -54,3 +55,21 @@ def test_a_raised_limit_has_a_date_and_a_reason() -> None:
 def test_a_raise_is_explained(entry: dict[str, object], left: list[str]) -> None:
     found = unexplained({"modules.core": 5, "modules.ui": 4}, {"modules.core": 6, "modules.ui": 3}, [entry])
     assert found == left
+
+
+@pytest.mark.parametrize(
+    ("text", "is_call"),
+    [
+        ("x = {\n    1: 2,\n}  # fmt: skip\n", False),
+        ("X: Final = frozenset({\n    1, 2,\n})  # fmt: skip\n", False),
+        ("from a import (\n    b, c,\n)  # fmt: skip\n", False),
+        ("def f():\n    return {\n        1: 2,\n    }  # fmt: skip\n", False),
+        ("def f():\n    return g(\n        1, 2,\n    )  # fmt: skip\n", True),
+        ("x = g(\n    a, key=1,\n)  # fmt: skip\n", True),
+        ("g(\n    [1, 2],\n)  # fmt: skip\n", True),
+        ("def f(\n    a, b,\n) -> int:  # fmt: skip\n    return 1\n", True),
+        ("raise E(\n    a, b,\n)  # fmt: skip\n", True),
+    ],
+)
+def test_the_formatter_is_switched_off_for_tables_alone(text: str, *, is_call: bool) -> None:
+    assert bool(sizes.skips_on_calls(text, ast.parse(text))) == is_call

@@ -163,10 +163,13 @@ class Workflow(Generic[S, In, Out]):
             refuse_unrun_function(f"{option}= of {self.title}", fn, "write it as a plain def", where=self.where)
         self.asks_permission = self.policy is not None
         self.input: Final[type[In] | None] = input
-        key, objective = options.get("key"), options.get("objective", "")
-        self.key: Final = StartKey(key, input or state, self.title, self.where) if key is not None else None
+        self.key: Final = (
+            StartKey(key, input or state, self.title, self.where) if (key := options.get("key")) is not None else None
+        )
         self.objective: Final = (
-            Objective(objective, input or state, self.title, self.where) if objective != "" else None
+            Objective(text, input or state, self.title, self.where)
+            if (text := options.get("objective", "")) != ""
+            else None
         )
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
