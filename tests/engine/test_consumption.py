@@ -64,7 +64,7 @@ async def test_a_call_approved_by_entitled_approvers_is_made(world: World) -> No
 async def test_a_vote_before_a_reassignment_counts_by_the_rule_of_its_time(world: World) -> None:
     s = await scene(world, quorum=2)
     await s.as_("ana").approve(s.id)
-    await s.as_("root", "admin").reassign(s.id, role("cfo"), reason="on leave")
+    await s.as_("root", "admin").reassign(s.id, "cfo", reason="on leave")
     await s.settled(s.as_("cleo", "cfo").approve(s.id))
     assert world.outcome()["said"] == ["did order/a/100", "ana", "cleo"]
 
@@ -147,7 +147,7 @@ async def test_a_call_reassigned_outside_the_policys_rule_is_not_made(world: Wor
     flow = one_node(body, policy=lambda asked: NeedsApproval("cfo-only", role("cfo")))
     s = Scene(world, shop, flow, world.worker(flow))
     await world.start(flow)
-    await s.as_("root", "admin").reassign(s.id, role("boss"), reason="on leave")
+    await s.as_("root", "admin").reassign(s.id, "boss", reason="on leave")
     await s.settled(s.as_("ana").approve(s.id))
     assert shop.attempts == [] and world.reasons() == ["policy_denied"]
 

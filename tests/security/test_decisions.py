@@ -10,7 +10,6 @@ import pytest
 from outlast.core.approvals import Actor
 from outlast.core.machine import Choice, Reason
 from outlast.errors import Forbidden
-from outlast.flow import role
 from outlast.runtime.operations import Operations
 from tests.security.flows import PAID
 from tests.security.server import Service
@@ -77,7 +76,7 @@ def test_operations_refuse_decisions_of_programs_too(service: Service) -> None:
     ops = Operations(service.app.state.service.store, tenant="acme", actor=bot, workflows={})
     for call in (
         lambda: ops.approve(approval), lambda: ops.reject(approval, reason="x"), lambda: ops.claim_approval(approval),
-        lambda: ops.reassign(approval, role("agent"), reason="x"),
+        lambda: ops.reassign(approval, "agent", reason="x"),
         lambda: ops.answer(run, Choice.CANCEL, reason=Reason.EXCEPTION, text="x"),
         lambda: ops.extend(run, by=timedelta(hours=1), reason="x"),
         lambda: ops.resolve_effect(run, "k", "give_up", reason="x"),
