@@ -13,7 +13,7 @@ from outlast.core.rate_limit import limit_row, rate_limit_of
 from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.rows.run_rows import META, PAUSE, Meta, Pause
 from outlast.core.usage import Budget
-from outlast.engine import call_gates, effect_executor
+from outlast.engine import attempts, call_gates, effect_executor
 from outlast.engine import known_pauses as pauses
 from outlast.engine.call_gates import ROUNDS_MAX, CallGate, GatedAttempt
 from outlast.engine.known_pauses import BREAKER, BY_THE_ENGINE
@@ -368,6 +368,27 @@ async def test_an_intent_that_is_refused_gives_back_the_right_to_try(
     assert sign(world).again_at <= world.time.wall()
 
 
+async def test_a_call_that_the_last_check_stops_gives_back_the_right_to_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider was not tried, so its breaker does not stay open for another pause."""
+    scene = Scene(world)
+    breaker(world)
+    kept, stops = attempts.ActivityCaller._check, [True]
+
+    def check(self: Any, permit: Any) -> None:
+        kept(self, permit)
+        if stops:
+            stops.pop()
+            raise attempts._TooLate("a test")
+
+    monkeypatch.setattr(attempts.ActivityCaller, "_check", check)
+    scene.work()
+    await world.start(scene.flow)
+    await world.pass_(2 * SECOND)
+    assert (world.status(), scene.calls, sign(world).up) == ("completed", 1, 0)
+
+
 async def test_a_release_that_raises_keeps_none_of_the_others(world: World) -> None:
     released: list[int] = []
 
@@ -466,6 +487,35 @@ async def test_a_right_to_try_that_ends_during_the_wait_is_taken_again(world: Wo
     scene.free("window")
     await world.pass_(SECOND)
     assert scene.calls == 1 and versions and versions[0] >= 5 * SECOND
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_lookup_whose_budget_is_spent_while_it_waits_for_a_seat_is_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("lookups_by_old_budgets", monkeypatch)
+    scene, asked = Scene(world), 0
+
+    @lookup(name="search", durable=True, provider="erp", limit=ONE)
+    async def search(what: str) -> str:
+        nonlocal asked
+        asked += 1
+        return what
+
+    async def body(ctx: Ctx) -> None:
+        await asyncio.gather(ctx.do(search, "a"), ctx.do(scene.model, "q"))
+
+    flow = one_node(body, budget=Budget(tokens=100))
+    scene.work(flow)
+    await scene.fill("limit")
+    await world.start(flow)
+    scene.spending.go.set()
+    await world.settle()
+    scene.free("limit")
+    await world.pass_(SECOND)
+    assert (asked, world.reasons()) == ((0, ["budget_exhausted"]) if guarded else (1, []))
+    assert scene.held()[0] == 0
 
 
 async def test_after_three_rounds_the_run_parks_and_tries_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.engine import call_gates
+from outlast.engine import call_gates, lookups
 from outlast.engine.call_gates import (
     BreakerGate,
     BudgetGate,
@@ -68,3 +68,11 @@ def grants_kept(patch: Patch) -> None:
 
 def endless_rounds(patch: Patch) -> None:
     patch.setattr(call_gates, "ROUNDS_MAX", 1_000)
+
+
+def lookups_by_old_budgets(patch: Patch) -> None:
+    async def seat(execution: Any, activity: Any) -> Any:
+        await lookups.check_budget(execution, activity.name)
+        return await execution.call_slot(activity)
+
+    replace(patch, lookups._seat_of_lookup, seat)
