@@ -25,6 +25,11 @@ from bench.usage import tree
 HERE = Path(__file__).parents[1]
 STORES = ("sqlite", "postgres", "memory")
 METRICS = ("steps_effectful", "steps_readonly", "one_run", "one_run_readonly", "state", "logged")
+ACTS = ("start", "signal")
+"""Calls of a client in the measured process."""
+ACTS_OVER_HTTP = ("start_http", "signal_http")
+"""Calls of a client to a service in another process."""
+END_S = 30.0
 PAIRS, WARM = 16, 2
 ROUND = 4  # pairs, then new processes: the layout of one process's memory makes up to 3 %
 COUNTED = 3  # slices of which the median number of calls is shown
@@ -33,6 +38,7 @@ SHOWN = {
     "loop_us": "  loop thread",
     "writer_us": "  writer thread",
     "server_us": "server CPU",
+    "service_us": "service CPU",
     "wall_us": "wall",
 }
 Costs = dict[str, float]
@@ -73,9 +79,12 @@ class Side:
         return line.strip()
 
     def end(self) -> None:
-        """Kill the process. Its store is removed afterwards."""
-        self._process.kill()
-        self._process.communicate()
+        """End the process, with the service that it has started. Its store is removed afterwards."""
+        try:
+            self._process.communicate(timeout=END_S)  # which ends its input
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 @contextmanager
@@ -124,7 +133,7 @@ def lines(found: list[tuple[Costs, Costs]]) -> Iterator[str]:
     """Return the table: both medians, and the quartiles of the ratio."""
     yield f"{'µs per step':<18}{'base':>9}{'change':>9}{'ratio':>9}   ± error   quartiles"
     for name, shown in SHOWN.items():
-        both = [(before[name], after[name]) for before, after in found if before[name] > 0]
+        both = [(before[name], after[name]) for before, after in found if before.get(name, 0.0) > 0]
         if both:
             ratios = [after / before for before, after in both]
             low, middle, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
@@ -139,11 +148,14 @@ def main() -> None:
         prog="scripts/bench pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("base", metavar="BASE", help="commit, or folder of a checkout, to compare with")
-    parser.add_argument("metric", metavar="METRIC", choices=METRICS, help=", ".join(METRICS))
+    metrics = (*METRICS, *ACTS, *ACTS_OVER_HTTP)
+    parser.add_argument("metric", metavar="METRIC", choices=metrics, help=", ".join(metrics))
     parser.add_argument("store", metavar="STORE", choices=STORES, help=", ".join(STORES))
     parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"number of pairs [{PAIRS}]")
     parser.add_argument("--no-calls", action="store_true", help="do not count calls of Python functions")
     asked = parser.parse_args()
+    if asked.metric in ACTS_OVER_HTTP and asked.store == "memory":
+        parser.error("a service in another process cannot open a store in memory")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a time limit leaves nothing behind
     with ExitStack() as stack:
         if asked.store == "postgres":
