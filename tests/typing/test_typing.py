@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,82 @@ def test_a_checker_shows_the_parameters_of_the_client_without_await(folder: Path
     texts = [each["message"] for each in json.loads(done.stdout)["generalDiagnostics"]]
     signature = '(run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None'
     assert any(signature in text for text in texts), texts
+
+
+EDITED = """import outlast
+client = outlast.connect_sync()
+client.cancel("r1", reason="late")
+client.webhooks.rotate("wh_1", keep="1h")
+client.get("r1").signal("bid", {"cents": 1})
+"""
+
+
+def test_an_editor_shows_the_text_and_the_parameters_of_the_client_without_await(folder: Path) -> None:
+    """As the language server of pyright answers an editor that points at a name."""
+    with LanguageServer(folder) as editor:
+        editor.open(folder / "edited.py", EDITED)
+        cancel = editor.hover(2, len("client.c"))
+        rotate = editor.hover(3, len("client.webhooks.r"))
+        signal = editor.hover(4, len('client.get("r1").s'))
+    assert "Request the cancellation of a run." in cancel and "reason: str" in cancel and "version: int = 0" in cancel
+    assert "Replace the secret and return the new one." in rotate and "keep: Duration | None = None" in rotate
+    assert "Send a signal, which" in signal and "signal_id: str" in signal
+
+
+class LanguageServer:
+    """The language server of pyright, for one file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number = 0
+
+    def __enter__(self) -> "LanguageServer":
+        command = [sys.executable, "-c", "from basedpyright.langserver import main; main()", "--stdio"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self._folder)
+        root = self._folder.as_uri()
+        folders = [{"uri": root, "name": "typing"}]
+        self._ask("initialize", {"processId": None, "rootUri": root, "capabilities": {}, "workspaceFolders": folders})
+        self._send({"method": "initialized", "params": {}})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def open(self, path: Path, text: str) -> None:
+        """Open a file with this text."""
+        self._uri = path.as_uri()
+        document = {"uri": self._uri, "languageId": "python", "version": 1, "text": text}
+        self._send({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+
+    def hover(self, line: int, character: int) -> str:
+        """Return the text beside a name."""
+        at = {"textDocument": {"uri": self._uri}, "position": {"line": line, "character": character}}
+        return str(self._ask("textDocument/hover", at)["contents"]["value"])
+
+    def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        self._number += 1
+        self._send({"id": self._number, "method": method, "params": params})
+        while True:
+            found = self._receive()
+            if "method" in found and "id" in found:  # a question of the server, for example for its settings
+                items = found.get("params", {}).get("items", []) if found["method"] == "workspace/configuration" else []
+                self._send({"id": found["id"], "result": [{} for _ in items]})
+            elif found.get("id") == self._number:
+                assert "error" not in found, found
+                return found["result"]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        data = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self._process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+        self._process.stdin.flush()
+
+    def _receive(self) -> Any:
+        assert self._process.stdout is not None
+        size = 0
+        while line := self._process.stdout.readline().strip():
+            name, _, value = line.partition(b":")
+            size = int(value) if name.lower() == b"content-length" else size
+        assert size, "the language server has ended"
+        return json.loads(self._process.stdout.read(size))
