@@ -17,7 +17,7 @@ from typing import Final
 
 from outlast import agent, flow, operations, testing
 from outlast.flow.source import syntax_tree
-from tests import duplicates
+from tests import duplicates, loaded
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "outlast"
@@ -147,6 +147,9 @@ def measure() -> Sizes:
         sizes["old_names.tests"] += old_names(syntax_tree(path.read_text(encoding="utf-8")))
     sizes["duplicate_functions"] = len(duplicates.of_the_package())
     sizes["repeated_signatures"] = len(duplicates.repeated_signatures(duplicates.package()))
+    small = loaded.in_a_process()
+    sizes["modules_of_a_small_program"] = len(small)
+    sizes["lines_of_a_small_program"] = loaded.rounded(sum(small.values()))
     import outlast
 
     for name, module in (("outlast", outlast), ("flow", flow), ("agent", agent), ("testing", testing)):
@@ -172,7 +175,8 @@ HEAD: Final = """\
 # Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise one, add a [[raise]] with name, to,
 # date and reason. Statements are those in bodies of functions; files_of_an_operation is the number of files of the
 # package, the tests and the docs that name an operation, as the median of all operations. old_names counts
-# definitions with a word that hides what a value is (tests/sizes.py), tests/duplicates.py lists the duplicates.
+# definitions with a word that hides what a value is (tests/sizes.py), tests/duplicates.py lists the duplicates,
+# and tests/loaded.py the modules of a small program.
 """
 
 if __name__ == "__main__":
