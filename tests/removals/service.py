@@ -190,7 +190,7 @@ def unbounded_stream(patch: Patch) -> None:
 
 
 def no_first_poll(patch: Patch) -> None:
-    from outlast.service.event_broadcaster import EventPoller
+    from outlast.service.event_poller import EventPoller
 
     async def nothing(self: EventPoller) -> None:
         return None

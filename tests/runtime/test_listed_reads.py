@@ -17,7 +17,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.run_waiters import RunWaiters
 from outlast.runtime.stores import open_store
 from outlast.runtime.webhooks import lag_of
-from outlast.service.event_broadcaster import EventPoller
+from outlast.service.event_poller import EventPoller
 from outlast.upkeep.deploy_check import check
 from outlast.upkeep.fsck import Fsck
 from outlast.upkeep.whole_store import unfinished

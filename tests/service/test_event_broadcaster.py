@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlast.service import event_broadcaster
+from outlast.service import event_poller
 from outlast.service.connections import listen
-from outlast.service.event_broadcaster import RECENT, EventBroadcaster, EventPoller
+from outlast.service.event_broadcaster import EventBroadcaster
+from outlast.service.event_poller import RECENT, EventPoller
 from tests.service.conftest import Running, Service
 from tests.service.test_streams import stream
 
@@ -21,10 +22,10 @@ OLD = RECENT + 40
 @contextmanager
 def all_from_now(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Iterator[dict[str, Any]]]:
     """Open the stream of all runs after earlier events are old enough not to be sent."""
-    late = event_broadcaster.LATE_MS
-    monkeypatch.setattr(event_broadcaster, "LATE_MS", 0)
+    late = event_poller.LATE_MS
+    monkeypatch.setattr(event_poller, "LATE_MS", 0)
     with stream(service, "/v1/events") as everything:
-        monkeypatch.setattr(event_broadcaster, "LATE_MS", late)
+        monkeypatch.setattr(event_poller, "LATE_MS", late)
         yield everything
 
 

@@ -12,8 +12,9 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 from outlast.errors import Corrupt, Unavailable
-from outlast.service import event_broadcaster
-from outlast.service.event_broadcaster import LATE_MS, EventBroadcaster, EventPoller
+from outlast.service import event_poller
+from outlast.service.event_broadcaster import EventBroadcaster
+from outlast.service.event_poller import LATE_MS, EventPoller
 from outlast.service.event_stream import EventListener
 from outlast.store.queries import LoadMany, Moving, Page, Query
 from outlast.store.sqlite.database import OFF, Database
@@ -41,7 +42,7 @@ Patch = pytest.MonkeyPatch
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(event_broadcaster, "RECENT", SEEN)
+    monkeypatch.setattr(event_poller, "RECENT", SEEN)
 
 
 class Two:
@@ -270,11 +271,11 @@ def test_kept_events_are_limited_by_size_too(tmp_path: Path, monkeypatch: Patch)
     own = EventPoller(Two(tmp_path / "outlast.db").mine, TENANT)
     frames = [own.keep(event_row("r", 1))]
     size = len(frames[0])
-    monkeypatch.setattr(event_broadcaster, "KEPT_BYTES", 3 * size + 2)
+    monkeypatch.setattr(event_poller, "KEPT_BYTES", 3 * size + 2)
     frames += [own.keep(event_row("r", 1)) for _ in range(4)]
     ids = [frame.split(b"\n", 1)[0].removeprefix(b"id: ").decode() for frame in frames]
     assert [own.since(each) for each in ids] == [None, frames[2:], frames[3:], frames[4:], []]
-    monkeypatch.setattr(event_broadcaster, "KEPT_BYTES", size - 1)
+    monkeypatch.setattr(event_poller, "KEPT_BYTES", size - 1)
     own.keep(event_row("r", 1))
     assert own.since(ids[-1]) is None, "the last one alone was too large"
 

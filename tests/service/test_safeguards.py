@@ -14,7 +14,7 @@ from outlast.core.rows.run_rows import MESSAGE
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
 from outlast.insight.tenant_rows import TenantRows
 from outlast.runtime.operations import Operations
-from outlast.service import event_broadcaster, idempotency
+from outlast.service import event_poller, idempotency
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
 from outlast.service.identity.lockout import MOST
 from outlast.service.request_limits import Bounds
@@ -387,7 +387,7 @@ def test_without_the_first_poll_old_events_are_sent_as_new(folder_url: str, monk
         own.ended(own.start("job", rounds=2))
 
         async def heard() -> list[str]:
-            all_runs = event_broadcaster.EventPoller(own.state.store, "default")
+            all_runs = event_poller.EventPoller(own.state.store, "default")
             await all_runs.begin()
             return [row.run for row in await all_runs.moved()]
 
