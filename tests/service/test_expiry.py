@@ -230,7 +230,7 @@ def _of_streams() -> list[Any]:
     """Return the tasks of this event loop that belong to a stream."""
     files = (
         "/service/event_stream.py",
-        "/service/routes/history.py",
+        "/service/routes/history_routes.py",
         "/service/event_broadcaster.py",
         "/service/event_stream.py",
     )
