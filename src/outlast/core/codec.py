@@ -1,8 +1,19 @@
 """Conversion of values to bytes: canonical JSON for hashes and comparisons, pydantic's JSON for storage.
 
-Equal values give equal canonical bytes in every process and version: sorted keys, no white space, UTF-8, no NaN or
-Infinity. Stored values (state, arguments, responses, messages) are JSON in the form of their declared type. Loading
-validates against that type and never executes stored data.
+Stored values (state, arguments, responses, messages) are JSON in the form of their declared type. Loading validates
+against that type and never executes stored data. Possible faults, and why
+none does harm:
+
+- *Equal values have different bytes*, so that a digest of an approved call does not match. Canonical bytes have sorted
+  keys, no white space, UTF-8, and sets in the order of their members' canonical text, because the order in which a
+  set yields them differs between processes.
+- *pydantic writes a value that it does not read back*. A value of another type is a warning, which is an error here
+  (`_call_strictly`). A NaN becomes `null`, a lone surrogate in a key becomes U+FFFD: both are searched for if the bytes
+  have these. A number of more than 4,300 digits is written and not read: bytes longer than that are read back. All
+  other types are loaded and compared unless their schema proves the round trip (`core/round_trip.py`).
+- *Code of an author raises* in a serializer, a validator, a computed field or `==`. Each such call is caught whole, and
+  the error names the part of the value (`core/value_problems.py`).
+- *A stored value does not fit a changed type.* Loading raises NotStorable with the fields, and changes nothing.
 """
 
 import builtins

@@ -1,7 +1,16 @@
 """Verbs of a run: pure functions from rows to one commit.
 
-A caller that loses a race gets Stale, reloads the rows and decides again. A commit is never written in part. Each
-change of a run row raises its version by one, appends at least one event, and records who acted (S-11).
+Each change of a run row raises its version by one, appends at least one event, and records who acted (S-11). Possible
+faults, and why none does harm:
+
+- *Two writers change one run.* A commit replaces the row of a version, so the second gets Stale. It reloads the rows
+  and decides again. A commit is never written in part.
+- *A worker writes after another one has taken its run.* `claim` and `requeue` raise the epoch. Each verb of a holder
+  carries a fence with its epoch and visit, and fails with Stale.
+- *A verb meets a status for which it is not meant.* `run_target` looks the pair up in the table of `core/machine.py`
+  and raises before a commit exists.
+- *A waiting run is never due again.* `due_at` is the earliest of its timers, computed in the same commit that releases
+  it; a message makes the run due in the commit that appends it.
 """
 
 import json

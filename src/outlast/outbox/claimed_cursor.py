@@ -1,6 +1,6 @@
 """A cursor that this dispatcher has claimed: how far its events are settled, and when the claim ends.
 
-What can go wrong, and why nothing is lost or sent by two dispatchers that both hold a claim:
+Possible faults, and why no event is lost and no two dispatchers send under one claim:
 
 - This dispatcher dies. `due_at` of the row is the end of its claim: others take the cursor then and raise `epoch`.
   Events that were accepted since the last write are sent again under the same webhook-id, at most SENT_AT_ONCE.

@@ -1,4 +1,18 @@
-"""Lands batches in PostgreSQL: lock rows in one order, judge in memory, write by one statement (S-7 to S-9)."""
+"""Lands batches in PostgreSQL: lock rows in one order, judge in memory, write by one statement (S-7 to S-9).
+
+Possible faults, and why each commit is answered with its true result:
+
+- *Two writers lock rows crosswise.* All lock in one order of kinds and keys. A lost race is repeated RACES_MAX times.
+- *Known rows are outdated.* The statement that reads nothing locks each run at its known version and inbox_seq, or
+  changes nothing. The next rung of LADDER reads more rows.
+- *One commit makes a statement fail.* The last rung lands each commit in its own transaction, so only the one at fault
+  is refused.
+- *The answer to COMMIT is lost, and the batch may have landed, or may still land.* Its number is in the writer's row,
+  written by the same transaction. `resolve` first ends the server's session that may still write, then reads the number
+  by a commit. Until both have an answer the result is unknown, and after RESOLVE_S it is Uncertain.
+- *A standby lacks what this server has.* The reading commit is not answered before the standby has both.
+- *Another transaction holds a row for long.* The tickets that need it are returned in order, and the others land.
+"""
 
 import asyncio
 import json

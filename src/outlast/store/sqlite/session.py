@@ -1,4 +1,19 @@
-"""Lands batches in a SQLite file, each in one transaction with a receipt (S-7, S-9)."""
+"""Lands batches in a SQLite file, each in one transaction with a receipt (S-7, S-9).
+
+Possible faults, and why each commit is answered with its true result:
+
+- *The cached rows are outdated*, because another process wrote. The transaction begins with the write lock of SQLite,
+  and `see_writes` compares `data_version` inside it. From then on nothing changes the rows before COMMIT.
+- *A row that is not read first has another version.* Updates compare it. An optimistic batch that changes fewer rows
+  than it must is rolled back, and judged again with every row read. Under the lock that happens once at most.
+- *One commit makes a statement fail.* All are tried together, then with all rows read, then each in its own
+  transaction, so only the one at fault is refused. Errors of the machine (OUTAGES) refuse all at once: a smaller
+  transaction would fail, too.
+- *COMMIT fails, and the transaction may have landed.* The number of the batch is in the writer's row, written by the
+  same transaction. `_resolve` opens the file again and reads it. After a failed sync the log alone is not trusted: the
+  number counts only once the whole log was synced into the database. Where this fails, the answer is Uncertain.
+- *This writer was declared dead by another process.* Its row is closed, the receipt changes no row, and nothing lands.
+"""
 
 import json
 import sqlite3

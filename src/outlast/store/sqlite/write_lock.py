@@ -1,4 +1,15 @@
-"""Lock file beside a SQLite file. Processes that write get it one after another (S-12)."""
+"""Lock file beside a SQLite file. Processes that write get it one after another (S-12).
+
+SQLite's own lock is polled with growing pauses, so a process could wait for seconds beside a busy one. The kernel wakes
+the next process that waits for this one. Possible faults:
+
+- *The holder dies.* The kernel releases the lock with the descriptor. SQLite rolls the open transaction back.
+- *The holder hangs.* Nothing takes the lock from it, because it might still write. Each waiting process names it in a
+  warning, and nothing is lost.
+- *A program writes without this lock.* SQLite's lock is still taken inside it, so no commit is damaged.
+- *The lock file is deleted.* Two processes could hold two files of one name, and SQLite's lock still keeps them apart.
+  It is never deleted by this package, so it also shows that the store was there.
+"""
 
 import fcntl
 import logging

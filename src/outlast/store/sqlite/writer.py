@@ -1,4 +1,16 @@
-"""The thread that writes a SQLite store: gather pending tickets, land them together, answer them."""
+"""The thread that writes a SQLite store: gather pending tickets, land them together, answer them.
+
+Possible faults, and why every ticket is answered once, in order:
+
+- *A bug or an error of the machine in a batch.* `_land_batch` catches it and refuses the tickets of the batch. The
+  thread goes on with a new connection.
+- *A loop lands its own tickets while the thread writes.* Both hold `_turn` while they use the session. A loop does so
+  only if no ticket is unlanded, so it overtakes none.
+- *Ctrl-C in a loop that lands.* The transaction may have landed and the cache may lack it, so the connection and its
+  cache are dropped.
+- *The store is closed while tickets arrive.* A ticket that comes after the thread has ended is refused by its caller;
+  one that was queued before is landed or refused by `close`.
+"""
 
 import sqlite3
 import threading
