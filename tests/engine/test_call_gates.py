@@ -423,7 +423,8 @@ async def test_a_fact_that_changes_while_a_call_waits_for_a_place_stops_it(
         return Deny("closed", "for today") if denies[0] else Allow("open")
 
     budget = Budget(tokens=100) if change == "budget" else None
-    scene = Scene(world, plain=place == "thread", policy=policy if change == "policy" else None, budget=budget)
+    limit = ONE if place == "limit" else None  # only one place is waited for
+    scene = Scene(world, plain=place == "thread", limit=limit)
 
     async def body(ctx: Ctx) -> None:
         calls = [ctx.do(scene.order, "a")]
@@ -453,7 +454,7 @@ async def test_a_fact_that_changes_while_a_call_waits_for_a_place_stops_it(
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_an_approval_that_lapses_while_its_call_waits_is_not_used(world: World, place: str) -> None:
-    scene = Scene(world, plain=place == "thread")
+    scene = Scene(world, plain=place == "thread", limit=ONE if place == "limit" else None)
 
     async def body(ctx: Ctx) -> None:
         plan = scene.order.plan("a")
@@ -474,7 +475,7 @@ async def test_an_approval_that_lapses_while_its_call_waits_is_not_used(world: W
 
 async def test_a_right_to_try_that_ends_during_the_wait_is_taken_again(world: World) -> None:
     """Another run may try the provider by then, and only one may at a time."""
-    scene = Scene(world, timeout="5s")
+    scene = Scene(world, timeout="5s", limit=None)
     breaker(world)
     scene.work()
     await scene.fill("window")
@@ -487,6 +488,27 @@ async def test_a_right_to_try_that_ends_during_the_wait_is_taken_again(world: Wo
     scene.free("window")
     await world.pass_(SECOND)
     assert scene.calls == 1 and versions and versions[0] >= 5 * SECOND
+
+
+async def test_an_execution_that_closes_during_the_second_look_intends_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look reads the store, so the step is decided once more after it."""
+    last = Last(needs_another_look)
+
+    async def still_holds(attempt: GatedAttempt) -> bool:
+        if last.met == 1:
+            attempt.execution.hand_back("a test")
+            monkeypatch.setattr(effect_executor.EffectExecutor, "drive", never)
+        return True
+
+    async def never(self: Any) -> None:
+        await self.execution.never()
+
+    monkeypatch.setattr(last, "still_holds", still_holds)
+    scene, _ = await tried(world, monkeypatch, last)
+    await world.start(scene.flow)
+    assert (last.met, scene.calls, world.effects()) == (1, 0, [])
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -634,7 +656,7 @@ async def test_without_the_second_look_a_call_is_made_by_old_facts(
 ) -> None:
     if not guarded:
         remove("no_second_look", monkeypatch)
-    scene = Scene(world)
+    scene = Scene(world, limit=None)
     scene.work()
     await scene.fill("window")
     await world.start(scene.flow)
