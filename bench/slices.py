@@ -122,7 +122,7 @@ def service_of(url: str) -> Iterator[tuple[str, int]]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
     words = ("--store", url, "-o", "ndjson", "serve", "bench.flows", "--port", "0", "--no-worker", "--no-dispatcher")
     command = [sys.executable, "-P", "-m", "outlast", *words]
-    with subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())["url"], process.pid

@@ -148,3 +148,39 @@ class LanguageServer:
             size = int(value) if name.lower() == b"content-length" else size
         assert size, "the language server has ended"
         return json.loads(self._process.stdout.read(size))
+
+
+HANDLERS = """from outlast.operations.handlers import handles
+from outlast.operations.run_operations import SIGNAL_RUN, CancelRun, SignalRun
+
+
+class Right:
+    @handles(SIGNAL_RUN)
+    async def _signal_run(self, request: SignalRun) -> bool:
+        return True
+
+
+class OtherAnswer:
+    @handles(SIGNAL_RUN)
+    async def _signal_run(self, request: SignalRun) -> str:
+        return ""
+
+
+class OtherRequest:
+    @handles(SIGNAL_RUN)
+    async def _signal_run(self, request: CancelRun) -> bool:
+        return True
+"""
+WRONG_HANDLERS = {12, 18}
+
+
+def test_a_handler_of_another_request_or_answer_is_an_error_of_both_checkers(folder: Path) -> None:
+    """Each names the two wrong ones, at their decorators."""
+    path = folder / "handlers.py"
+    path.write_text(HANDLERS)
+    shown = run(HERE.parents[1], "mypy", str(path)).stdout
+    found = {int(line) for line in re.findall(r"handlers\.py:(\d+): error", shown)}
+    assert found == WRONG_HANDLERS, shown
+    shown = run(folder, "basedpyright", "--outputjson", "--pythonpath", sys.executable, path.name).stdout
+    errors = [each for each in json.loads(shown)["generalDiagnostics"] if each["severity"] == "error"]
+    assert {each["range"]["start"]["line"] + 1 for each in errors} == WRONG_HANDLERS, shown
