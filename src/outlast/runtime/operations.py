@@ -1,6 +1,6 @@
 """The client in this process: actions and queries over a store, bound to one tenant and one actor."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
@@ -139,12 +139,9 @@ class Operations(Client):
         return act_of(self.tenant, self.me, operation, key, *content) if key else None
 
     @override
-    async def _call(self, request: OperationRequest[R]) -> R:
+    def _call(self, request: OperationRequest[R]) -> Coroutine[Any, Any, R]:
         handler = HANDLERS.get(type(request))
-        if handler is None:
-            return await self._webhooks._call(request)
-        answer: R = await handler(self, request)
-        return answer
+        return self._webhooks._call(request) if handler is None else handler(self, request)
 
     perform = _call  # for routes and pages, whose requests are valid
 

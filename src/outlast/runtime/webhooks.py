@@ -3,7 +3,7 @@
 Rows leave this module without their secrets. Only `add` and `rotate` return a secret, once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -101,9 +101,8 @@ class Webhooks(WebhookClient):
         return act_of(self._tenant, self._actor.name, operation, key, *content) if key else None
 
     @override
-    async def _call(self, request: OperationRequest[R]) -> R:
-        answer: R = await HANDLERS[type(request)](self, request)
-        return answer
+    def _call(self, request: OperationRequest[R]) -> Coroutine[Any, Any, R]:
+        return HANDLERS[type(request)](self, request)
 
     perform = _call  # for routes and pages, whose requests are valid
 
