@@ -84,7 +84,7 @@ class ClaimedCursor:
                 row = await self._store.load(CURSOR, self.key)
                 if row is None or (row.owner, row.epoch) != (base.owner, base.epoch):
                     raise CursorLost from None
-                self.stored = row  # more events are owed by now
+                self.stored = row  # more events are owed by now, so the numbers are computed again on this row
                 continue
             self.stored, self._until = after, begun + DELIVERY_CLAIM
             self.repeated = self._unwritten = 0

@@ -289,7 +289,7 @@ class EventBroadcaster:
                 moved |= {key: seq for (key, seq), done in zip(some, sent, strict=True) if done is not None}
                 for done in sent:
                     if done is not None:
-                        raise done
+                        raise done  # only after all have ended, so that none is sent twice at once
         finally:
             for key, seq in moved.items():  # not forwarded because the store is unavailable
                 self._announced[key] = max(seq, self._announced.get(key, 0))

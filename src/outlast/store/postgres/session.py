@@ -208,14 +208,14 @@ class PostgresSession:
         batch = Batch(self._known.read, now, optimistic=True, subscribed_tenants=self.subscribed_tenants)
         answers = [judge(ticket, batch) for ticket in tickets]
         if not all(isinstance(answer, Done) for answer in answers):
-            return False
+            return False  # a refusal counts only if it was judged by rows that were read
         parameters = self._parameters(batch, notify=False)
         assert not parameters.notify, "a run that falls due for others is written by a commit that reads the time"
         try:
             db = await self.db()
         except (*AWAY, asyncpg.PostgresError, StoreError, StoreUnusable):
             return False  # nothing was sent: the next attempt reports the error
-        self._batches += 1
+        self._batches += 1  # before it is sent: a number is used once, so it tells which batch landed
         crash_points.point("store.batch:inside", labels)
         try:
             try:
@@ -239,7 +239,7 @@ class PostgresSession:
             refuse(tickets, error)
             return True
         except (*AGAIN, asyncpg.PostgresError):
-            return False
+            return False  # the server answered, so nothing landed
         for ticket, answer in zip(tickets, answers, strict=True):
             assert isinstance(answer, Done)
             ticket.answer = answer._replace(now=now)

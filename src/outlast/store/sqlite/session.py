@@ -132,10 +132,10 @@ class SqliteSession:
                 return self._attempt(tickets, optimistic)
             name = error_name(error)
             if name not in OUTAGES:
-                return error
+                return error  # one ticket caused it, and the next attempts find out which
             refuse(tickets, unavailable(error))
             if name not in PASSING:
-                self.drop()
+                self.drop()  # after an error of the file, the connection's own state is not trusted
         except _Mismatch as error:
             assert optimistic, "rows read under the lock do not change under the lock"
             return error
@@ -174,7 +174,7 @@ class SqliteSession:
             finally:
                 self._roll_back()
             self.written += PAGES_PER_BATCH + PAGES_PER_ROW * changed
-            self._cache.clear()
+            self._cache.clear()  # `work` may have written rows without the batch
             self._seen = -1
             self.woken = True
         return answer
@@ -316,7 +316,7 @@ class SqliteSession:
 
         Raises Unavailable or Uncertain.
         """
-        self._batches += 1
+        self._batches += 1  # also if COMMIT fails: a number is used once, so it tells which batch landed
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
             raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
@@ -333,7 +333,7 @@ class SqliteSession:
 
         Returns if it did. Raises Unavailable if not, and Uncertain if this is unknown.
         """
-        self.drop()
+        self.drop()  # so the transaction has ended before the row is read, and cannot land afterwards
         try:
             whole = error_name(error) != "SQLITE_IOERR" or self._copy_whole_log()
             row = self.read(WRITER, (STORE, self._writer))
