@@ -97,9 +97,15 @@ async def ls(
     every = every or bool(decided_by)
     wanted = status or ("" if every or overdue else ApprovalStatus.PENDING.value)
     page = await client.approvals(
-        status=wanted, mine=mine, person=person, overdue=overdue, decided_by=decided_by, sort=sort, cursor=cursor,
+        status=wanted,
+        mine=mine,
+        person=person,
+        overdue=overdue,
+        decided_by=decided_by,
+        sort=sort,
+        cursor=cursor,
         limit=limit,
-    )  # fmt: skip
+    )
     views, further = page.approvals, page.next_cursor
     if screen.listing("approvals", views, cursor=further):
         return OK

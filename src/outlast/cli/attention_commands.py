@@ -193,8 +193,15 @@ def print_status(screen: Screen, view: StatusSummary) -> None:
         named = (("approvals_pending", ApprovalStatus.PENDING.value), ("approvals_mine", "yours"))
         counts = ", ".join(f"{count_of(view, name)} {word}" for name, word in named)
         counts += f", {count_of(view, 'approvals_overdue')} overdue"
-        lines.append(("approvals", [f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
-                                    "→ outlast approvals ls --mine --sort deadline"]))  # fmt: skip
+        lines.append(
+            (
+                "approvals",
+                [
+                    f"{counts}, next deadline {screen.ahead(view.next_deadline) or 'passed'}",
+                    "→ outlast approvals ls --mine --sort deadline",
+                ],
+            )
+        )
     for each in view.reasons:
         until = f", first in {screen.left(each.until)}" if each.until else ""
         lines.append(("attention", [f"{count_of(each, 'count')} {each.reason} · ignored: {each.if_ignored}{until}"]))

@@ -39,8 +39,16 @@ def dev(module: str, port: int, once: bool) -> None:
     if once:
         served = load_workflows(module)
         live = {"heartbeat_window": LEASE_MS}
-        code = run_service(settings, served, live, host="127.0.0.1", port=port, again=f"outlast dev {module}",
-                           watched=True, developed=True)  # fmt: skip
+        code = run_service(
+            settings,
+            served,
+            live,
+            host="127.0.0.1",
+            port=port,
+            again=f"outlast dev {module}",
+            watched=True,
+            developed=True,
+        )
         click.get_current_context().exit(code)
     the_store_itself(settings)
     load_workflows(module)  # report a mistake before the first start
@@ -66,9 +74,13 @@ def _watch(settings: CliSettings, module: str, port: int) -> int:
     serving = _Serving(settings, module, reserved.getsockname()[1])
     try:
         for changes in watch(
-            folder, watch_filter=PythonFilter(), debounce=LOOK_MS, rust_timeout=LOOK_MS, yield_on_timeout=True,
+            folder,
+            watch_filter=PythonFilter(),
+            debounce=LOOK_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
             raise_interrupt=False,
-        ):  # fmt: skip
+        ):
             if changes:
                 names = sorted({Path(name).name for _, name in changes})
                 click.echo(inert(f"{', '.join(names)} changed: restarted"), err=True)

@@ -89,11 +89,17 @@ async def ls(client: Client, screen: Screen) -> int:
         return OK
     table = [
         (
-            view.webhook, view.status, audience_text(view.audience), view.url,
-            ", ".join(map(short, view.types)) or "all", str(view.dead), str(view.owed), view.name,
+            view.webhook,
+            view.status,
+            audience_text(view.audience),
+            view.url,
+            ", ".join(map(short, view.types)) or "all",
+            str(view.dead),
+            str(view.owed),
+            view.name,
         )
         for view in views
-    ]  # fmt: skip
+    ]
     screen.table(("SUBSCRIPTION", "STATUS", "TELLS", "BY", "ON", "GIVEN UP", "RETRYING", "NAME"), table)
     await webhooks.warn_unsent(client, screen)
     return OK

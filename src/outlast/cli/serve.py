@@ -82,9 +82,11 @@ async def stop_when_left() -> None:
 
 
 port_option: Final = click.option(
-    "--port", type=click.IntRange(0, 65_535), default=DEFAULT_PORT,
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=DEFAULT_PORT,
     help=f"Port to listen on; 0: any free port [{DEFAULT_PORT}].",
-)  # fmt: skip
+)
 
 
 @click.command(cls=Command)
@@ -96,9 +98,12 @@ port_option: Final = click.option(
 )
 @port_option
 @click.option(
-    "--processes", type=click.IntRange(1, 64), default=1, metavar="N",
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
     help="Number of processes for HTTP; this one runs workflows and sends webhooks [1].",
-)  # fmt: skip
+)
 @click.option("--no-worker", is_flag=True, help="Do not run workflows here; outlast worker does.")
 @click.option("--no-dispatcher", is_flag=True, help="Do not send webhooks here; outlast dispatcher does.")
 @click.option(
@@ -109,9 +114,11 @@ port_option: Final = click.option(
 @metrics_option
 @click.option("--proxies", hidden=True, multiple=True)
 @click.option(
-    "--one-of-several", type=int, hidden=True,
+    "--one-of-several",
+    type=int,
+    hidden=True,
     help="Descriptor of the shared file; the process ends with its standard input.",
-)  # fmt: skip
+)
 @liveness_options
 def serve(
     module: str | None,
@@ -139,11 +146,23 @@ def serve(
     served = load_workflows(module) if module else []
     again = f"outlast serve{f' {module}' if module else ''}{_given(host=host, port=port, processes=processes)}"
     code = run_service(
-        settings, served, durations, host=host, port=port, worker=bool(served) and not no_worker,
-        dispatcher=not no_dispatcher, concurrency=concurrency, name=name, notify=notify, again=again,
-        metrics_port=metrics_port, watched=one, shared=one_of_several,
-        processes=1 if one else processes, module=module or "",
-    )  # fmt: skip
+        settings,
+        served,
+        durations,
+        host=host,
+        port=port,
+        worker=bool(served) and not no_worker,
+        dispatcher=not no_dispatcher,
+        concurrency=concurrency,
+        name=name,
+        notify=notify,
+        again=again,
+        metrics_port=metrics_port,
+        watched=one,
+        shared=one_of_several,
+        processes=1 if one else processes,
+        module=module or "",
+    )
     click.get_current_context().exit(code)
 
 
@@ -209,9 +228,15 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
     async with operations(settings, make=True, workflows=served) as bound:
         who = authenticator(auth, SystemClock(), shared=form.shared) if auth.any else _local(Anonymous, settings)
         state = ServiceState(
-            bound.store, who, tuple(served), reach=reach_of(loaded), scheduler=loaded.scheduler, pages=pages(),
-            error_page=error_page, public_url=loaded.serve.public_url,
-        )  # fmt: skip
+            bound.store,
+            who,
+            tuple(served),
+            reach=reach_of(loaded),
+            scheduler=loaded.scheduler,
+            pages=pages(),
+            error_page=error_page,
+            public_url=loaded.serve.public_url,
+        )
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None
         if form.worker:
@@ -261,9 +286,13 @@ def _local(anonymous: Any, settings: CliSettings) -> Any:
 
 
 def _worker(
-    bound: Operations, state: Any, served: Sequence[Workflow[Any]], live: Liveness, form: ServiceOptions,
+    bound: Operations,
+    state: Any,
+    served: Sequence[Workflow[Any]],
+    live: Liveness,
+    form: ServiceOptions,
     settings: CliSettings,
-) -> Serving:  # fmt: skip
+) -> Serving:
     errors = CallErrors() if form.developed else None
     notifier = notifier_of(form.notify) if errors is None else DeveloperQuestions(bound.store, errors, settings)
     watched = Counters()  # shared by all workers of this process
@@ -286,9 +315,15 @@ def _worker(
 
 
 def _banner(
-    settings: CliSettings, form: ServiceOptions, url: str, bound: Operations, served: Sequence[Workflow[Any]],
-    secured: bool, serving: Serving | None, metrics: str,
-) -> None:  # fmt: skip
+    settings: CliSettings,
+    form: ServiceOptions,
+    url: str,
+    bound: Operations,
+    served: Sequence[Workflow[Any]],
+    secured: bool,
+    serving: Serving | None,
+    metrics: str,
+) -> None:
     screen = Screen(settings)
     lanes = [workflow.lane for workflow in served]
     worker = serving.worker.id if serving is not None else ""

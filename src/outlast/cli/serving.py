@@ -284,9 +284,12 @@ def counted_text(counters: Counters) -> str:
 def metrics_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option --metrics-port to a command."""
     return click.option(
-        "--metrics-port", type=click.IntRange(0, 65_535), default=None, metavar="PORT",
+        "--metrics-port",
+        type=click.IntRange(0, 65_535),
+        default=None,
+        metavar="PORT",
         help="Port of /metrics for Prometheus, on loopback by default; 0: any free port [off].",
-    )(command)  # fmt: skip
+    )(command)
 
 
 @asynccontextmanager

@@ -67,9 +67,15 @@ async def ls(client: Client, screen: Screen) -> int:
 @click.option("--reason", default="", help="Reason for the history of the runs.")
 @on_client
 async def move_runs(
-    client: Client, screen: Screen, workflow: str, version: int, runs: tuple[str, ...], node: str,
-    all_of: int | None, reason: str,
-) -> int:  # fmt: skip
+    client: Client,
+    screen: Screen,
+    workflow: str,
+    version: int,
+    runs: tuple[str, ...],
+    node: str,
+    all_of: int | None,
+    reason: str,
+) -> int:
     """Move runs to VERSION of WORKFLOW.
 
     Runs can move if no worker serves their version, or if their node is gone. A worker of the new version moves them,
@@ -148,8 +154,10 @@ def refusal(found: DeployReport, workflows: Sequence[Workflow[Any]]) -> WillNotC
     groups: dict[tuple[str, str, str], list[StrandedRun]] = {}
     for verdict in found.verdicts:
         groups.setdefault((verdict.lane, verdict.node, verdict.why), []).append(verdict)
-    lines = [f"{_named([v.run for v in group])} ({lane}, node {node}): {why.splitlines()[0]}"
-             for (lane, node, why), group in groups.items()]  # fmt: skip
+    lines = [
+        f"{_named([v.run for v in group])} ({lane}, node {node}): {why.splitlines()[0]}"
+        for (lane, node, why), group in groups.items()
+    ]
     first = found.verdicts[0]
     newest = max((w for w in workflows if w.name == first.workflow), key=lambda w: w.version)
     keep = f"keep version {version_in(first.lane)} running until they have ended"

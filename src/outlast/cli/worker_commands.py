@@ -140,9 +140,15 @@ async def _serve(
         def make() -> WorkerProcess:
             guest = guest_of(bound.store, served, concurrency) if guest_of is not None else None
             made = worker_of(
-                bound.store, served, live=live, concurrency=concurrency, name=name, notifier=notifier, watch=watch,
+                bound.store,
+                served,
+                live=live,
+                concurrency=concurrency,
+                name=name,
+                notifier=notifier,
+                watch=watch,
                 guest=guest,
-            )  # fmt: skip
+            )
             if made.counters not in counters:
                 counters.append(made.counters)
             return made

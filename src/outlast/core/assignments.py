@@ -157,7 +157,8 @@ def _row(tenant: str, before: Meta | None, assignments: Assignments, *, growing:
     count = sum(map(len, assignments.values()))
     if growing and (count > ASSIGNMENTS_MAX or len(value.encode()) > ASSIGNMENT_BYTES_MAX):
         raise LimitExceeded(
-            "too many items are assigned", f"a tenant has at most {ASSIGNMENTS_MAX} assignments at a time",
+            "too many items are assigned",
+            f"a tenant has at most {ASSIGNMENTS_MAX} assignments at a time",
             "answer some of them, or remove some: outlast attention assign RUN --unassign",
-        )  # fmt: skip
+        )
     return Meta(tenant, _KEY, before.version + 1 if before is not None else 1, value)

@@ -166,9 +166,20 @@ class Queueing(NamedTuple):
 
 
 Move: TypeAlias = (
-    EndCancelled | Flagged | Resting | Again | HandBack
-    | Entering | Completing | Stopping | Unwound | StillFlagged | Relocating | Admitting | Queueing
-)  # fmt: skip
+    EndCancelled
+    | Flagged
+    | Resting
+    | Again
+    | HandBack
+    | Entering
+    | Completing
+    | Stopping
+    | Unwound
+    | StillFlagged
+    | Relocating
+    | Admitting
+    | Queueing
+)
 
 
 # --- rows and answers ---------------------------------------------------------------------------------

@@ -53,9 +53,11 @@ def request_drain(
     if worker not in alive:
         stopped = rows[worker].status is not LeaseStatus.ALIVE
         raise Conflict(
-            f"worker {worker} cannot drain", "it has stopped" if stopped else "its lease has ended, so it is dead",
-            "do nothing: other workers take over its runs", refusal="no_lease",
-        )  # fmt: skip
+            f"worker {worker} cannot drain",
+            "it has stopped" if stopped else "its lease has ended, so it is dead",
+            "do nothing: other workers take over its runs",
+            refusal="no_lease",
+        )
     found = drains_of(before)
     if worker in found:
         return rows[worker], None

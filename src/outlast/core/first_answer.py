@@ -265,9 +265,23 @@ class Drive(NamedTuple):
 
 
 FirstAnswer: TypeAlias = (
-    Replay | GiveStated | RaiseRefused | RaiseObserved | Contradiction | UnderWay | AskPerson | Hold | Linger
-    | Compare | ReadShared | ReadOwner | UseShared | RaiseUnfit | WaitForOther | Drive
-)  # fmt: skip
+    Replay
+    | GiveStated
+    | RaiseRefused
+    | RaiseObserved
+    | Contradiction
+    | UnderWay
+    | AskPerson
+    | Hold
+    | Linger
+    | Compare
+    | ReadShared
+    | ReadOwner
+    | UseShared
+    | RaiseUnfit
+    | WaitForOther
+    | Drive
+)
 
 # answers without a row are made once, because most calls get one of them
 DRIVE: Final = Drive()

@@ -76,9 +76,10 @@ def check_parts(parts: UrlParts, reach: AddressPolicy) -> UrlParts:
         problems.append(f"its port must be one of {allowed} (any other requires the setting webhooks.allow_private)")
     if problems:
         raise InvalidInput(
-            "this webhook URL is not allowed", problems=[("url", text) for text in problems],
+            "this webhook URL is not allowed",
+            problems=[("url", text) for text in problems],
             fix="e.g. https://example.com/hooks",
-        )  # fmt: skip
+        )
     return parts
 
 

@@ -151,9 +151,10 @@ class CursorSender(ABC, Generic[Client]):
         """Send each requested redelivery and each reminder that is due once. Return when further attempts are due."""
         cursor = self._cursor
         asked = [
-            row for row in await self._tools.store.rows(DELIVERY, cursor.key)
+            row
+            for row in await self._tools.store.rows(DELIVERY, cursor.key)
             if row.status in (DeliveryStatus.OWED, DeliveryStatus.SCHEDULED) and deliveries.event_seq(row) <= cursor.seq
-        ]  # fmt: skip
+        ]
         later: list[int] = []
         for before in asked:
             now = await self._tools.store.now()

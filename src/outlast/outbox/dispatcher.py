@@ -149,8 +149,12 @@ class SubscriptionSender:
         except CursorLost:
             pass  # the new holder of the cursor sends
         except StoreError as error:
-            log.warning("webhook %s, run %s: its cursor waits for the end of the claim: %s",
-                        held.subscription, held.run, error.what)  # fmt: skip
+            log.warning(
+                "webhook %s, run %s: its cursor waits for the end of the claim: %s",
+                held.subscription,
+                held.run,
+                error.what,
+            )
         except Exception:  # a bug: the claim expires and the cursor is retried; other cursors must not stop
             log.exception("webhook %s, run %s", held.subscription, held.run)
 
@@ -315,9 +319,14 @@ def dispatcher_of(
 
     def poster(row: Subscription) -> Poster:
         if row.audience and (why := refusal_of(row, reach)):
-            log.error("webhook %s of tenant %s sends no message, because its address is not accepted: %s. Add it again "
-                      "with: outlast notify add, then: outlast notify rm %s",
-                      row.subscription, row.tenant, why, row.subscription)  # fmt: skip
+            log.error(
+                "webhook %s of tenant %s sends no message, because its address is not accepted: %s. Add it again "
+                "with: outlast notify add, then: outlast notify rm %s",
+                row.subscription,
+                row.tenant,
+                why,
+                row.subscription,
+            )
         own = SystemResolver()  # one for each receiver, so that a slow name server delays no other receiver
         kind = ChannelClient if row.audience else DeliveryClient
         return kind(reach, resolve or own, clock, ended=own.close)

@@ -51,9 +51,10 @@ async def waiting(store: Store, row: Subscription, now: int) -> frozenset[Notice
     places = list(dict.fromkeys((each.tenant, each.run) for each in found))
     runs = dict(zip(places, await store.load_many(RUN, places), strict=True)) if places else {}
     mine = [
-        (each, run) for each in found
+        (each, run)
+        for each in found
         if (run := runs[each.tenant, each.run]) is not None and deliveries.wants_workflow(row, run.workflow)
-    ]  # fmt: skip
+    ]
     where: dict[str, str | int] = {"subscription": row.subscription, "status": DeliveryStatus.DELIVERED.value}
     announced = [each.event for each in (await store.page(DELIVERY, row.tenant, where, limit=GATHERED_MAX)).rows]
     return approval_notices.waiting(row.audience, deliveries.kinds_of(row), mine, announced, now)

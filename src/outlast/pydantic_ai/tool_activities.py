@@ -191,8 +191,11 @@ def report_without_key(address: ToolAddress, terms: DurableTool, tool: Tool[Any]
     log.warning(
         '%s of agent "%s" (%s) may act and has no key: each proposal of the model is a new call, so a model that '
         "repeats itself acts again → %s",
-        what, address.agent, where, fix,
-    )  # fmt: skip
+        what,
+        address.agent,
+        where,
+        fix,
+    )
 
 
 def tool_activity(
@@ -228,15 +231,27 @@ def tool_activity(
     limit_of_call = terms.timeout if terms.timeout is not None or timeout is None else f"{math.ceil(timeout)}s"
     if terms.lookup:
         looks_up = lookup(
-            key=key, name=name, once_per=terms.scope, timeout=limit_of_call, retry=terms.retry, durable=True,
-            provider=terms.provider, limit=terms.limit,
-        )(fn)  # fmt: skip
+            key=key,
+            name=name,
+            once_per=terms.scope,
+            timeout=limit_of_call,
+            retry=terms.retry,
+            durable=True,
+            provider=terms.provider,
+            limit=terms.limit,
+        )(fn)
         return ToolActivity(looks_up, shape.arguments, shape.own, shape.tool_arguments)
     made_by: Effectful[..., Any] = activity(
-        key=key, name=name, once_per=terms.scope, if_uncertain=terms.if_uncertain, timeout=limit_of_call,
-        no_undo=None if terms.undo is not None else terms.no_undo, retry=terms.retry, provider=terms.provider,
+        key=key,
+        name=name,
+        once_per=terms.scope,
+        if_uncertain=terms.if_uncertain,
+        timeout=limit_of_call,
+        no_undo=None if terms.undo is not None else terms.no_undo,
+        retry=terms.retry,
+        provider=terms.provider,
         limit=terms.limit,
-    )(fn)  # fmt: skip
+    )(fn)
     if terms.reconcile is not None:
         made_by.reconcile(shape.companion(terms.reconcile, ()))
     if terms.undo is not None:

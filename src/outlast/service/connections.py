@@ -52,9 +52,10 @@ def reserve(host: str, port: int) -> socket.socket:
     """Reserve a free port for processes that share it, without listening. Raises InvalidInput."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise InvalidInput(
-            "processes cannot share a port on this system", "it has no SO_REUSEPORT",
+            "processes cannot share a port on this system",
+            "it has no SO_REUSEPORT",
             "start `outlast serve --no-worker` several times on different ports, behind a proxy",
-        )  # fmt: skip
+        )
     with listen(host, port) as free:  # because a shared bind would silently join a port that is in use
         port = free.getsockname()[1]
     return listen(host, port, shared=True)

@@ -60,6 +60,7 @@ def link_to_next(request: Request, response: Response, **more: str) -> None:
 
 def _not_ours() -> InvalidInput:
     return InvalidInput(
-        "this cursor does not belong to this list", "it was changed, or issued for another list or filter",
+        "this cursor does not belong to this list",
+        "it was changed, or issued for another list or filter",
         "start again without a cursor",
-    )  # fmt: skip
+    )

@@ -56,7 +56,7 @@ class EventBroadcaster:
 
     def __init__(
         self, store: Store, *, poll_s: float = POLL_S, heartbeat_s: float = HEARTBEAT_S, most: int = STREAMS_MAX
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`most` is the maximum number of listeners."""
         self.most = most
         self._store = store

@@ -144,9 +144,7 @@ class RequestLimitsMiddleware:
     Bodies are read later (`read_body`), when the caller is known.
     """
 
-    def __init__(
-        self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool], shown: Shown = as_problem
-    ) -> None:  # fmt: skip
+    def __init__(self, app: ASGIApp, bounds: Bounds, stopping: Callable[[], bool], shown: Shown = as_problem) -> None:
         """`stopping` returns True when the service stops. A request cancelled then is answered `cut_off`.
 
         `shown` returns the answer to send instead of the problem.
@@ -212,9 +210,11 @@ class RequestLimitsMiddleware:
         _check_fields(headers, scope.get("http_version", ""))
         if UNSAFE.search(path) or "\0" in scope["path"]:
             raise BadRequest(
-                "the URL path is invalid", "ids contain only letters, digits, dots, dashes and underscores",
-                "use the id exactly as the service returned it", refusal="bad_path",
-            )  # fmt: skip
+                "the URL path is invalid",
+                "ids contain only letters, digits, dots, dashes and underscores",
+                "use the id exactly as the service returned it",
+                refusal="bad_path",
+            )
 
 
 def _check_fields(headers: list[tuple[bytes, bytes]], version: str) -> None:

@@ -231,12 +231,14 @@ class ResolveMany(ReasonBody):
         json_schema_extra={
             "examples": [
                 {
-                    "attention": Reason.APPROVAL_TIMEOUT.value, "choice": Choice.ASK_AGAIN.value, "reason": "Ana is in",
+                    "attention": Reason.APPROVAL_TIMEOUT.value,
+                    "choice": Choice.ASK_AGAIN.value,
+                    "reason": "Ana is in",
                     "runs": [{"run": "refu_0c9k2m4x7q1z", "version": 9}],
                 }
             ]
         },
-    )  # fmt: skip
+    )
 
     attention: Reason = Field(description="The reason.")
     choice: Choice

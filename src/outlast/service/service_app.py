@@ -56,9 +56,11 @@ def create(state: ServiceState) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
         telemetry={  # a span for each request, but no error texts, because they are not redacted
-            "operation_spans": False, "logs": False, "exclude": lambda scope: scope["path"] in UNTRACED,
+            "operation_spans": False,
+            "logs": False,
+            "exclude": lambda scope: scope["path"] in UNTRACED,
         },
-    )  # fmt: skip
+    )
     app.state.service = state
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # because each request would try an included router a second time

@@ -145,8 +145,11 @@ class BatchingStore(Store, CommitNotifier, ABC):
     def _unusable(self) -> Unavailable:
         if self._closed:
             return Unavailable("the store is closed")
-        return Unavailable("this process was forked from the one that opened the store",
-                           self.not_inherited, "open the store after the fork")  # fmt: skip
+        return Unavailable(
+            "this process was forked from the one that opened the store",
+            self.not_inherited,
+            "open the store after the fork",
+        )
 
     def _queue(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> None:
         """Collect a ticket with the others that its loop submits in this turn.

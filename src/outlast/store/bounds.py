@@ -48,9 +48,14 @@ def _shape(kind: AnyKind) -> ColumnTypes:
     # A single number is read twice, so that all kinds take the same path.
     counted = numbers if len(numbers) > 1 else numbers * 2
     return ColumnTypes(
-        kind, _several(texts), len(texts) - 1, _several(counted), tuple(blobs), tuple(nullable),
+        kind,
+        _several(texts),
+        len(texts) - 1,
+        _several(counted),
+        tuple(blobs),
+        tuple(nullable),
         names.index("status") if "status" in names else -1,
-    )  # fmt: skip
+    )
 
 
 SHAPES: Final[dict[str, ColumnTypes]] = {kind.name: _shape(kind) for kind in KINDS}

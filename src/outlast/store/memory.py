@@ -70,8 +70,7 @@ class MemoryCore:
                 self.rows.put(kind, key, left.row)
         for key in batch.published:
             self.rows.drop(UNPUBLISHED, tuple(key))
-        if any(left.row.owner == "" and left.row.due_at is not None
-               for left in batch.changes[RUN.name].values()):  # fmt: skip
+        if any(left.row.owner == "" and left.row.due_at is not None for left in batch.changes[RUN.name].values()):
             self.wakes.fire()
         if self.landings.has_any():
             rows = [left.row for left in batch.changes[RUN.name].values()]
@@ -238,10 +237,10 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
             answers = [r for r in rows.under(REQUEST, ()) if r.at < now.business - ANSWERS_KEPT]
             answers = sorted(answers, key=lambda r: r.at)[:n]
             workers = [
-                w for w in rows.under(WORKER, ())
-                if w.status is LeaseStatus.CLOSED
-                and w.lease_until < now.real - WORKERS_KEPT and w.id not in owners
-            ][:n]  # fmt: skip
+                w
+                for w in rows.under(WORKER, ())
+                if w.status is LeaseStatus.CLOSED and w.lease_until < now.real - WORKERS_KEPT and w.id not in owners
+            ][:n]
             for answer in answers:
                 rows.drop(REQUEST, answer[:2])
             for worker in workers:
@@ -253,10 +252,14 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
         rows, now = self._core.rows, self._core.now().business
         used = {(row.tenant, row.key) for row in rows.under(USAGE, ())}
         over = [
-            e for e in rows.under(EFFECT, ())
-            if not e.run and e.keep_ms and e.settled_at
-            and e.settled_at + e.keep_ms <= now and (e.tenant, e.key) not in used
-        ]  # fmt: skip
+            e
+            for e in rows.under(EFFECT, ())
+            if not e.run
+            and e.keep_ms
+            and e.settled_at
+            and e.settled_at + e.keep_ms <= now
+            and (e.tenant, e.key) not in used
+        ]
         for effect in over[:n]:
             rows.drop(EFFECT, key_of(EFFECT, effect))
 

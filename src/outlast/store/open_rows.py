@@ -301,11 +301,13 @@ def _given_up(dead: Iterable[Delivery]) -> tuple[GivenUp, ...]:
         of_webhook.setdefault(row.subscription, []).append(row)
     return tuple(
         GivenUp(
-            name, len(rows), min(row.first_at for row in rows),
+            name,
+            len(rows),
+            min(row.first_at for row in rows),
             max(rows, key=lambda row: open_place(DELIVERY, row)).error,
         )
         for name, rows in sorted(of_webhook.items())
-    )  # fmt: skip
+    )
 
 
 def _instant(value: object) -> int:

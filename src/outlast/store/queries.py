@@ -267,10 +267,11 @@ class Newest(Query[Page[R]]):
         after = place_after(self.kind, self.cursor)
         columns = [(_column(self.kind, name), value) for name, value in self.where]
         found = [
-            row for row in rows.under(self.kind, (self.tenant,))
+            row
+            for row in rows.under(self.kind, (self.tenant,))
             if all(column(row) == value for column, value in columns)
             and (after is None or place_of(self.kind, row) < after)
-        ]  # fmt: skip
+        ]
         found.sort(key=lambda row: place_of(self.kind, row), reverse=True)
         page = tuple([listed(self.kind, row) for row in found[: self._rows_max()]])
         return self._page(page, more=len(found) > self._rows_max())

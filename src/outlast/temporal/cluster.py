@@ -118,8 +118,10 @@ async def register_attributes(client: Client) -> bool:
         names = ", ".join(f"{name}={_kind(kind)}" for name, kind in ATTRIBUTES.items())
         log.warning(
             "runs have no search attributes in namespace %s: %s → add them there and start the worker again: %s",
-            client.namespace, reason_of(error), names,
-        )  # fmt: skip
+            client.namespace,
+            reason_of(error),
+            names,
+        )
         return False
 
 

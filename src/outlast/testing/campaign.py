@@ -273,10 +273,17 @@ class _Campaign:
         with self._lock:
             self._body(
                 RunEnd(
-                    point, end["run"]["status"], end["outcome"], end["reason"] or "", left.state,
-                    tuple(end["nodes"]), effects, tuple(resolved), record,
+                    point,
+                    end["run"]["status"],
+                    end["outcome"],
+                    end["reason"] or "",
+                    left.state,
+                    tuple(end["nodes"]),
+                    effects,
+                    tuple(resolved),
+                    record,
                 )
-            )  # fmt: skip
+            )
 
     # --- the scenario ----------------------------------------------------------------------------------
     def _driver(self, stack: ExitStack) -> Driver:

@@ -131,9 +131,7 @@ def snapshot_of(found: dict[str, Rows] | None) -> RunSnapshot:
         return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])
     runs = found[RUN.name]
     assert len(runs) < 2
-    left = {
-        t["key"].removeprefix("signal/") for t in found[TOKEN.name] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)
-    }  # fmt: skip
+    left = {t["key"].removeprefix("signal/") for t in found[TOKEN.name] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)}
     return RunSnapshot(
         run=runs[0] if runs else {},
         effects=found[EFFECT.name],

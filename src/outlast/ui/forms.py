@@ -150,9 +150,16 @@ class _Walk:
         self.clicked = bool(verb)
 
     def field(
-        self, given: Any, names: Names, *, value: Any = MISSING, path: str = "", label: str = "", required: bool = True,
+        self,
+        given: Any,
+        names: Names,
+        *,
+        value: Any = MISSING,
+        path: str = "",
+        label: str = "",
+        required: bool = True,
         depth: int = 0,
-    ) -> tuple[FormField, Any]:  # fmt: skip
+    ) -> tuple[FormField, Any]:
         """Return the field of a schema, and the value of its texts."""
         schema, nullable = self._resolved(given)
         default = schema.get("default", MISSING)
@@ -162,9 +169,13 @@ class _Walk:
         if self._sent is not None and self._sent.text(f"{names[1]}/=") == "json":
             kind = "json"  # the value that was shown did not fit the field
         field = FormField(
-            names[0], path, label or _label(schema, path), kind, _hint(schema, kind, default, required),
+            names[0],
+            path,
+            label or _label(schema, path),
+            kind,
+            _hint(schema, kind, default, required),
             required=required and not nullable,
-        )  # fmt: skip
+        )
         if kind == "group":
             needed = required or isinstance(default, dict)
             return self._group(schema, field, names[1], value, nullable=nullable, required=needed, depth=depth)
@@ -205,18 +216,30 @@ class _Walk:
         return (value if isinstance(value, str) else json.dumps(value),)
 
     def _group(
-        self, schema: Mapping[str, Any], field: FormField, read: str, value: Any, *, nullable: bool, required: bool,
+        self,
+        schema: Mapping[str, Any],
+        field: FormField,
+        read: str,
+        value: Any,
+        *,
+        nullable: bool,
+        required: bool,
         depth: int,
-    ) -> tuple[FormField, Any]:  # fmt: skip
+    ) -> tuple[FormField, Any]:
         field, known = self._given(field, read, value, nullable=nullable, required=required)
         needed = schema.get("required", ())
         made: dict[str, Any] = {}
         inside = []
         for key, each in schema["properties"].items():
             part, found = self.field(
-                each, _names(field.name, read, key), value=known.get(key, MISSING), path=_dotted(field.path, key),
-                label=_label(each, key), required=key in needed, depth=depth + 1,
-            )  # fmt: skip
+                each,
+                _names(field.name, read, key),
+                value=known.get(key, MISSING),
+                path=_dotted(field.path, key),
+                label=_label(each, key),
+                required=key in needed,
+                depth=depth + 1,
+            )
             inside.append(part if field.given else _silent(part))
             if found is not MISSING:
                 made[key] = found
@@ -234,9 +257,16 @@ class _Walk:
         return replace(field, optional=optional, given=given), value if isinstance(value, dict) else {}
 
     def _rows(
-        self, schema: Mapping[str, Any], field: FormField, read: str, value: Any, *, nullable: bool, required: bool,
+        self,
+        schema: Mapping[str, Any],
+        field: FormField,
+        read: str,
+        value: Any,
+        *,
+        nullable: bool,
+        required: bool,
         depth: int,
-    ) -> tuple[FormField, Any]:  # fmt: skip
+    ) -> tuple[FormField, Any]:
         field, _ = self._given(field, read, value, nullable=nullable, required=True)
         values = list(value) if isinstance(value, list) else []
         if self._sent is not None:
@@ -256,9 +286,13 @@ class _Walk:
         for n, old in enumerate(numbers):
             walk = _Walk({"$defs": self._definitions}, None) if old == added else self  # a new row has the defaults
             part, found = walk.field(
-                schema["items"], (f"{field.name}/{n}", f"{read}/{old}"), value=values[old],
-                path=_dotted(field.path, str(n)), label=f"{field.label} {n + 1}", depth=depth + 1,
-            )  # fmt: skip
+                schema["items"],
+                (f"{field.name}/{n}", f"{read}/{old}"),
+                value=values[old],
+                path=_dotted(field.path, str(n)),
+                label=f"{field.label} {n + 1}",
+                depth=depth + 1,
+            )
             inside.append(part)
             made.append(None if found is MISSING else found)
         field = replace(field, inside=tuple(inside))

@@ -322,11 +322,14 @@ def drawn(topology: Mapping[str, Any], visits: Sequence[Visit] = (), *, current:
         exits[source].append(target)
     nodes = tuple(
         DrawnNode(
-            name, "current" if name == current else "visited" if counts[name] else "untouched", counts[name],
-            took[name], (*exits[name], *((END,) if name in graph.ends else ())),
+            name,
+            "current" if name == current else "visited" if counts[name] else "untouched",
+            counts[name],
+            took[name],
+            (*exits[name], *((END,) if name in graph.ends else ())),
         )
         for name in graph.nodes
-    )  # fmt: skip
+    )
     taken = frozenset((one.node, other.node) for one, other in pairwise(visits))
     return Drawing(
         nodes, {node.name: node for node in nodes}, laid_out(graph) if len(nodes) <= NODES_MAX else None, taken

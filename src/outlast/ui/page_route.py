@@ -79,9 +79,7 @@ class PageRoute(APIRoute):
 
         return handle
 
-    async def _answer(
-        self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler
-    ) -> Response:  # fmt: skip
+    async def _answer(self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler) -> Response:
         assert self.operation_id
         operation = self.operation_id.removeprefix(PREFIX)
         principal = await sessions.principal_of(state, request)
@@ -106,9 +104,7 @@ class OpenPageRoute(PageRoute):
     """Route for callers without a credential: the sign-in and the sign-out. Its forms have a token, too."""
 
     @override
-    async def _answer(
-        self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler
-    ) -> Response:  # fmt: skip
+    async def _answer(self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler) -> Response:
         await sessions.load(state, request)  # the query is not checked, because issuers add parameters
         if request.method not in READS:
             await read_form(state, request, most=OPEN_FORM_BYTES)
@@ -138,9 +134,16 @@ async def failed(request: Request, error: OutlastError) -> Response:
             shown["fix"] = ""
         problems = getattr(error, "problems", ())
         answer = await render(
-            request, "error.html", title=shown["what"], error=shown, problems=problems, status_code=status, back=back,
-            kept=kept_text(request), sign_in=sessions.sign_in_address(request, back) if unknown else "",
-        )  # fmt: skip
+            request,
+            "error.html",
+            title=shown["what"],
+            error=shown,
+            problems=problems,
+            status_code=status,
+            back=back,
+            kept=kept_text(request),
+            sign_in=sessions.sign_in_address(request, back) if unknown else "",
+        )
     if isinstance(error, TooManyFailures | Busy):
         answer.headers["Retry-After"] = str(error.retry_after_s)
     if unknown:
@@ -185,9 +188,12 @@ def parse_form(request: Request) -> list[tuple[str, str]]:
     """Return the fields of the form that was read. Raises BadRequest if it is not one."""
     try:
         return parse_qsl(
-            request._body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(request._body), errors="strict",
+            request._body.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(request._body),
+            errors="strict",
             max_num_fields=FIELDS_MAX,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise BadRequest("the form is not readable", str(error), "reload the page", refusal="bad_form") from None
 

@@ -42,10 +42,14 @@ def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[
         if approval.decided_at is not None and approval.decided_by:
             found.append(
                 Act(
-                    approval.decided_at, approval.decided_by, approval.status, call_of(approval), approval.reason,
+                    approval.decided_at,
+                    approval.decided_by,
+                    approval.status,
+                    call_of(approval),
+                    approval.reason,
                     approval.approval,
                 )
-            )  # fmt: skip
+            )
     return sorted(found, key=lambda act: act.at)
 
 

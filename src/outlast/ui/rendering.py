@@ -76,16 +76,30 @@ def packed(name: str) -> bytes:
 def environment() -> Environment:
     """Return the templates of the package. Every value is escaped, and an unknown name is an error."""
     made = Environment(
-        loader=PackageLoader("outlast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, extensions=[ShownText],
-    )  # fmt: skip
+        loader=PackageLoader("outlast.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[ShownText],
+    )
     made.filters.update({ISOLATED: isolated, VISIBLE: visible})
     made.filters.update(
-        span=lambda ms: span(max(0, int(ms))), took=_took, instant=_instant, counted=counted, grouped="{:,}".format,
-        as_id=_as_id, pieces=isolated_pieces, marked=lambda text: isolated_pieces(marked(text)),
-        arguments=arguments, short=short, call_of=call_of, count_of=count_of, command_line=command_line,
+        span=lambda ms: span(max(0, int(ms))),
+        took=_took,
+        instant=_instant,
+        counted=counted,
+        grouped="{:,}".format,
+        as_id=_as_id,
+        pieces=isolated_pieces,
+        marked=lambda text: isolated_pieces(marked(text)),
+        arguments=arguments,
+        short=short,
+        call_of=call_of,
+        count_of=count_of,
+        command_line=command_line,
         as_json=lambda value: isolated_pieces(marked(json.dumps(value, ensure_ascii=False))),
-    )  # fmt: skip
+    )
     return made
 
 

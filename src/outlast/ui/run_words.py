@@ -96,9 +96,10 @@ def waits_shown(run: RunSummary) -> list[ShownWait]:
     """Return the waits of a run, without those that its attention explains."""
     return [
         ShownWait(
-            wait, wait.what.partition(" ")[0] if wait.kind == "approval" else "",
+            wait,
+            wait.what.partition(" ")[0] if wait.kind == "approval" else "",
             wait.what if wait.kind == "signal" else "",
         )
         for wait in run.waiting_for
         if wait.kind != "attention"
-    ]  # fmt: skip
+    ]

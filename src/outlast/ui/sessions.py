@@ -203,17 +203,19 @@ def check_form(request: Request, token: str) -> None:
     known = form_token(request)
     if not known:
         raise Forbidden(
-            "the browser sent no session", "it did not keep the cookie of this page, or the cookie has expired",
+            "the browser sent no session",
+            "it did not keep the cookie of this page, or the cookie has expired",
             "nothing was done; use https:// (a proxy with TLS in front of this service) or http://localhost, "
             "allow cookies for it, and open the page again",
             refusal="no_cookie",
-        )  # fmt: skip
+        )
     if not hmac.compare_digest(known, token if token.isascii() else ""):
         raise Forbidden(
-            "this form belongs to another session", "the page was opened before the last sign-in or sign-out",
+            "this form belongs to another session",
+            "the page was opened before the last sign-in or sign-out",
             "nothing was done; open the page again and send the form from there",
             refusal="form_token",
-        )  # fmt: skip
+        )
 
 
 def check_sender(request: Request) -> None:
@@ -225,6 +227,8 @@ def check_sender(request: Request) -> None:
         "origin" in request.headers or "sec-fetch-site" in request.headers
     ):
         raise Forbidden(
-            "only pages of this service may send its forms", "the request names no page of this service as its sender",
-            "nothing was done; programs use /v1", refusal="cross_origin",
-        )  # fmt: skip
+            "only pages of this service may send its forms",
+            "the request names no page of this service as its sender",
+            "nothing was done; programs use /v1",
+            refusal="cross_origin",
+        )

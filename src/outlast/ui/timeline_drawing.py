@@ -174,11 +174,17 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
         y += height
     marks = tuple(DrawnMark(mark, LEFT + scale.at(mark.at)) for mark in found.marks[-BARS_MAX:])
     return DrawnTimeline(
-        tuple(lanes), tuple(bars), marks, tuple(cut._replace(x=LEFT + cut.x) for cut in scale.cuts),
+        tuple(lanes),
+        tuple(bars),
+        marks,
+        tuple(cut._replace(x=LEFT + cut.x) for cut in scale.cuts),
         LEFT + scale.at(now) if now is not None and now <= last else None,
         LEFT + scale.at(deadline) if deadline is not None else None,
-        LEFT + WIDTH + 40, y + 20, grouped, len(found.lanes) - len(shown),
-    )  # fmt: skip
+        LEFT + WIDTH + 40,
+        y + 20,
+        grouped,
+        len(found.lanes) - len(shown),
+    )
 
 
 def _place(bar: TimelineBar, scale: Scale, span: tuple[datetime, datetime]) -> DrawnBar:

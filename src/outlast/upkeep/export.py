@@ -253,9 +253,13 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
     )
     generation = int(document["generation"]["n"])
     broken = violations(
-        rows, parts["events"], generation=generation, values=parts[VALUES],
-        ledger_purged=document.get(LEDGER_PURGED) is True, skew=CLOCK_SKEW,
-    )  # fmt: skip
+        rows,
+        parts["events"],
+        generation=generation,
+        values=parts[VALUES],
+        ledger_purged=document.get(LEDGER_PURGED) is True,
+        skew=CLOCK_SKEW,
+    )
     found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))
     return VerifiedExport(run.run, *counts, generation, tuple(found), len(redacted))

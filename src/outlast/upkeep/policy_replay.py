@@ -80,8 +80,19 @@ async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run
 
 def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | None, at: int) -> list[ChangedVerdict]:
     occasion: Occasion = "consume" if approval else "commit"
-    verdict = _ask(policy, run, effect.activity, effect.key, effect.arguments(), effect.node, effect.visit, at,
-                   occasion, approval, "")  # fmt: skip
+    verdict = _ask(
+        policy,
+        run,
+        effect.activity,
+        effect.key,
+        effect.arguments(),
+        effect.node,
+        effect.visit,
+        at,
+        occasion,
+        approval,
+        "",
+    )
     asked_before = bool(effect.approval) and "needs approval" in effect.allowed_by
     change: Change | None = None
     if isinstance(verdict, Deny):
@@ -107,8 +118,19 @@ def _denied(memo: Memo) -> RecordedDecision | None:
 
 
 def _of_denial(policy: Policy, run: Run, memo: Memo, was: RecordedDecision) -> list[ChangedVerdict]:
-    verdict = _ask(policy, run, was.activity, was.key, was.arguments, was.node, memo.visit, memo.at,
-                   was.occasion, None, was.proposed_by)  # fmt: skip
+    verdict = _ask(
+        policy,
+        run,
+        was.activity,
+        was.key,
+        was.arguments,
+        was.node,
+        memo.visit,
+        memo.at,
+        was.occasion,
+        None,
+        was.proposed_by,
+    )
     if isinstance(verdict, Deny):
         return []
     rule_text = f"policy: deny {was.verdict.rule} @{was.policy_version}"
@@ -116,9 +138,18 @@ def _of_denial(policy: Policy, run: Run, memo: Memo, was: RecordedDecision) -> l
 
 
 def _ask(
-    policy: Policy, run: Run, activity: str, key: str, arguments: dict[str, Any], node: str, visit: int, at: int,
-    occasion: Occasion, approval: Approval | None, proposed_by: str,
-) -> Verdict:  # fmt: skip
+    policy: Policy,
+    run: Run,
+    activity: str,
+    key: str,
+    arguments: dict[str, Any],
+    node: str,
+    visit: int,
+    at: int,
+    occasion: Occasion,
+    approval: Approval | None,
+    proposed_by: str,
+) -> Verdict:
     request = PolicyRequest(
         activity=activity,
         key=key,

@@ -85,8 +85,11 @@ def _without_halves(text: str) -> str:
 @cache
 def _plain_types(of: type[Any]) -> tuple[tuple[str, type], ...]:
     hints = get_type_hints(of).items()
-    return tuple((name, str if get_origin(hint) is Literal else hint) for name, hint in hints
-                 if hint in (int, str) or get_origin(hint) is Literal)  # fmt: skip
+    return tuple(
+        (name, str if get_origin(hint) is Literal else hint)
+        for name, hint in hints
+        if hint in (int, str) or get_origin(hint) is Literal
+    )
 
 
 def typed(value: Typed) -> Typed:

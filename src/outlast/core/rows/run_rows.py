@@ -326,10 +326,32 @@ class Meta(NamedTuple):
 RunKey: TypeAlias = tuple[str, str]
 """Tenant and id of a run."""
 Row: TypeAlias = (
-    Run | Event | Effect | Memo | Evidence | Wait | Approval | Message | Token | Slot | Pause | Usage | CallUsage
-    | TenantBudget | Topology | StateChunk | Result | Request | Subscription | Cursor | Delivery | Unpublished | Worker
-    | Writer | Meta
-)  # fmt: skip
+    Run
+    | Event
+    | Effect
+    | Memo
+    | Evidence
+    | Wait
+    | Approval
+    | Message
+    | Token
+    | Slot
+    | Pause
+    | Usage
+    | CallUsage
+    | TenantBudget
+    | Topology
+    | StateChunk
+    | Result
+    | Request
+    | Subscription
+    | Cursor
+    | Delivery
+    | Unpublished
+    | Worker
+    | Writer
+    | Meta
+)
 R = TypeVar("R", bound=Row)
 RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)

@@ -155,9 +155,10 @@ def rotate(row: Subscription, secret: str, keep_ms: int, *, by: str, now: Instan
     if seen not in (0, row.version):
         raise Conflict(
             f"webhook {row.subscription} has changed since you saw it",
-            f"{row.changed_by} changed it, so its secret may be new already", "look again before you rotate it",
+            f"{row.changed_by} changed it, so its secret may be new already",
+            "look again before you rotate it",
             refusal="moved",
-        )  # fmt: skip
+        )
     status = subscription_target("rotate", row.status)
     until = now.real + keep_ms if keep_ms else 0
     earlier = [f"{key} {ends}" for key, ends in formers(row) if now.real < ends][: FORMERS_MAX - 1]

@@ -33,9 +33,12 @@ class Credentials:
     """Authenticator that reads the header Authorization. Create it with `authenticator`."""
 
     def __init__(
-        self, static: StaticTokens, signed: SignedTokens | None, failures: FailedCredentials,
+        self,
+        static: StaticTokens,
+        signed: SignedTokens | None,
+        failures: FailedCredentials,
         sign_in: IssuerSignIn | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sign_in = sign_in
         self._static = static
         self._signed = signed

@@ -73,9 +73,12 @@ class IssuerSignIn:
         found = await self._discover()
         pending = SignInRequest(new_credential(), new_credential(), new_credential(), redirect_uri, then)
         client = OAuth2Client(
-            None, self._settings.client_id, scope=" ".join(self._settings.scopes), redirect_uri=redirect_uri,
+            None,
+            self._settings.client_id,
+            scope=" ".join(self._settings.scopes),
+            redirect_uri=redirect_uri,
             code_challenge_method="S256",
-        )  # fmt: skip
+        )
         address, _ = client.create_authorization_url(
             found["authorization_endpoint"], state=pending.state, code_verifier=pending.verifier, nonce=pending.nonce
         )

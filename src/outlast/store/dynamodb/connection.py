@@ -95,9 +95,12 @@ class DynamoAddress(NamedTuple):
             _check_endpoint(endpoint)
         shown = urlencode({"endpoint": endpoint} if endpoint else {}, safe="/:")
         return cls(
-            parts.netloc, environment, endpoint, recovery == "on",
+            parts.netloc,
+            environment,
+            endpoint,
+            recovery == "on",
             f"{SCHEME}://{parts.netloc}/{environment}{'?' * bool(shown)}{shown}",
-        )  # fmt: skip
+        )
 
     def table(self, name: str) -> str:
         """Return the name of a table in DynamoDB, for example that of RUNS."""

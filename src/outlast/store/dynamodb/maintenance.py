@@ -368,9 +368,10 @@ class Housekeeper:
         now = await self._reads.now()
         requests = await self._old_requests(now.business - ANSWERS_KEPT, n)
         workers = [
-            row for row in await self._readable.under(WORKER, (STORE,))
+            row
+            for row in await self._readable.under(WORKER, (STORE,))
             if row.status is LeaseStatus.CLOSED and row.lease_until < now.real - WORKERS_KEPT
-        ]  # fmt: skip
+        ]
         idle = [row for row in workers if not await self._owns(row.id)]
         return await self._delete_rows(REQUEST, requests) + await self._delete_rows(WORKER, idle[:n])
 

@@ -251,8 +251,9 @@ class Receipts:
 
     def closed(self) -> Unavailable:
         """Return the error of all commits after another process closed this writer."""
-        return Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
-                           "restart this process")  # fmt: skip
+        return Unavailable(
+            f"writer {self._writer} has been closed", "another process declared this one dead", "restart this process"
+        )
 
     # --- settings ------------------------------------------------------------------------------
     async def raise_own(self) -> None:
@@ -292,9 +293,12 @@ class Receipts:
             if new == old:
                 return item
             update = self._update(
-                where, "SET settings = :new", "settings = :old", {},
+                where,
+                "SET settings = :new",
+                "settings = :old",
+                {},
                 {":new": {"S": new.text}, ":old": {"S": old.text}},
-            )  # fmt: skip
+            )
             try:
                 await self.items.call("UpdateItem", within_s=INSIST_S, **update["Update"])
             except ConditionRefused:

@@ -129,7 +129,7 @@ def keep_turns(update: dict[str, Any], writer: str, real: int) -> None:
     update["UpdateExpression"] += " REMOVE turn_of, turn_until, turn_rank"
     update["ConditionExpression"] += (
         " AND (attribute_not_exists(turn_of) OR turn_of = :turn_of OR turn_until < :turn_now)"
-    )  # fmt: skip
+    )
     update["ExpressionAttributeValues"] |= {":turn_of": text(writer), ":turn_now": number(real)}
 
 

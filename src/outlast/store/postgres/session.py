@@ -464,8 +464,11 @@ class PostgresSession:
         written = await db.fetchrow(statement, *self._receipt(), *parameters.values)
         assert written is not None
         if not written[0]:
-            raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
-                              "restart this process")  # fmt: skip
+            raise Unavailable(
+                f"writer {self._writer} has been closed",
+                "another process declared this one dead",
+                "restart this process",
+            )
         if list(written[1 : 1 + len(parameters.counts)]) != parameters.counts:
             raise Mismatch
         crash_points.point("store.batch:inside", labels)

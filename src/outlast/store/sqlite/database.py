@@ -97,8 +97,11 @@ def unusable(path: Path, error: sqlite3.Error | OSError) -> StoreUnusable:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnusable(f"the store {path} {PROBLEMS['SQLITE_FULL'][0]}", str(error), PROBLEMS["SQLITE_FULL"][1])
     if isinstance(error, OSError):
-        return StoreUnusable(f"the store {path} cannot be opened", error.strerror or str(error),
-                             "check the folder and the rights of this user")  # fmt: skip
+        return StoreUnusable(
+            f"the store {path} cannot be opened",
+            error.strerror or str(error),
+            "check the folder and the rights of this user",
+        )
     name = "SQLITE_FULL" if is_full(error) else error_name(error)
     what, fix = PROBLEMS.get(name, ("cannot be opened", "see the reason above"))
     return StoreUnusable(f"the store {path} {what}", str(error), fix)
@@ -186,8 +189,9 @@ class Database:
     def _check_path(self) -> None:
         path = self.path
         if not path.parent.is_dir():
-            raise StoreUnusable(f"the folder {path.parent} does not exist", "the store's file would be in it",
-                                f"mkdir -p {path.parent}")  # fmt: skip
+            raise StoreUnusable(
+                f"the folder {path.parent} does not exist", "the store's file would be in it", f"mkdir -p {path.parent}"
+            )
         if path.is_dir():
             raise StoreUnusable(f"the store {path} is a folder", "a store is one file", "name a file in it")
 
@@ -232,9 +236,11 @@ class Database:
         synchronous = db.execute("PRAGMA synchronous").fetchone()[0]
         if mode != "wal" or synchronous != self.synchronous:
             db.close()
-            raise StoreUnusable(f"the store {self.path} does not make commits durable",
-                                f"journal mode {mode}, synchronous {synchronous}; write-ahead log and FULL are needed",
-                                "put it on a local disk")  # fmt: skip
+            raise StoreUnusable(
+                f"the store {self.path} does not make commits durable",
+                f"journal mode {mode}, synchronous {synchronous}; write-ahead log and FULL are needed",
+                "put it on a local disk",
+            )
         return db
 
     def reader(self) -> sqlite3.Connection:
@@ -280,9 +286,14 @@ class Database:
         Raises sqlite3.Error. Raises StoreReplaced if the name no longer leads to the file of the first connection.
         """
         db = sqlite3.connect(
-            f"{self._real.as_uri()}?{query}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None,
-            check_same_thread=False, cached_statements=512, factory=self.connection,
-        )  # fmt: skip
+            f"{self._real.as_uri()}?{query}",
+            uri=True,
+            timeout=BUSY_MS / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+            factory=self.connection,
+        )
         if not self._held:
             self._hold("")
         elif (lost := self.check()) is not None:
@@ -405,8 +416,11 @@ class Database:
         owner = int(db.execute("PRAGMA application_id").fetchone()[0])
         tables = int(db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
         if owner != APPLICATION and (tables or found or owner):
-            raise StoreUnusable(f"the store {self.path} belongs to another program", "it is not Outlast's",
-                                "name another file; this one was not touched")  # fmt: skip
+            raise StoreUnusable(
+                f"the store {self.path} belongs to another program",
+                "it is not Outlast's",
+                "name another file; this one was not touched",
+            )
         if found > SCHEMA:
             raise newer(self.path, found, _newest_worker(db))
         if found and not db.execute("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", NEWEST).fetchone():

@@ -319,8 +319,11 @@ class SqliteSession:
         self._batches += 1  # also if COMMIT fails: a number is used once, so it tells which batch landed
         receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
-            raise Unavailable(f"writer {self._writer} has been closed", "another process declared this one dead",
-                              "restart this process")  # fmt: skip
+            raise Unavailable(
+                f"writer {self._writer} has been closed",
+                "another process declared this one dead",
+                "restart this process",
+            )
         crash_points.point("store.batch:inside", labels)
         try:
             self.db.execute("COMMIT")

@@ -121,8 +121,10 @@ class WriteLock:
                     wait.reported = True
                     log.warning(
                         "waiting to write to %s: %s has held the lock for longer than the usual milliseconds; "
-                        "if it is stopped, kill -CONT resumes it", self._database, self._holder()
-                    )  # fmt: skip
+                        "if it is stopped, kill -CONT resumes it",
+                        self._database,
+                        self._holder(),
+                    )
                 seen = wait
 
     def _holder(self) -> str:

@@ -38,22 +38,39 @@ Which = Literal["mine", "undecided", "overdue", "decided", "all"]
 
 @router.get("/approvals", operation_id="ui:list_approvals")
 async def list_approvals(
-    ops: Ops, pages: Pages, request: Request, show: Which = "mine", role: Annotated[str, Query(max_length=100)] = "",
+    ops: Ops,
+    pages: Pages,
+    request: Request,
+    show: Which = "mine",
+    role: Annotated[str, Query(max_length=100)] = "",
     run: Annotated[str, Query(max_length=100)] = "",
-) -> Response:  # fmt: skip
+) -> Response:
     """Show the approvals, those of the caller first, nearest deadline first."""
     found = await pages.sealed(
         await ops.approvals(
-            status=ApprovalStatus.PENDING.value if show in ("mine", "undecided") else "", mine=show == "mine",
-            overdue=show == "overdue", decided_by="me" if show == "decided" else "", role=role, run=run,
-            sort="deadline" if show in ("mine", "undecided") else "newest", cursor=pages.after, limit=pages.limit,
+            status=ApprovalStatus.PENDING.value if show in ("mine", "undecided") else "",
+            mine=show == "mine",
+            overdue=show == "overdue",
+            decided_by="me" if show == "decided" else "",
+            role=role,
+            run=run,
+            sort="deadline" if show in ("mine", "undecided") else "newest",
+            cursor=pages.after,
+            limit=pages.limit,
         )
-    )  # fmt: skip
+    )
     version = stamp([(each.approval, each.version) for each in found.approvals])
     return await render(
-        request, "approvals.html", title="Approvals", live="approvals", versions={"approvals": version}, found=found,
-        show=show, role=role, run=run,
-    )  # fmt: skip
+        request,
+        "approvals.html",
+        title="Approvals",
+        live="approvals",
+        versions={"approvals": version},
+        found=found,
+        show=show,
+        role=role,
+        run=run,
+    )
 
 
 @router.get("/approvals/{approval}", operation_id="ui:get_approval")
@@ -94,10 +111,13 @@ class Draft:
             before, after = shown_form(schema, values, name=CHANGES).value, changes.value
             changed = {name: after[name] for name in after if before.get(name, MISSING) != after[name]}
         return cls(
-            changes or (shown_form(schema, values, name=CHANGES) if schema else None), changed, form.text("reason"),
-            form.number("alternative"), form.text("difference"),
+            changes or (shown_form(schema, values, name=CHANGES) if schema else None),
+            changed,
+            form.text("reason"),
+            form.number("alternative"),
+            form.text("difference"),
             changes.problems if changes else (),
-        )  # fmt: skip
+        )
 
     @property
     def digest(self) -> str:
@@ -125,9 +145,14 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
         return await _page(ops, request, shown, draft, status_code=422 if draft.problems else 200)
     try:
         await decide(
-            ops, approval, decision, reason=draft.reason, alternative=draft.alternative,
-            changes=draft.changed or None, version=version,
-        )  # fmt: skip
+            ops,
+            approval,
+            decision,
+            reason=draft.reason,
+            alternative=draft.alternative,
+            changes=draft.changed or None,
+            version=version,
+        )
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, draft, error)
     page = f"/ui/runs/{found.run}" if form.text("page") == "run" else f"/ui/approvals/{approval}"
@@ -158,9 +183,12 @@ async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) ->
     form = form_of(request)
     to, reason = form.text("to"), form.text("why")
     return await _act(
-        ops, request, approval, lambda version: ops.reassign(approval, to, reason=reason, version=version),
+        ops,
+        request,
+        approval,
+        lambda version: ops.reassign(approval, to, reason=reason, version=version),
         f"Reassigned: {to} decides now.",
-    )  # fmt: skip
+    )
 
 
 async def _act(
@@ -189,20 +217,37 @@ async def _refused(
 
 
 async def _page(
-    ops: Operations, request: Request, shown: ApprovalOfRun, draft: Draft, *, seen: int = 0,
-    error: OutlastError | None = None, status_code: int = 200,
-) -> Response:  # fmt: skip
+    ops: Operations,
+    request: Request,
+    shown: ApprovalOfRun,
+    draft: Draft,
+    *,
+    seen: int = 0,
+    error: OutlastError | None = None,
+    status_code: int = 200,
+) -> Response:
     found, run = shown
     waits = [wait for wait in run.waiting_for if wait.kind == "approval"]
     before, after = await _neighbours(ops, found.approval)
     version = stamp(found.version, found.you_may_not, run.version, run.shown, len(found.changed_since_asked), seen)
     return await render(
-        request, "approval.html", title=found.asks or found.approval, live=f"run:{found.run}",
-        versions={"now": version}, found=found, draft=draft, seen=seen or found.version, error=error, run=run,
-        then=waits[0].then if waits else "", previous=before, following=after,
-        pending=found.status == ApprovalStatus.PENDING, difference=_difference(found, draft),
+        request,
+        "approval.html",
+        title=found.asks or found.approval,
+        live=f"run:{found.run}",
+        versions={"now": version},
+        found=found,
+        draft=draft,
+        seen=seen or found.version,
+        error=error,
+        run=run,
+        then=waits[0].then if waits else "",
+        previous=before,
+        following=after,
+        pending=found.status == ApprovalStatus.PENDING,
+        difference=_difference(found, draft),
         status_code=status_of(error) if error is not None else status_code,
-    )  # fmt: skip
+    )
 
 
 async def _neighbours(ops: Operations, approval: str) -> tuple[str, str]:

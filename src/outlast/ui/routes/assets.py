@@ -56,7 +56,8 @@ async def live(state: State, ops: Ops, request: Request, of: Of = "runs") -> Res
     else:
         listener, _ = await state.broadcaster.listen_to_all(ops.tenant, "", *caller_of(request))
     return EventStream(
-        signals(listener, kind, lambda: state.summary_version(ops), lambda: len(state.broadcaster)), listener,
+        signals(listener, kind, lambda: state.summary_version(ops), lambda: len(state.broadcaster)),
+        listener,
         leave=state.broadcaster.leave,
         expired=lambda: credential_ended(state, request, "stream_events", principal_of),
-    )  # fmt: skip
+    )

@@ -79,20 +79,28 @@ async def show_board(ops: Ops, request: Request) -> Response:
 
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
-    pending, groups = await asyncio.gather(
-        ops.approvals(sort="deadline", limit=DEADLINES_MAX), groups_of(ops, summary)
-    )  # fmt: skip
+    pending, groups = await asyncio.gather(ops.approvals(sort="deadline", limit=DEADLINES_MAX), groups_of(ops, summary))
     due = by_deadline(pending.approvals, summary.now)
     seen = [
         (each.run, each.reason, each.version, each.assigned_to, each.assigned_at, each.assigned_note)
-        for group in groups for each in group.items
-    ]  # fmt: skip
+        for group in groups
+        for each in group.items
+    ]
     version = stamp(summary.version, seen, [[each.approval for each in some] for some in due])
     return await render(
-        request, "board.html", title="Needs a person", live="attention", versions={"board": version}, groups=groups,
-        counts=summary, summary=summary, due=due, refused=refused, status_code=status_code,
+        request,
+        "board.html",
+        title="Needs a person",
+        live="attention",
+        versions={"board": version},
+        groups=groups,
+        counts=summary,
+        summary=summary,
+        due=due,
+        refused=refused,
+        status_code=status_code,
         nothing=_nothing(summary),
-    )  # fmt: skip
+    )
 
 
 async def groups_of(ops: Operations, summary: StatusSummary) -> list[ReasonGroup]:
@@ -102,11 +110,17 @@ async def groups_of(ops: Operations, summary: StatusSummary) -> list[ReasonGroup
     pages = await asyncio.gather(*(_items(ops, each.reason, assigned, most) for each in summary.reasons))
     return [
         ReasonGroup(
-            each.reason, each, each.if_ignored, each.until, items, more, each.count > 1 or each.at_least,
+            each.reason,
+            each,
+            each.if_ignored,
+            each.until,
+            items,
+            more,
+            each.count > 1 or each.at_least,
             _of_runs(each.reason),
         )
         for each, (items, more) in zip(summary.reasons, pages, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def by_deadline(pending: Sequence[ApprovalSummary], now: datetime) -> Deadlines:
@@ -258,20 +272,41 @@ def _of_any_run(found: AttentionList) -> list[RunAttention]:
 
 
 async def _reason(
-    ops: Operations, request: Request, reason: Reason, *, pages: PageRequest | None = None,
-    error: Conflict | InvalidInput | LimitExceeded | None = None, outcome: AnswerList | None = None,
-    kept: Mapping[str, Any] | None = None, refused: Mapping[str, Any] | None = None, done: str = "",
-) -> Response:  # fmt: skip
+    ops: Operations,
+    request: Request,
+    reason: Reason,
+    *,
+    pages: PageRequest | None = None,
+    error: Conflict | InvalidInput | LimitExceeded | None = None,
+    outcome: AnswerList | None = None,
+    kept: Mapping[str, Any] | None = None,
+    refused: Mapping[str, Any] | None = None,
+    done: str = "",
+) -> Response:
     after = pages.after if pages is not None else ""
     found, items = await _first_items(ops, reason, after)
     more = bool(found.next_cursor) or len(items) > AT_MOST
     items = _mine_first(ops, items[:AT_MOST])
     next_cursor = (await pages.sealed(found)).next_cursor if pages is not None else ""
     return await render(
-        request, "attention.html", title=reason.value.replace("_", " ").capitalize(), live="", reason=reason.value,
-        items=items, more=more, paged=bool(after), next_cursor=next_cursor,
-        cursor=request.query_params.get("cursor", "") if after else "", commands=choice_commands_for_all(reason),
-        error=error, outcome=outcome, kept=kept or {}, refused=refused or {}, at_most=AT_MOST,
-        feedback=done, few=len(items) <= FEW, more_time=MORE_TIME,
+        request,
+        "attention.html",
+        title=reason.value.replace("_", " ").capitalize(),
+        live="",
+        reason=reason.value,
+        items=items,
+        more=more,
+        paged=bool(after),
+        next_cursor=next_cursor,
+        cursor=request.query_params.get("cursor", "") if after else "",
+        commands=choice_commands_for_all(reason),
+        error=error,
+        outcome=outcome,
+        kept=kept or {},
+        refused=refused or {},
+        at_most=AT_MOST,
+        feedback=done,
+        few=len(items) <= FEW,
+        more_time=MORE_TIME,
         status_code=200 if error is None else status_of(error),
-    )  # fmt: skip
+    )

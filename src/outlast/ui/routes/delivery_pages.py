@@ -22,9 +22,12 @@ router = APIRouter(prefix="/ui", route_class=PageRoute)
 
 @router.get("/deliveries", operation_id="ui:list_all_deliveries")
 async def list_deliveries(
-    ops: Ops, pages: Pages, request: Request, status: DeliveryStatus | None = None,
+    ops: Ops,
+    pages: Pages,
+    request: Request,
+    status: DeliveryStatus | None = None,
     webhook: Annotated[Word, Query()] = "",
-) -> Response:  # fmt: skip
+) -> Response:
     """Show the deliveries that were not accepted at once, newest first."""
     found = await pages.sealed(
         await ops.webhooks.deliveries(webhook, status=status, cursor=pages.after, limit=pages.limit)
@@ -32,9 +35,17 @@ async def list_deliveries(
     receivers = {each.webhook: each for each in (await ops.webhooks.perform(ListWebhooks())).webhooks}
     version = stamp([(each.delivery, each.status, each.attempts, each.next_at) for each in found.deliveries])
     return await render(
-        request, "deliveries.html", title="Deliveries", live="runs", versions={"deliveries": version}, found=found,
-        receivers=receivers, status=status, webhook=webhook, statuses=list(DeliveryStatus),
-    )  # fmt: skip
+        request,
+        "deliveries.html",
+        title="Deliveries",
+        live="runs",
+        versions={"deliveries": version},
+        found=found,
+        receivers=receivers,
+        status=status,
+        webhook=webhook,
+        statuses=list(DeliveryStatus),
+    )
 
 
 @router.post("/deliveries/{delivery}/redeliver", operation_id="ui:redeliver")
@@ -50,9 +61,14 @@ async def list_webhooks(ops: Ops, request: Request) -> Response:
     found, unsent_ms = await ops.webhooks.list(), await ops.webhooks.unsent_ms()
     version = stamp([each.model_dump(exclude={"oldest_at_real"}) for each in found], bool(unsent_ms))
     return await render(
-        request, "webhooks.html", title="Webhooks", live="runs", versions={"webhooks": version}, found=found,
+        request,
+        "webhooks.html",
+        title="Webhooks",
+        live="runs",
+        versions={"webhooks": version},
+        found=found,
         unsent_ms=unsent_ms,
-    )  # fmt: skip
+    )
 
 
 @router.get("/webhooks/{webhook}", operation_id="ui:get_webhook")
@@ -62,19 +78,35 @@ async def get_webhook(ops: Ops, request: Request, webhook: WebhookId) -> Respons
 
 
 async def _webhook(
-    ops: Ops, request: Request, webhook: str, *, attempt: WebhookAttempt | None = None,
-    secret: WebhookWithSecret | None = None, error: OutlastError | None = None, typed: str = "",
-) -> Response:  # fmt: skip
+    ops: Ops,
+    request: Request,
+    webhook: str,
+    *,
+    attempt: WebhookAttempt | None = None,
+    secret: WebhookWithSecret | None = None,
+    error: OutlastError | None = None,
+    typed: str = "",
+) -> Response:
     found = await ops.webhooks.get(webhook)
     done = f"A test event was sent to {webhook}. Its answer is below." if attempt else ""
     done = f"The secret of {webhook} was replaced. The new one is below, once." if secret else done
     recent = await ops.webhooks.deliveries(found.webhook, limit=20)
     version = stamp(found.model_dump(exclude={"oldest_at_real"}), [(d.delivery, d.status) for d in recent.deliveries])
     return await render(
-        request, "webhook.html", title=found.name or found.webhook, live="" if secret else "runs",
-        versions={"webhook": version}, found=found, recent=recent.deliveries, attempt=attempt, secret=secret,
-        error=error, typed=typed, feedback=done, status_code=200 if error is None else status_of(error),
-    )  # fmt: skip
+        request,
+        "webhook.html",
+        title=found.name or found.webhook,
+        live="" if secret else "runs",
+        versions={"webhook": version},
+        found=found,
+        recent=recent.deliveries,
+        attempt=attempt,
+        secret=secret,
+        error=error,
+        typed=typed,
+        feedback=done,
+        status_code=200 if error is None else status_of(error),
+    )
 
 
 @router.post("/webhooks/{webhook}/test", operation_id="ui:test_webhook")

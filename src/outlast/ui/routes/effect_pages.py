@@ -29,9 +29,14 @@ OUTCOMES: Final = tuple(choice.value for choice in (Choice.HAPPENED, Choice.DID_
 
 @router.get("/effects", operation_id="ui:list_ledger")
 async def list_effects(
-    ops: Ops, pages: Pages, request: Request, status: EffectStatus | None = None, every: bool = False,
-    activity: Annotated[str, Query(max_length=100)] = "", run: Annotated[str, Query(max_length=100)] = "",
-) -> Response:  # fmt: skip
+    ops: Ops,
+    pages: Pages,
+    request: Request,
+    status: EffectStatus | None = None,
+    every: bool = False,
+    activity: Annotated[str, Query(max_length=100)] = "",
+    run: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
     """Show the effects of all runs, newest first; uncertain ones unless another status or `every` is asked for."""
     wanted = status if status is not None or every else EffectStatus.UNCERTAIN
     found = await pages.sealed(
@@ -39,9 +44,19 @@ async def list_effects(
     )
     version = stamp([(each.id, each.version) for each in found.effects])
     return await render(
-        request, "effects.html", title="Effects", live="attention", versions={"effects": version}, found=found,
-        wanted=wanted, every=every, activity=activity, run=run, statuses=list(EffectStatus), effect_kind=effect_kind,
-    )  # fmt: skip
+        request,
+        "effects.html",
+        title="Effects",
+        live="attention",
+        versions={"effects": version},
+        found=found,
+        wanted=wanted,
+        every=every,
+        activity=activity,
+        run=run,
+        statuses=list(EffectStatus),
+        effect_kind=effect_kind,
+    )
 
 
 @router.get("/effects/{effect}", operation_id="ui:list_effects")
@@ -95,18 +110,32 @@ def _response(text: str) -> Any:
 
 
 async def _page(
-    ops: Operations, request: Request, effect: str, *, typed: dict[str, str] | None = None,
+    ops: Operations,
+    request: Request,
+    effect: str,
+    *,
+    typed: dict[str, str] | None = None,
     error: OutlastError | None = None,
-) -> Response:  # fmt: skip
+) -> Response:
     run, visit, key = parse_effect_id(effect)
     found: EffectRecord = await ops.effect(run, key, visit=visit)
     attention = [each for each in await ops.attention_of(run) if each.key == key] if found.run == run else []
     choices = {choice.choice: choice for each in attention for choice in each.choices if choice.choice in OUTCOMES}
     uncertain = found.status == EffectStatus.UNCERTAIN
     return await render(
-        request, "effect.html", title=f"{found.effect} {found.key}", live=f"run:{run}",
-        versions={"effect": stamp(found.version, len(found.evidence))}, found=found, choices=choices,
-        uncertain=uncertain, typed=typed or dict.fromkeys(KEPT, ""), error=error, effect_kind=effect_kind,
-        folded=folded, given=folded(found.arguments), response=folded(found.response),
+        request,
+        "effect.html",
+        title=f"{found.effect} {found.key}",
+        live=f"run:{run}",
+        versions={"effect": stamp(found.version, len(found.evidence))},
+        found=found,
+        choices=choices,
+        uncertain=uncertain,
+        typed=typed or dict.fromkeys(KEPT, ""),
+        error=error,
+        effect_kind=effect_kind,
+        folded=folded,
+        given=folded(found.arguments),
+        response=folded(found.response),
         status_code=200 if error is None else status_of(error),
-    )  # fmt: skip
+    )

@@ -54,11 +54,25 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
     undone, remain = ([], []) if over else (await ops.to_undo(run), await ops.not_undone(run))
     lanes = [] if over else [each for each in await ops.versions() if each.workflow == found.workflow]
     return await render(
-        request, "run_actions.html", title=f"Actions on {run}", live="" if over else f"run:{run}",
-        versions={"tab": stamp(found.version)}, status_code=status_code, run=found, tab="actions", kind=kind_of(found),
-        over=over, undone=undone, remain=remain, lanes=lanes, present=version_in(found.lane), schedulers=SCHEDULERS,
-        reasons=[each.reason for each in found.attention], more_time=MORE_TIME, refused=refused,
-    )  # fmt: skip
+        request,
+        "run_actions.html",
+        title=f"Actions on {run}",
+        live="" if over else f"run:{run}",
+        versions={"tab": stamp(found.version)},
+        status_code=status_code,
+        run=found,
+        tab="actions",
+        kind=kind_of(found),
+        over=over,
+        undone=undone,
+        remain=remain,
+        lanes=lanes,
+        present=version_in(found.lane),
+        schedulers=SCHEDULERS,
+        reasons=[each.reason for each in found.attention],
+        more_time=MORE_TIME,
+        refused=refused,
+    )
 
 
 async def act(
@@ -84,33 +98,49 @@ async def cancel_run(ops: Ops, request: Request, run: RunId) -> Response:
 async def continue_run(ops: Ops, request: Request, run: RunId) -> Response:
     """Answer the run's attention with `continue`."""
     return await act(
-        ops, request, run, Choice.CONTINUE,
+        ops,
+        request,
+        run,
+        Choice.CONTINUE,
         lambda form: ops.continue_run(run, reason=form.text("reason"), version=form.version()),
-    )  # fmt: skip
+    )
 
 
 @router.post("/extend", operation_id="ui:extend_run")
 async def extend_run(ops: Ops, request: Request, run: RunId) -> Response:
     """Extend the ceiling of a run that has passed it."""
     return await act(
-        ops, request, run, Choice.EXTEND,
+        ops,
+        request,
+        run,
+        Choice.EXTEND,
         lambda form: ops.extend(
-            run, by=form.text("by") or MORE_TIME, reason=form.text("reason"),
+            run,
+            by=form.text("by") or MORE_TIME,
+            reason=form.text("reason"),
             version=form.version(),
         ),
-    )  # fmt: skip
+    )
 
 
 @router.post("/raise", operation_id="ui:raise_budget")
 async def raise_budget(ops: Ops, request: Request, run: RunId) -> Response:
     """Add amounts to the budget of the run."""
     return await act(
-        ops, request, run, Choice.RAISE,
+        ops,
+        request,
+        run,
+        Choice.RAISE,
         lambda form: ops.raise_budget(
-            run, tokens=form.number("tokens"), money=form.text("money") or "0", calls=form.number("calls"),
-            minutes=form.number("minutes"), reason=form.text("reason"), version=form.version(),
+            run,
+            tokens=form.number("tokens"),
+            money=form.text("money") or "0",
+            calls=form.number("calls"),
+            minutes=form.number("minutes"),
+            reason=form.text("reason"),
+            version=form.version(),
         ),
-    )  # fmt: skip
+    )
 
 
 @router.post("/move", operation_id="ui:move_run")
@@ -120,9 +150,13 @@ async def move_run(ops: Ops, request: Request, run: RunId) -> Response:
     async def move(form: Form) -> None:
         found = await ops.run_summary(run)
         await ops.move_run(
-            run, found.workflow, form.number("to"), node=form.text("node"), reason=form.text("reason"),
+            run,
+            found.workflow,
+            form.number("to"),
+            node=form.text("node"),
+            reason=form.text("reason"),
             version=form.version(),
-        )  # fmt: skip
+        )
 
     return await act(ops, request, run, Choice.MOVE, move)
 
@@ -131,12 +165,18 @@ async def move_run(ops: Ops, request: Request, run: RunId) -> Response:
 async def move_run_to_scheduler(ops: Ops, request: Request, run: RunId) -> Response:
     """Let another engine schedule the run."""
     return await act(
-        ops, request, run, "scheduler",
+        ops,
+        request,
+        run,
+        "scheduler",
         lambda form: ops.move_to(
-            run, form.text("scheduler"), reason=form.text("reason"), force=bool(form.text("force")),
+            run,
+            form.text("scheduler"),
+            reason=form.text("reason"),
+            force=bool(form.text("force")),
             version=form.version(),
         ),
-    )  # fmt: skip
+    )
 
 
 @router.post("/answer", operation_id="ui:resolve_attention")
@@ -219,11 +259,25 @@ def schema_of(run: RunDetail, signal: str) -> Mapping[str, Any]:
 
 
 async def _signal_page(
-    request: Request, run: RunDetail, name: str, form: SchemaForm, signal_id: str, status_code: int = 200,
+    request: Request,
+    run: RunDetail,
+    name: str,
+    form: SchemaForm,
+    signal_id: str,
+    status_code: int = 200,
     error: OutlastError | None = None,
-) -> Response:  # fmt: skip
+) -> Response:
     awaited = any((wait.kind, wait.what) == ("signal", name) for wait in run.waiting_for)
     return await render(
-        request, "run_signal.html", title=f"Signal {name}", status_code=status_code, run=run, tab="", name=name,
-        form=form, signal_id=signal_id, error=error, awaited=awaited,
-    )  # fmt: skip
+        request,
+        "run_signal.html",
+        title=f"Signal {name}",
+        status_code=status_code,
+        run=run,
+        tab="",
+        name=name,
+        form=form,
+        signal_id=signal_id,
+        error=error,
+        awaited=awaited,
+    )

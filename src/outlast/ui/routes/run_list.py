@@ -70,9 +70,15 @@ async def list_runs(
     """Show runs, newest first. `top` is the first row of a page that refreshes itself: newer runs are announced."""
     more = ANNOUNCED if top else 0
     found = await ops.runs(
-        status=status, workflow=workflow, attention=bool(attention), waiting_for=waiting_for, q=q, since=since or None,
-        cursor=pages.after, limit=ROWS + more,
-    )  # fmt: skip
+        status=status,
+        workflow=workflow,
+        attention=bool(attention),
+        waiting_for=waiting_for,
+        q=q,
+        since=since or None,
+        cursor=pages.after,
+        limit=ROWS + more,
+    )
     new = next((i for i, each in enumerate(found.runs) if each.run == top), 0 if not top else -1)
     if new < 0 and request.query_params.get("region"):
         return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
@@ -81,12 +87,25 @@ async def list_runs(
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows])
     filters = {"status": status, "workflow": workflow, "waiting_for": waiting_for, "since": since}
     return await render(
-        request, "runs.html", title="Runs", live="runs", versions={"runs": version}, rows=rows, new=max(0, new),
-        next_cursor=sealed.next_cursor if sealed else "", top=top or (rows[0].run.run if rows else ""), filters=filters,
-        attention=attention, q=q, filtered=any((*filters.values(), attention, q)), statuses=list(RunStatus),
-        kinds=get_args(WaitingKind), spans=SINCE, workflows=sorted({*state.by_name, workflow} - {""}),
+        request,
+        "runs.html",
+        title="Runs",
+        live="runs",
+        versions={"runs": version},
+        rows=rows,
+        new=max(0, new),
+        next_cursor=sealed.next_cursor if sealed else "",
+        top=top or (rows[0].run.run if rows else ""),
+        filters=filters,
+        attention=attention,
+        q=q,
+        filtered=any((*filters.values(), attention, q)),
+        statuses=list(RunStatus),
+        kinds=get_args(WaitingKind),
+        spans=SINCE,
+        workflows=sorted({*state.by_name, workflow} - {""}),
         paged=bool(pages.after),
-    )  # fmt: skip
+    )
 
 
 # --- several runs ----------------------------------------------------------------------------------
@@ -124,20 +143,24 @@ async def cancel_many(ops: Ops, request: Request) -> Response:
 async def continue_many(ops: Ops, request: Request) -> Response:
     """Continue the chosen runs, after a page that lists them."""
     return await many(
-        ops, request, Choice.CONTINUE,
+        ops,
+        request,
+        Choice.CONTINUE,
         lambda run, form: ops.continue_run(run, reason=form.text("reason"), version=form.version(version_of(run))),
-    )  # fmt: skip
+    )
 
 
 @router.post("/many/extend", operation_id="ui:extend_run")
 async def extend_many(ops: Ops, request: Request) -> Response:
     """Extend the ceiling of the chosen runs, after a page that lists them."""
     return await many(
-        ops, request, Choice.EXTEND,
+        ops,
+        request,
+        Choice.EXTEND,
         lambda run, form: ops.extend(
             run, by=form.text("by") or MORE_TIME, reason=form.text("reason"), version=form.version(version_of(run))
         ),
-    )  # fmt: skip
+    )
 
 
 @router.post("/many/move", operation_id="ui:move_run")
@@ -150,19 +173,28 @@ async def move_many(ops: Ops, request: Request) -> Response:
     workflow, lane = form.text("workflow"), form.text("lane")
     runs = await ops.unfinished(workflow, lane, limit=MANY) if lane else None
     return await many(
-        ops, request, Choice.MOVE,
+        ops,
+        request,
+        Choice.MOVE,
         lambda run, form: ops.move_run(
-            run, workflow, form.number("to"), node=form.text("node"), reason=form.text("reason"),
+            run,
+            workflow,
+            form.number("to"),
+            node=form.text("node"),
+            reason=form.text("reason"),
             version=form.version(version_of(run)),
         ),
         runs,
-    )  # fmt: skip
+    )
 
 
 async def many(
-    ops: Operations, request: Request, do: Choice, one: Callable[[str, Form], Awaitable[object]],
+    ops: Operations,
+    request: Request,
+    do: Choice,
+    one: Callable[[str, Form], Awaitable[object]],
     found: Sequence[str] | None = None,
-) -> Response:  # fmt: skip
+) -> Response:
     """Show the chosen runs and the consequences; once that page is confirmed, act on each and show each outcome.
 
     `found`: the runs, if the form does not name them.
@@ -191,25 +223,42 @@ async def _move_facts(ops: Operations, chosen: Sequence[Chosen]) -> dict[str, An
     names = sorted({each.run.workflow for each in chosen if each.run is not None})
     if len(names) > 1:
         raise InvalidInput(
-            "choose runs of one workflow", f"these are of {', '.join(names)}, each with its versions",
+            "choose runs of one workflow",
+            f"these are of {', '.join(names)}, each with its versions",
             "filter the list by a workflow",
-        )  # fmt: skip
+        )
     served = {each.version for each in await ops.versions() if each.workflow in names and each.served_by}
     return {"workflow": "".join(names), "served": sorted(served, reverse=True)}
 
 
 async def _many_page(
-    request: Request, do: Choice, form: Form, *, chosen: Sequence[Chosen] = (), outcomes: Sequence[Outcome] = (),
-    error: OutlastError | None = None, **more: Any,
-) -> Response:  # fmt: skip
+    request: Request,
+    do: Choice,
+    form: Form,
+    *,
+    chosen: Sequence[Chosen] = (),
+    outcomes: Sequence[Outcome] = (),
+    error: OutlastError | None = None,
+    **more: Any,
+) -> Response:
     title = f"{do.value.capitalize()} several runs"
     recorded = sum(not each.refused for each in outcomes)
     done = f"{recorded} of {len(outcomes)} are asked to {do.value}." if outcomes else ""
     return await render(
-        request, "runs_many.html", title=title, feedback=done, do=do.value, chosen=chosen, outcomes=outcomes,
-        given=form, error=error, more_time=MORE_TIME, version_of=version_of,
-        status_code=status_of(error) if error is not None else 200, **more,
-    )  # fmt: skip
+        request,
+        "runs_many.html",
+        title=title,
+        feedback=done,
+        do=do.value,
+        chosen=chosen,
+        outcomes=outcomes,
+        given=form,
+        error=error,
+        more_time=MORE_TIME,
+        version_of=version_of,
+        status_code=status_of(error) if error is not None else 200,
+        **more,
+    )
 
 
 async def _each(runs: Sequence[str], do: Callable[[str], Awaitable[T]]) -> list[T]:

@@ -56,9 +56,16 @@ async def tab(
     live = "" if found.status in TERMINAL else f"run:{run}"
     shown = {"tab": stamp(found.version, found.shown, *versions)}
     return await render(
-        request, f"run_{name}.html", title=run, live=live, versions=shown, run=found, tab=name, kind=kind_of(found),
+        request,
+        f"run_{name}.html",
+        title=run,
+        live=live,
+        versions=shown,
+        run=found,
+        tab=name,
+        kind=kind_of(found),
         **values,
-    )  # fmt: skip
+    )
 
 
 @router.get("", operation_id="ui:get_run")
@@ -78,15 +85,33 @@ async def overview(
     waits = waits_shown(found)
     decidable = await _decidable(ops, request, row, waits)
     shown = stamp(
-        found.version, found.shown, found.served, found.due, found.effects, found.results, found.asked,
+        found.version,
+        found.shown,
+        found.served,
+        found.due,
+        found.effects,
+        found.results,
+        found.asked,
         [each.version for each in decidable.values()],
         [(each.assigned_to, each.assigned_at, each.assigned_note) for each in items],
-    )  # fmt: skip
+    )
     return await render(
-        request, "run_overview.html", title=run, live="" if over else f"run:{run}", versions={"tab": shown},
-        status_code=status_code, graph=graph, run=found, tab="overview", kind=kind_of(found), explained=explained,
-        waits=waits, decidable=decidable, items=items, refused=form,
-    )  # fmt: skip
+        request,
+        "run_overview.html",
+        title=run,
+        live="" if over else f"run:{run}",
+        versions={"tab": shown},
+        status_code=status_code,
+        graph=graph,
+        run=found,
+        tab="overview",
+        kind=kind_of(found),
+        explained=explained,
+        waits=waits,
+        decidable=decidable,
+        items=items,
+        refused=form,
+    )
 
 
 async def _decidable(
@@ -120,11 +145,21 @@ async def show_timeline(
     """Show visits, attempts and waits over time, with idle time cut out."""
     summary, line = await ops.run_summary(run), await ops.timeline(run, begin=begin, end=end)
     return await tab(
-        request, run, "timeline", summary=summary, versions=[(bar.id, bar.outcome) for bar in line.bars], line=line,
-        drawing=drawn_timeline(line), zooms=zooms_of(line), left=LEFT, rows=line.bars[after : after + ROWS],
-        count=len(line.bars), after=after, size=ROWS,
+        request,
+        run,
+        "timeline",
+        summary=summary,
+        versions=[(bar.id, bar.outcome) for bar in line.bars],
+        line=line,
+        drawing=drawn_timeline(line),
+        zooms=zooms_of(line),
+        left=LEFT,
+        rows=line.bars[after : after + ROWS],
+        count=len(line.bars),
+        after=after,
+        size=ROWS,
         took=lambda bar: (bar.ended - bar.began) // timedelta(milliseconds=1),
-    )  # fmt: skip
+    )
 
 
 def zooms_of(line: Timeline) -> list[tuple[str, dict[str, str]]]:
@@ -146,9 +181,17 @@ async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0)
     summary, effects = await ops.run_summary(run), await ops.effects(run)
     rows = list(enumerate(effects, 1))[after : after + ROWS]
     return await tab(
-        request, run, "effects", summary=summary, versions=[(e.id, e.version) for _, e in rows], rows=rows,
-        count=len(effects), after=after, size=ROWS, effect_kind=effect_kind,
-    )  # fmt: skip
+        request,
+        run,
+        "effects",
+        summary=summary,
+        versions=[(e.id, e.version) for _, e in rows],
+        rows=rows,
+        count=len(effects),
+        after=after,
+        size=ROWS,
+        effect_kind=effect_kind,
+    )
 
 
 @router.get("/results", operation_id="ui:list_results")
@@ -157,9 +200,16 @@ async def list_results(ops: Ops, request: Request, run: RunId, after: After = 0)
     summary, found = await ops.run_summary(run), await ops.results(run, after=after, limit=ROWS)
     rows = [(each, folded(each.data)) for each in found.results]
     return await tab(
-        request, run, "results", summary=summary, versions=[(r.key, r.at) for r in found.results], rows=rows,
-        count=found.count, after=after, size=ROWS,
-    )  # fmt: skip
+        request,
+        run,
+        "results",
+        summary=summary,
+        versions=[(r.key, r.at) for r in found.results],
+        rows=rows,
+        count=found.count,
+        after=after,
+        size=ROWS,
+    )
 
 
 @router.get("/results/{number}", operation_id="ui:list_results")
@@ -176,11 +226,21 @@ async def list_events(
     """Show the events of the run, oldest first, of one type or all."""
     summary, found = await ops.run_summary(run), await ops.events(run, after=after, limit=ROWS, of_type=of_type)
     return await tab(
-        request, run, "events", summary=summary, versions=[found.last], rows=found.events, after=after, size=ROWS,
-        types=list(EventType), of_type=of_type,
-        more=bool(found.next_cursor), last=found.last, event_data=event_data,
+        request,
+        run,
+        "events",
+        summary=summary,
+        versions=[found.last],
+        rows=found.events,
+        after=after,
+        size=ROWS,
+        types=list(EventType),
+        of_type=of_type,
+        more=bool(found.next_cursor),
+        last=found.last,
+        event_data=event_data,
         instant_of=lambda event: datetime.fromisoformat(event.time),
-    )  # fmt: skip
+    )
 
 
 @router.get("/events/{number}", operation_id="ui:list_events")
@@ -196,9 +256,14 @@ async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
     summary = await ops.run_summary(run)
     end = await ops.run_end(run, within_s=0) if summary.status in TERMINAL else None
     return await tab(
-        request, run, "data", summary=summary, given=folded(await ops.run_input(run)), end=end,
+        request,
+        run,
+        "data",
+        summary=summary,
+        given=folded(await ops.run_input(run)),
+        end=end,
         outcome=folded(end.outcome) if end is not None and end.outcome is not None else None,
-    )  # fmt: skip
+    )
 
 
 @router.get("/input", operation_id="ui:get_input")
@@ -220,9 +285,16 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
     """Show the completed nodes, oldest first."""
     summary, found = await ops.run_summary(run), checkpoints_of(await ops.rows.full_history(run))
     return await tab(
-        request, run, "checkpoints", summary=summary, versions=[len(found)], rows=found[after : after + ROWS],
-        count=len(found), after=after, size=ROWS,
-    )  # fmt: skip
+        request,
+        run,
+        "checkpoints",
+        summary=summary,
+        versions=[len(found)],
+        rows=found[after : after + ROWS],
+        count=len(found),
+        after=after,
+        size=ROWS,
+    )
 
 
 @router.get("/people", operation_id="ui:list_events")
@@ -231,9 +303,16 @@ async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) 
     acts = await ops.acts(run)
     found = people_of(*acts)
     return await tab(
-        request, run, "people", summary=acts.run, versions=[len(found)], rows=found[after : after + ROWS],
-        count=len(found), after=after, size=ROWS,
-    )  # fmt: skip
+        request,
+        run,
+        "people",
+        summary=acts.run,
+        versions=[len(found)],
+        rows=found[after : after + ROWS],
+        count=len(found),
+        after=after,
+        size=ROWS,
+    )
 
 
 @router.get("/export", operation_id="ui:export_run")

@@ -72,9 +72,14 @@ async def ask_issuer(state: State, request: Request, then: Next = "") -> Respons
 
 @router.get("/login/callback", operation_id="ui:sign_in")
 async def finish_sign_in(
-    state: State, request: Request, code: Given = "", given: StateOf = "", iss: Given = "", error: Given = "",
+    state: State,
+    request: Request,
+    code: Given = "",
+    given: StateOf = "",
+    iss: Given = "",
+    error: Given = "",
     error_description: Given = "",
-) -> Response:  # fmt: skip
+) -> Response:
     """Make a session of the issuer's answer. The page of the sign-in says if it cannot be used."""
     text = sessions.opened(state, FLOW, request.cookies.get(FLOW, ""), FLOW_S)
     then = ""
@@ -128,10 +133,15 @@ async def _form(request: Request, then: str, error: OutlastError | None = None) 
     issuer = state.authenticator.sign_in if isinstance(state.authenticator, Credentials) else None
     plain = request.url.scheme != "https" and not is_own_name(request.headers.get("host", ""))
     answer = await render(
-        request, "login.html", title="Sign in", error=error, then=sessions.local_path(request, then),
-        plain_http=plain, issuer=issuer.host if issuer is not None else "",
+        request,
+        "login.html",
+        title="Sign in",
+        error=error,
+        then=sessions.local_path(request, then),
+        plain_http=plain,
+        issuer=issuer.host if issuer is not None else "",
         status_code=status_of(error) if error is not None else 200,
-    )  # fmt: skip
+    )
     if isinstance(error, TooManyFailures):
         answer.headers["Retry-After"] = str(error.retry_after_s)
     return answer

@@ -40,10 +40,20 @@ async def _workers(
     )
     lease = lease_view(state.workflows, Liveness(), ops.store.skew)
     return await render(
-        request, "workers.html", title="Workers", live="runs", versions={"workers": version}, workers=workers,
-        alive=[each for each in workers if each.serving], served=sorted(served.items()), counts=counts, lease=lease,
-        error=error, typed=typed, status_code=200 if error is None else status_of(error),
-    )  # fmt: skip
+        request,
+        "workers.html",
+        title="Workers",
+        live="runs",
+        versions={"workers": version},
+        workers=workers,
+        alive=[each for each in workers if each.serving],
+        served=sorted(served.items()),
+        counts=counts,
+        lease=lease,
+        error=error,
+        typed=typed,
+        status_code=200 if error is None else status_of(error),
+    )
 
 
 # A request has no version: a second one changes nothing.

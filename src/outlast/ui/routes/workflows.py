@@ -32,9 +32,15 @@ async def show_workflows(ops: Ops, state: State, request: Request) -> Response:
     others = sorted({each.workflow for each in versions} - known)
     shown = stamp(found, [(each.lane, each.runs, each.flagged, each.served_by) for each in versions])
     return await render(
-        request, "workflows.html", title="Workflows", live="runs", versions={"workflows": shown}, found=found,
-        others=others, runs_of=lambda name: sum(each.runs for each in versions if each.workflow == name),
-    )  # fmt: skip
+        request,
+        "workflows.html",
+        title="Workflows",
+        live="runs",
+        versions={"workflows": shown},
+        found=found,
+        others=others,
+        runs_of=lambda name: sum(each.runs for each in versions if each.workflow == name),
+    )
 
 
 @router.get("/{name}", operation_id="ui:get_workflow")
@@ -75,15 +81,32 @@ async def start_run(ops: Ops, state: State, request: Request, name: PathName) ->
 
 
 async def _page(
-    ops: Operations, request: Request, found: WorkflowDetail, form: SchemaForm, kept: Mapping[str, str], *,
-    status_code: int = 200, error: OutlastError | None = None,
-) -> Response:  # fmt: skip
+    ops: Operations,
+    request: Request,
+    found: WorkflowDetail,
+    form: SchemaForm,
+    kept: Mapping[str, str],
+    *,
+    status_code: int = 200,
+    error: OutlastError | None = None,
+) -> Response:
     name = found.workflow
     versions = [each for each in await ops.versions() if each.workflow == name]
     stops = [each for each in (await ops.summary()).pauses if each.paused in (f"workflow {name}", "tenant")]
     shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions], stops)
     return await render(
-        request, "workflow.html", title=name, live="runs", versions={"versions": shown}, status_code=status_code,
-        found=found, workflow_versions=versions, stops=stops, form=form, error=error,
-        graph=drawn(found.topology), schema=folded(found.input_schema), **kept,
-    )  # fmt: skip
+        request,
+        "workflow.html",
+        title=name,
+        live="runs",
+        versions={"versions": shown},
+        status_code=status_code,
+        found=found,
+        workflow_versions=versions,
+        stops=stops,
+        form=form,
+        error=error,
+        graph=drawn(found.topology),
+        schema=folded(found.input_schema),
+        **kept,
+    )
