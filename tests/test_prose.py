@@ -68,6 +68,7 @@ PUSHED = {  # too long, and not rewritten
     "client: check the arguments of every method, and read what validators raise",
     "examples: count a run that was queued again as a crash in the office's demo",
     "outbox: leave a receiver alone that asks to wait, and sum up what gathers",
+    "service: give the poller of events a module, and begin both with their faults",
     "store: judge an incomplete DynamoDB store by tables read after its record",
     "store: read every run that a DynamoDB commit names, and the mapping first",
     "store: look again for an approval that DynamoDB's index does not show yet",
