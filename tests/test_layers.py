@@ -30,7 +30,8 @@ STORES = (
     "store/sqlite/store",
     "store/sqlite/__init__",
 )
-MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, "runtime/stores", "upkeep/whole_store", "errors")
+OTHERS = ("runtime/stores", "upkeep/whole_store", "insight/tenant_rows", "errors")
+MODULES = (*(f"{room}/__init__" for room in ROOMS), *STORES, *OTHERS)
 
 
 def lint(source: Path) -> subprocess.CompletedProcess[str]:
@@ -67,6 +68,7 @@ def test_calls_go_down(tmp_path: Path) -> None:
         runtime__stores="import outlast.engine, outlast.store.sqlite.store, outlast.store.memory",
         engine__walk="import outlast.flow, outlast.store, outlast.core, outlast.errors",
         testing__kit="import outlast.store.memory",
+        runtime__operations="from outlast.insight.tenant_rows import TenantRows",
     )
     result = lint(tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -90,6 +92,9 @@ def test_calls_go_down(tmp_path: Path) -> None:
         ("runtime__in_process", "import outlast.store.memory"),
         ("engine__worker", "import outlast.store.postgres.store"),
         ("engine__worker", "from outlast.store import memory"),
+        ("service__routes", "from outlast.insight.tenant_rows import TenantRows"),
+        ("cli__demo", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import outlast.insight.tenant_rows"),
+        ("upkeep__fsck", "from outlast.insight import tenant_rows"),
     ],
 )
 def test_a_planted_violation_is_found(tmp_path: Path, module: str, line: str) -> None:

@@ -250,6 +250,8 @@ BROKEN = [
     ),
     (page_rules.filtered_pages, "def f(ops):\n    return [a for a in ops.runs(limit=9).runs if a.attention]\n"),
     (page_rules.filtered_pages, "def f(ops):\n    page = ops.runs(limit=9)\n    return filter(None, page.runs)\n"),
+    (tidy_rules.reads_past_operations, "async def f(ops, run):\n    return await ops.rows.run(run)\n"),
+    (tidy_rules.reads_past_operations, "def f(self):\n    return self.runtime.operations.rows\n"),
     (
         page_rules.cursor_loops,
         "async def f(ops):\n    cursor = ''\n    while True:\n        rows, cursor = await ops.flagged(cursor=cursor)\n"
@@ -299,6 +301,10 @@ KEPT = [
     (
         tidy_rules.imports_for_types_only,
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from collections.abc import Iterator\n",
+    ),
+    (
+        tidy_rules.reads_past_operations,
+        "async def f(ops, page):\n    return page.rows, await ops.store.rows()\n",
     ),
     (tidy_rules.code_from_data, "import json\nx = json.loads('1')\n"),
     (

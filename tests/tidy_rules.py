@@ -391,6 +391,17 @@ def _reached(module: str, imported: Mapping[str, Collection[str]]) -> set[str]:
     return found
 
 
+def reads_past_operations(source: Source) -> Iterator[Finding]:
+    """Read through the methods of Operations. Its `rows` are a member for itself and for `runtime`."""
+    if package_of(source.module) in ("insight", "runtime"):
+        return
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr == "rows":
+            of = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            if of.strip("_") in ("ops", "operations", "client"):
+                yield source.found(node, f"reads past Operations: {of}.rows is for `runtime` alone")
+
+
 def code_from_data(source: Source) -> Iterator[Finding]:
     """Never turn data into code: no pickle, eval, exec, yaml.load, and no import of a module named by data."""
     for node, name in source.imports():
@@ -574,6 +585,6 @@ def loosened(measured: dict[str, int]) -> Iterator[str]:
 
 FILE_RULES: tuple[Rule, ...] = (
     clocks_and_dice, sql_outside_the_store, broad_excepts, ignores_without_code, missing_docstrings, late_imports,
-    imports_for_types_only, code_from_data,
+    imports_for_types_only, reads_past_operations, code_from_data,
 )  # fmt: skip
 TEST_RULES: tuple[Rule, ...] = (statuses_read_once, waits_for_anything, sleeps_without_a_reason)

@@ -11,8 +11,7 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run
 from outlast.engine.call_errors import CallErrors
-from outlast.insight.attention_reads import ChoiceCommand, choice_commands
-from outlast.insight.tenant_rows import TenantRows, effect_name
+from outlast.insight.attention_reads import ChoiceCommand, call_in_doubt
 from outlast.store.port import Store
 
 ASKED = {
@@ -40,15 +39,12 @@ class DeveloperQuestions:
         asked = [entry for entry in reasons if entry.reason in ASKED]
         if not asked:
             return
-        rows = TenantRows(self._store, run.tenant)
         for entry in asked:
-            await self._ask(rows, run, entry)
+            await self._ask(run, entry)
 
-    async def _ask(self, rows: TenantRows, run: Run, entry: Attention) -> None:
-        effect = (await rows.effect(run.run, entry.key, visit=entry.visit)).effect
-        taking = effect_name(effect) in await rows.taking_response([effect])
+    async def _ask(self, run: Run, entry: Attention) -> None:
+        effect, ways = await call_in_doubt(self._store, run, entry)
         traceback = self._errors.of(run.tenant, run.run, entry.key)
-        ways = choice_commands(run, entry, effect, takes_response=taking)
         left = effect.settle_after - (await self._store.now()).real
         lines = [
             f"{run.run} needs you: {effect.activity} {entry.key} may or may not have happened ({entry.detail})",

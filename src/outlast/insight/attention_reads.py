@@ -16,7 +16,7 @@ from outlast.core.rows.run_rows import Pause, Run
 from outlast.errors import OutlastError
 from outlast.insight.labels import happened_options, until_of
 from outlast.insight.row_models import late_evidence
-from outlast.insight.tenant_rows import EffectEvidence, TenantRows
+from outlast.insight.tenant_rows import EffectEvidence, TenantRows, effect_name
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
     AnsweredRuns,
@@ -30,6 +30,7 @@ from outlast.models.attention import (
     concerns,
     why_not,
 )
+from outlast.store.port import Store
 
 PAGE = 500  # runs per read
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
@@ -46,6 +47,21 @@ class ChoiceCommand(NamedTuple):
     choice: Choice
     command: str
     from_real: int = 0
+
+
+class CallInDoubt(NamedTuple):
+    """Effect that a person is asked about, and the choices with their commands."""
+
+    effect: Effect
+    ways: tuple[ChoiceCommand, ...]
+
+
+async def call_in_doubt(store: Store, run: Run, entry: Attention) -> CallInDoubt:
+    """Return the effect that an entry of the run's attention asks about. Raises NotFound."""
+    rows = TenantRows(store, run.tenant)
+    effect = (await rows.effect(run.run, entry.key, visit=entry.visit)).effect
+    taking = effect_name(effect) in await rows.taking_response([effect])
+    return CallInDoubt(effect, choice_commands(run, entry, effect, takes_response=taking))
 
 
 def choice_commands(

@@ -1,11 +1,11 @@
-"""Turn a value of one run that cannot be shown into Corrupt with the name of the run, not a fault of the reader."""
+"""Errors of reads: a value of one run that cannot be shown is Corrupt, and a read after a commit is Uncertain."""
 
 import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from outlast.errors import Corrupt
+from outlast.errors import Corrupt, StoreReplaced, Unavailable, Uncertain
 
 log = logging.getLogger("outlast.runtime")
 P = ParamSpec("P")
@@ -38,3 +38,13 @@ def of_one(
             raise Corrupt(f"the rows of {named} cannot be shown: {error!r}", why, fix) from error
 
     return method
+
+
+async def after_commit(read: Awaitable[T]) -> T:
+    """Return what is read after a commit has landed. Raises Uncertain if the store has become unavailable."""
+    try:
+        return await read
+    except StoreReplaced:
+        raise
+    except Unavailable as error:  # whose message says that nothing was written
+        raise Uncertain("it is done, but the result cannot be read", error.reason) from error

@@ -1,7 +1,7 @@
 """Rows of one tenant, read without changing them."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -43,7 +43,7 @@ from outlast.engine import known_pauses as pauses
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
-from outlast.errors import InvalidInput, NotFound, StoreReplaced, Unavailable, Uncertain
+from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
@@ -91,16 +91,6 @@ class EffectEvidence(NamedTuple):
 
 
 T = TypeVar("T")
-
-
-async def after_commit(read: Awaitable[T]) -> T:
-    """Return what is read after a commit has landed. Raises Uncertain if the store has become unavailable."""
-    try:
-        return await read
-    except StoreReplaced:
-        raise
-    except Unavailable as error:  # whose message says that nothing was written
-        raise Uncertain("it is done, but the result cannot be read", error.reason) from error
 
 
 def _check_page(limit: int, **chosen: tuple[str, Iterable[str]]) -> None:

@@ -13,16 +13,16 @@ from outlast.core.acts import KeyedAct, act_of
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
 from outlast.core.argument_checks import Arguments
-from outlast.core.assignments import Assignments, assignment_of, is_assigned_to
+from outlast.core.assignments import Assignments, assignment_of, assignments_row, is_assigned_to
 from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import SLOTS_MAX
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, is_over
+from outlast.core.rows.run_rows import META, RUN, STORE, TOPOLOGY, Event, Run, is_over
 from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
@@ -51,9 +51,9 @@ from outlast.insight.run_reads import (
     summaries_of,
 )
 from outlast.insight.run_timeline import timeline_of
-from outlast.insight.shown_rows import of_one
+from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
-from outlast.insight.tenant_rows import TenantRows, after_commit
+from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
@@ -730,6 +730,38 @@ class Operations(Client):
         approvals = [approval_summary(each, self.actor) for each in await self.rows.approvals_of(run)]
         messages = await messages_of(self.store, row)
         return ActsOfRun((await summaries_of(self.rows, [row]))[0], messages, approvals)
+
+    # --- rows for routes, pages and commands ------------------------------------------------------
+    async def run_row(self, run: str) -> Run:
+        """Return the row of a run. Raises NotFound."""
+        return await self.rows.run(run)
+
+    async def summary_where(self, run: str, serving: frozenset[str]) -> RunSummary:
+        """Return `run_summary`, with these as the lanes that a live worker serves. Raises NotFound."""
+        return (await summaries_of(self.rows, [await self.rows.run(run)], serving))[0]
+
+    async def history(self, run: str, *, after: int = 0, limit: int = 0) -> Sequence[Event]:
+        """Return at most `limit` events of a run after a number; 0: every event. Raises NotFound."""
+        return await self.rows.history(run, after=after, limit=limit) if limit else await self.rows.full_history(run)
+
+    async def effect_rows(self, run: str) -> Sequence[Effect]:
+        """Return the effects of a run in the order of their intents, shared ones last. Raises NotFound."""
+        return await self.rows.effects(run)
+
+    async def assignments(self) -> Assignments:
+        """Return the assignments of attention items, by run."""
+        return await self.rows.assignments()
+
+    async def serving(self) -> frozenset[str]:
+        """Return the lanes that a live worker serves."""
+        return await self.rows.serving()
+
+    async def summary_version(self) -> str:
+        """Return a text that changes with the figures of `summary` and with assignments, for all callers alike."""
+        rows, at = await self.rows.summary()
+        assigned = await self.store.load(META, assignments_row(self.tenant))
+        version = status_summary(rows, Actor(""), at, self.store.mapping()).version
+        return f"{version}.{assigned.version}" if assigned is not None else version
 
     @override
     async def not_undone(self, run: str) -> Sequence[str]:

@@ -10,7 +10,7 @@ from fastapi import Depends, Header
 from starlette.responses import Response
 
 from outlast.errors import BadRequest, Conflict, OutlastError, Precondition
-from outlast.insight.tenant_rows import after_commit
+from outlast.insight.shown_rows import after_commit
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import RequestRecorded, RunSummary

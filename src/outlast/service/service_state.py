@@ -13,15 +13,11 @@ from starlette.routing import BaseRoute
 
 from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy
-from outlast.core.approvals import Actor
-from outlast.core.assignments import assignments_row
 from outlast.core.clock_port import Clock
 from outlast.core.limits import STREAMS_MAX
-from outlast.core.rows.run_rows import META
 from outlast.errors import OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
-from outlast.insight.summary import status_summary
 from outlast.models import PagedList
 from outlast.runtime.metrics_text import Metrics
 from outlast.runtime.operations import Operations
@@ -94,26 +90,20 @@ class ServiceState:
         """Return the lanes that a live worker serves, at most SERVING_S old. Tenants share the cached value."""
         now = asyncio.get_running_loop().time()
         if now >= self._serving_until:
-            self._serving, self._serving_until = await ops.rows.serving(), now + SERVING_S
+            self._serving, self._serving_until = await ops.serving(), now + SERVING_S
         return self._serving
 
     async def summary_version(self, ops: Operations) -> str:
-        """Return a text that changes with the figures of `Operations.summary` and assignments, at most SUMMARY_S old.
-
-        Callers of one tenant share it, so it leaves out what only concerns one of them.
-        """
+        """Return `Operations.summary_version`, at most SUMMARY_S old. Callers of one tenant share it."""
         now = asyncio.get_running_loop().time()
         until, version = self._summaries.get(ops.tenant, (0.0, ""))
         if now >= until:
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)  # so that others do not read it, too
             try:
-                rows, at = await ops.rows.summary()
-                assigned = await self.store.load(META, assignments_row(ops.tenant))
+                version = await ops.summary_version()
             except StoreError:
                 self._summaries[ops.tenant] = (0.0, version)
                 raise
-            version = status_summary(rows, Actor(""), at, self.store.mapping()).version
-            version += f".{assigned.version}" if assigned is not None else ""
             self._summaries[ops.tenant] = (now + SUMMARY_S, version)
         return version
 

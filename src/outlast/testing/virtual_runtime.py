@@ -24,7 +24,7 @@ from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Duration, timedelta_of
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.paging import pages
-from outlast.core.rows.run_rows import EVENT, Event, Run, is_over
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.left_code import end_tasks, left_threads, named_tasks
@@ -264,7 +264,7 @@ class App:
             await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> list[Run]:
-        read = partial(self.runtime.operations.rows.runs, limit=500)
+        read = partial(self.store.page, RUN, self.runtime.operations.tenant, {}, limit=500)
         return [run async for page in pages(read) for run in page.rows if not is_over(run)]
 
     async def _restless(self, run: Run) -> bool:

@@ -140,7 +140,7 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
     (rows,) = await ops.store.run_rows([(ops.tenant, run)])
     if rows is None:
         raise NotFound(f"no run {run}", f"tenant {ops.tenant} has no run of this id", "list them with: outlast runs ls")
-    events = [event for event in await ops.rows.full_history(run) if event.seq <= rows.run.seq]
+    events = [event for event in await ops.history(run) if event.seq <= rows.run.seq]
     generation = await present_generation(ops.store) or Generation(1, "", 0)
     parts: dict[str, Sequence[Row]] = {
         "run": [rows.run],

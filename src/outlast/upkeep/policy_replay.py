@@ -10,7 +10,8 @@ from outlast.core.durations import SECOND
 from outlast.core.lanes import version_in
 from outlast.core.paging import pages
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
-from outlast.core.rows.run_rows import Run
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.engine.commands import approvals_of
 from outlast.engine.policy_gate import MEMOS, RecordedDecision, approved_by, call_policy, decision_of, demand_of, dump
 from outlast.engine.user_code import text_of
 from outlast.flow.policy import Deny, NeedsApproval, Occasion, Policy, PolicyRequest, Verdict, policy_version
@@ -58,8 +59,8 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
     effects = denials = 0
     found: list[ChangedVerdict] = []
     async for run in _runs(ops, workflow, mapping.business(earliest)):
-        approvals = {a.id: a for a in await ops.rows.approvals_of(run.run)}
-        for effect in await ops.rows.effects(run.run):
+        approvals = {a.id: a for a in await approvals_of(ops.store, ops.tenant, run.run)}
+        for effect in await ops.effect_rows(run.run):
             if effect.first_at >= earliest and not effect.undoes:
                 effects += 1
                 at = mapping.business(effect.first_at)
@@ -72,7 +73,8 @@ async def replay(ops: Operations, policy: Policy, *, since_ms: int, workflow: st
 
 
 async def _runs(ops: Operations, workflow: str, since: int) -> AsyncIterator[Run]:
-    async for page in pages(partial(ops.rows.runs, workflow=workflow, limit=RUNS_PER_PAGE)):
+    where: dict[str, str | int] = {"workflow": workflow} if workflow else {}
+    async for page in pages(partial(ops.store.page, RUN, ops.tenant, where, limit=RUNS_PER_PAGE)):
         for run in page.rows:
             if not run.ended_at or run.ended_at >= since:
                 yield run

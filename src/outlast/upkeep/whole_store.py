@@ -14,7 +14,7 @@ from outlast.core.generation import Generation
 from outlast.core.lanes import GUESTS, worker_command
 from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import META, RUN, Worker, is_over
+from outlast.core.rows.run_rows import META, RUN, STORE, WORKER, Worker, is_over
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
@@ -207,7 +207,7 @@ async def _clock(ops: Operations, facts: dict[str, str | int]) -> Diagnosis:
 
 async def _workers(ops: Operations, lanes: Sequence[VersionStatus]) -> list[Diagnosis]:
     now = await ops.store.now()
-    alive = [row for row in await ops.rows.workers() if row.is_alive(now.real)]
+    alive = [row for row in await ops.store.rows(WORKER, (STORE,)) if row.is_alive(now.real)]
     findings = [Diagnosis("workers", str(len(alive)), "" if alive else "start one: outlast worker MODULE")]
     findings += [
         Diagnosis("unserved", each.lane, f"no worker serves {each.lane}: {worker_command(each.scheduler)}")

@@ -9,7 +9,6 @@ from starlette.responses import Response
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.run_rows import is_over
 from outlast.errors import Conflict, OutlastError
-from outlast.insight.run_reads import summaries_of
 from outlast.models.approvals import (
     ApprovalDetail,
     ApprovalList,
@@ -103,9 +102,8 @@ async def decide_approval(
             version=version,
         ),
     )  # fmt: skip
-    run, serving = await ops.rows.run(decided.run), await state.serving(ops)
-    (summary,) = await summaries_of(ops.rows, [run], serving)
-    return DecisionRecorded(approval=decided, run=summary, served=run.lane in serving)
+    run = await ops.summary_where(decided.run, await state.serving(ops))
+    return DecisionRecorded(approval=decided, run=run, served=run.served)
 
 
 @router.post(
@@ -176,6 +174,6 @@ async def with_current(
         if error.refusal == "moved":
             raise stale(f"approval {approval}", now) from None
         refused: OutlastError = error
-        if error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.rows.run(now.run)):
+        if error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run_row(now.run)):
             refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
         raise conflict_with(refused, now) from None

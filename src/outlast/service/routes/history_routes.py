@@ -109,7 +109,7 @@ async def list_events(
     if wants_stream(accept):
         if of_type:
             raise InvalidInput("a stream has events of every type", "type selects those of a page", "leave type out")
-        return await _stream(state, ops, request, await ops.rows.run(run), _number(last, after))
+        return await _stream(state, ops, request, await ops.run_row(run), _number(last, after))
     return _linked(request, response, await ops.events(run, after=after, limit=limit, of_type=of_type))
 
 
@@ -135,10 +135,10 @@ async def _stream(state: ServiceState, ops: Operations, request: Request, row: R
 
 async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
     """Yield the existing events, then new ones, each once and in order."""
-    while page := await ops.rows.history(run, after=sent, limit=PAGE):
+    while page := await ops.history(run, after=sent, limit=PAGE):
         sent = page[-1].seq
         yield b"".join(frame(event, str(event.seq)) for event in page)
-    row = await ops.rows.run(run)
+    row = await ops.run_row(run)
     if is_over(row) and sent >= row.seq:
         return
     while items := await listener.received():
@@ -201,7 +201,7 @@ def caller_of(request: Request) -> tuple[str, str]:
 )  # fmt: skip
 async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
-    return CheckpointList(checkpoints=checkpoints_of(await ops.rows.full_history(run)))
+    return CheckpointList(checkpoints=checkpoints_of(await ops.history(run)))
 
 
 def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:

@@ -11,7 +11,7 @@ from outlast.core.limits import PERSON_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, EffectStatus, Reason
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, InvalidInput
-from outlast.insight.tenant_rows import after_commit
+from outlast.insight.shown_rows import after_commit
 from outlast.models.attention import AnswerList, AttentionList, RunAttention
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import RequestRecorded

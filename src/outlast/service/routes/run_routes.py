@@ -205,7 +205,7 @@ workflows = APIRouter(prefix="/v1", tags=["workflows"], route_class=SecuredRoute
 )
 async def list_workflows(state: State, ops: Ops) -> WorkflowList:
     """List the newest version of each workflow that is loaded here."""
-    serving = await ops.rows.serving()
+    serving = await ops.serving()
     return WorkflowList(workflows=[_summary(state, each, serving) for _, each in sorted(state.by_name.items())])
 
 
@@ -227,7 +227,7 @@ async def workflow_detail(state: ServiceState, ops: Operations, name: str) -> Wo
         known = ", ".join(sorted(state.by_name)) or "none"
         raise NotFound(f"no workflow {name}", f"loaded here: {known}", "use one of these names")
     return WorkflowDetail(
-        **vars(_summary(state, found, await ops.rows.serving())),
+        **vars(_summary(state, found, await ops.serving())),
         input_schema=found.input_schema(),
         topology=state.topology_of(found),
         start=found.start.name,

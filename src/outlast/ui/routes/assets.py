@@ -48,10 +48,10 @@ async def live(state: State, ops: Ops, request: Request, of: Of = "runs") -> Res
     await state.store.now()  # a page that connects says "live", so the store must answer
     kind, _, run = of.partition(":")
     if kind == "run":
-        await ops.rows.run(run)  # before a place is taken, because it raises NotFound
+        await ops.run_row(run)  # before a place is taken, because it raises NotFound
         listener = await state.broadcaster.listen(ops.tenant, run, *caller_of(request))
         with state.broadcaster.kept(listener):
-            if is_over(await ops.rows.run(run)):  # read again, because it may have ended since
+            if is_over(await ops.run_row(run)):  # read again, because it may have ended since
                 listener.end()
     else:
         listener, _ = await state.broadcaster.listen_to_all(ops.tenant, "", *caller_of(request))

@@ -106,7 +106,7 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
 async def groups_of(ops: Operations, summary: StatusSummary) -> list[ReasonGroup]:
     """Return each reason of a summary with its first items."""
     most = max(LEAST, min(OF_ONE_REASON, ITEMS // max(1, len(summary.reasons))))
-    assigned = await ops.rows.assignments()  # once, and not for each reason
+    assigned = await ops.assignments()  # once, and not for each reason
     pages = await asyncio.gather(*(_items(ops, each.reason, assigned, most) for each in summary.reasons))
     return [
         ReasonGroup(

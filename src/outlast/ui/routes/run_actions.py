@@ -210,7 +210,7 @@ async def answer_one(ops: Operations, run: str, form: Form) -> None:
     typed, version = typed_answer(form), form.version()
     if reason is Reason.EFFECT_UNCERTAIN and choice in SETTLED:
         effect = await ops.effect(run, typed["key"])  # before the run: a later visit's effect needs a later run
-        check_seen(ops.shown(run, version), await ops.rows.run(run))
+        check_seen(ops.shown(run, version), await ops.run_row(run))
         happened = choice is Choice.HAPPENED
         given = {name: typed[name] if happened else "" for name in ("external_id", "response")}
         await settle_typed(

@@ -283,7 +283,7 @@ async def get_outcome(ops: Ops, run: RunId) -> Response:
 @router.get("/checkpoints", operation_id="ui:list_checkpoints")
 async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the completed nodes, oldest first."""
-    summary, found = await ops.run_summary(run), checkpoints_of(await ops.rows.full_history(run))
+    summary, found = await ops.run_summary(run), checkpoints_of(await ops.history(run))
     return await tab(
         request,
         run,
