@@ -17,7 +17,7 @@ from outlast.engine import attempts, call_gates, effect_executor
 from outlast.engine import known_pauses as pauses
 from outlast.engine.call_gates import ROUNDS_MAX, CallGate, GatedAttempt
 from outlast.engine.known_pauses import BREAKER, BY_THE_ENGINE
-from outlast.engine.limit_seats import CallSlot
+from outlast.engine.limit_seats import CallSeat
 from outlast.engine.node_execution import Unresolved
 from outlast.errors import Unavailable
 from outlast.flow import (
@@ -93,7 +93,7 @@ class Scene:
 
         self.order, self.model = order, model
         self.flow: Workflow[State] = ordering(order, "a", policy=policy, budget=budget)
-        self.slot: CallSlot | None = None
+        self.seat: CallSeat | None = None
         self.process: Process
 
     def work(self, flow: Workflow[State] | None = None) -> None:
@@ -109,7 +109,7 @@ class Scene:
         if place == "limit":
             entering = asyncio.create_task(self.services.throttle.enter("provider/erp", ONE))
             await self.world.settle()
-            self.slot = entering.result()
+            self.seat = entering.result()
         elif place == "thread":
             while not self.services.caller.seats.locked():
                 await self.services.caller.seats.acquire()
@@ -118,8 +118,8 @@ class Scene:
 
     def free(self, place: str) -> None:
         if place == "limit":
-            assert self.slot is not None
-            self.slot.leave()
+            assert self.seat is not None
+            self.seat.leave()
         elif place == "thread":
             self.services.caller.seats.release()
         else:

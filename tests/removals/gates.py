@@ -73,6 +73,6 @@ def endless_rounds(patch: Patch) -> None:
 def lookups_by_old_budgets(patch: Patch) -> None:
     async def seat(execution: Any, activity: Any) -> Any:
         await lookups.check_budget(execution, activity.name)
-        return await execution.call_slot(activity)
+        return await execution.call_seat(activity)
 
     replace(patch, lookups._seat_of_lookup, seat)

@@ -253,9 +253,9 @@ class LimitGate(CallGate):
         return attempt.callee.limit is not None
 
     async def enter(self, attempt: GatedAttempt) -> None:
-        slot = await attempt.execution.call_slot(attempt.callee)
-        assert slot is not None, "the gate is needed only with a limit"
-        attempt.grant(slot.leave)
+        seat = await attempt.execution.call_seat(attempt.callee)
+        assert seat is not None, "the gate is needed only with a limit"
+        attempt.grant(seat.leave)
         attempt.waited = True  # each seat is a commit, so other calls have moved since
 
 

@@ -36,7 +36,7 @@ Owners = Facts[str, int | None]
 NO_OWNERS: Final[Owners] = MappingProxyType({})
 TAKE_MAX: Final = 200  # runs claimed in one transaction
 TAKE_OVER_MAX: Final = 1_000  # the same for runs of dead workers: all are claimed before the first is executed
-KEPT: Final = 10  # one of ten slots is reserved; none of fewer slots
+KEPT: Final = 10  # one of ten places is reserved; none of fewer places
 ROOM_KEPT: Final = 2 * GROUP_PATIENCE  # for a run that an engine asks for again and again
 REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
@@ -46,7 +46,7 @@ class Look(Enum):
 
     NOW = "now"
     SOON = "soon"
-    """A slot is free that no due run may have now; that changes without a notice."""
+    """A place is free that no due run may have now; that changes without a notice."""
     WHEN_DUE = "when due"
     WHEN_RELEASED = "when released"
 
@@ -59,11 +59,11 @@ class LostClaim(NamedTuple):
 
 
 class Capacity:
-    """Slots of one worker: the runs that it holds, and those that it may claim.
+    """Places of one worker: the runs that it holds, and those that it may claim.
 
     If it serves several tenants, the last ones are reserved for small shares.
 
-    A tenant that holds its share or more gets no reserved slot. Slots in use are never taken away.
+    A tenant that holds its share or more gets no reserved place. Places in use are never taken away.
     """
 
     def __init__(self, count: int, clock: Clock) -> None:
@@ -80,7 +80,7 @@ class Capacity:
         self._makes_room: Run | None = None
         self._room_asked = 0  # monotonic time at which that run was offered last
         self._skipped: set[RunKey] = set()  # runs that the store offered although this worker holds them
-        self._reserving = False  # a slot is free, and reserved for other tenants than those with due runs
+        self._reserving = False  # a place is free, and reserved for other tenants than those with due runs
         self._passed = 0  # runs that the last take skipped; the next one reads as many more
 
     def group(self) -> RunGroup:
@@ -89,12 +89,12 @@ class Capacity:
         lost = {key: claim.group for key, claim in self.lost_claims.items()}
         return RunGroup(len(self.held), self.count, groups, lost)
 
-    def free_slots(self) -> "FreeSlots":
-        """Return the free slots beside the runs that are held."""
+    def free_places(self) -> "FreePlaces":
+        """Return the free places beside the runs that are held."""
         since = self._clock.mono() - REMEMBERED
         self._recent = {tenant: at for tenant, at in self._recent.items() if at >= since}
         share = self.count // (len(self._recent) + 1)
-        return FreeSlots(self.held, self.count, self._kept if len(self._recent) > 1 else 0, share)
+        return FreePlaces(self.held, self.count, self._kept if len(self._recent) > 1 else 0, share)
 
     def begin_take(
         self,
@@ -117,7 +117,7 @@ class Capacity:
         group = self.group()
         passed = min(self._passed, TAKE_OVER_MAX) + len(self.lost_claims)
         most = TAKE_OVER_MAX if owners else min(group.free, TAKE_MAX) + passed
-        return Taking(taker, owners, group, self.free_slots(), self._makes_room, most, asked)
+        return Taking(taker, owners, group, self.free_places(), self._makes_room, most, asked)
 
     def end_take(self, taking: "Taking", ours: Iterable[Run]) -> None:
         """Record the results of a take. Claims of `ours` count as lost until `hold`."""
@@ -167,19 +167,19 @@ class Capacity:
             self.changed.set()
 
 
-class FreeSlots:
-    """Free slots of one take. Repeated questions about one run get the same answer."""
+class FreePlaces:
+    """Free places of one take. Repeated questions about one run get the same answer."""
 
     def __init__(self, held: Iterable[tuple[str, str]], count: int, kept: int, share: int) -> None:
         self.held = Counter(tenant for tenant, _ in held)
-        self.refused = False  # a run was refused although a slot is free
+        self.refused = False  # a run was refused although a place is free
         self._free = count - self.held.total()
         self._kept, self._share = kept, share
         self._given: set[tuple[str, str]] = set()
         self._holds = Counter(self.held)
 
     def has(self, key: tuple[str, str]) -> bool:
-        """Give a slot to a run; False if its tenant gets no slot."""
+        """Give a place to a run; False if its tenant gets no place."""
         if key in self._given:
             return True
         if self._free - len(self._given) <= self._kept and self._holds[key[0]] >= self._share:
@@ -210,7 +210,7 @@ class Taking:
         taker: Taker,
         owners: Owners,
         group: RunGroup,
-        room: FreeSlots,
+        room: FreePlaces,
         makes_room: Run | None,
         most: int,
         asked: RunKey | None = None,

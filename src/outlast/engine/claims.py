@@ -76,7 +76,7 @@ class Claims:
     async def take(self, owners: Owners = NO_OWNERS) -> int:
         """Claim due runs, or runs of these dead workers, and begin to execute them.
 
-        Returns how many runs were moved. A run of a dead worker without a free slot here is queued for any worker.
+        Returns how many runs were moved. A run of a dead worker without a free place here is queued for any worker.
         """
         capacity, services, dead = self._capacity, self._services, self._dead
         async with capacity.claiming:

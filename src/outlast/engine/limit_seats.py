@@ -52,8 +52,8 @@ class RateLimiter:
         self._chance = chance
         self._lines: dict[str, _LimitQueue] = {}
 
-    async def enter(self, name: str, limit: RateLimit) -> "CallSlot | None":
-        """Return a slot for one call, or None if none came free within the inline wait."""
+    async def enter(self, name: str, limit: RateLimit) -> "CallSeat | None":
+        """Return a seat for one call, or None if none came free within the inline wait."""
         line = self._lines.setdefault(name, _LimitQueue())
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.waiting.append(turn)
@@ -67,12 +67,12 @@ class RateLimiter:
                 line.waiting.remove(turn)
             elif asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 self._leave(name, line, limit, 0.0)
-        return CallSlot(self, name, line, limit, self._clock.mono()) if turn.done() else None
+        return CallSeat(self, name, line, limit, self._clock.mono()) if turn.done() else None
 
     def wait(self, name: str, limit: RateLimit, now_real: int) -> tuple[WaitingFor, int]:
         """Return the wait of a run that found the limit full, and when it tries again.
 
-        Runs get different times, spaced as slots come free.
+        Runs get different times, spaced as seats come free.
         """
         line = self._lines.setdefault(name, _LimitQueue())
         gaps = [line.usual_ms / limit.concurrent if limit.concurrent else 0.0]
@@ -87,7 +87,7 @@ class RateLimiter:
             line.keeper = asyncio.create_task(self._keeper(name, line, limit))
 
     def _leave(self, name: str, line: _LimitQueue, limit: RateLimit, took_ms: float) -> None:
-        assert line.inside > 0, "a slot is left once"
+        assert line.inside > 0, "a seat is left once"
         line.inside -= 1
         if took_ms:
             line.usual_ms += (took_ms - line.usual_ms) / 4
@@ -96,7 +96,7 @@ class RateLimiter:
 
     # --- the row -----------------------------------------------------------------------
     async def _keeper(self, name: str, line: _LimitQueue, limit: RateLimit) -> None:
-        """Let waiting calls enter as slots come free. Ends when none waits and the row is up to date."""
+        """Let waiting calls enter as seats come free. Ends when none waits and the row is up to date."""
         pause = LOOK_MS
         while line.waiting or (limit.concurrent and line.log_entries != line.inside):
             line.moved.clear()
@@ -162,7 +162,7 @@ class RateLimiter:
         return {row.id for row in rows if row.status is LeaseStatus.ALIVE}
 
     async def _let_in(self, line: _LimitQueue, entered: BookedCalls) -> None:
-        """Start the entered calls, each at its time. If a call no longer waits, its slot is free again."""
+        """Start the entered calls, each at its time. If a call no longer waits, its seat is free again."""
         ahead = entered.first_at - (await self._store.now()).real if entered.gap_ms else 0
         started = self._clock.mono()  # after the store's answer, because a slow one would let calls in early
         for n in range(entered.n):
@@ -185,15 +185,15 @@ class RateLimiter:
             mover.cancel()
 
     async def close(self) -> None:
-        """Stop. The slots of this worker are free once its row is closed."""
+        """Stop. The seats of this worker are free once its row is closed."""
         keepers = [line.keeper for line in self._lines.values() if line.keeper is not None]
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
 
 
-class CallSlot:
-    """Slot of one call under a rate limit, until it is left."""
+class CallSeat:
+    """Seat of one call under a rate limit, until it is left."""
 
     def __init__(self, throttle: RateLimiter, name: str, line: _LimitQueue, limit: RateLimit, since: int) -> None:
         self._throttle = throttle
@@ -204,7 +204,7 @@ class CallSlot:
         self._left = False
 
     def leave(self) -> None:
-        """Free the slot when the call has ended or is not made. A second call has no effect."""
+        """Free the seat when the call has ended or is not made. A second call has no effect."""
         if not self._left:
             self._left = True
             took = self._throttle._clock.mono() - self._since

@@ -32,7 +32,7 @@ from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.call_timeouts import Endless
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.effect_calls import millis
-from outlast.engine.limit_seats import CallSlot
+from outlast.engine.limit_seats import CallSeat
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.permission import check_budget
 from outlast.engine.user_code import as_exception, text_of
@@ -166,7 +166,7 @@ async def _call_lookup(
             stream=execution.stream,
             used=used,
         )
-        slot = await _seat_of_lookup(execution, activity)
+        seat = await _seat_of_lookup(execution, activity)
         try:
             return await execution.services.caller.look_up(attempt)
         except BaseException as raised:  # raised unless another attempt may help
@@ -181,14 +181,14 @@ async def _call_lookup(
             if last or asked > millis(retry.total_wait) or not is_transient(error):
                 raise error  # noqa: B904 - it names its cause
         finally:
-            if slot is not None:
-                slot.leave()
+            if seat is not None:
+                seat.leave()
         wait = wait_before(number + 1, execution.services.chance(), first_ms=millis(retry.first), factor=retry.factor)
         await execution.services.clock.sleep(max(wait, asked))
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]) -> CallSlot | None:
+async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]) -> CallSeat | None:
     """Return the seat of a lookup under its rate limit, if it has one, once the budget allows the call.
 
     The budget is looked at again after the wait for the seat. The other gates are for calls that change something
@@ -199,14 +199,14 @@ async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]
         await check_budget(execution, activity.name)
     if activity.limit is None:
         return None
-    slot = await execution.call_slot(activity)
-    if slot is not None and has_budget:
+    seat = await execution.call_seat(activity)
+    if seat is not None and has_budget:
         try:
             await check_budget(execution, activity.name)
         except BaseException:  # parked, or cancelled
-            slot.leave()
+            seat.leave()
             raise
-    return slot
+    return seat
 
 
 def _memo(

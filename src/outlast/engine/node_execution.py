@@ -49,7 +49,7 @@ from outlast.engine.expected_calls import ExpectedCalls
 from outlast.engine.known_budgets import BudgetCache
 from outlast.engine.known_pauses import TENANT, Breakers, PauseCache
 from outlast.engine.lease import Lease
-from outlast.engine.limit_seats import CallSlot, RateLimiter, limit_name
+from outlast.engine.limit_seats import CallSeat, RateLimiter, limit_name
 from outlast.engine.run_session import RunSession
 from outlast.engine.send_window import SendWindow
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
@@ -349,24 +349,24 @@ class NodeExecution:
                 "write the loop as a node that returns itself: each round is a visit, with a checkpoint",
             )
 
-    async def call_slot(self, callee: Callee) -> CallSlot | None:
+    async def call_seat(self, callee: Callee) -> CallSeat | None:
         """Return the right to make one call, or None if `callee` has no rate limit.
 
-        The caller leaves the slot when the call has ended. Raises Unresolved if no slot came free in time and the run
+        The caller leaves the seat when the call has ended. Raises Unresolved if no seat came free in time and the run
         parks for one (S-17).
         """
         limit = callee.limit
         if limit is None:
             return None
         name, throttle = limit_name(callee), self.services.throttle
-        slot = await throttle.enter(name, limit)
-        if slot is None:
+        seat = await throttle.enter(name, limit)
+        if seat is None:
             now, mapping = self.session.clock.now, self.session.store.mapping()
             waiting, at_real = throttle.wait(name, limit, now.real)
             waiting = waiting._replace(since=now.business, until=mapping.business(at_real))
             self.park(Parked("park", waiting, Timer(waiting.what, at_real, real=True)))
             raise Unresolved
-        return slot
+        return seat
 
     async def deduplicate(
         self,

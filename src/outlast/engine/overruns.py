@@ -32,7 +32,7 @@ ENDLESS: Final = "the call did not end, although its time was over and it was ca
 class OverrunWatch:
     """Watch over executors whose call or node does not end, or whose time is over.
 
-    Without it such a run would stay `running`, appear in no list, and occupy a slot.
+    Without it such a run would stay `running`, appear in no list, and occupy a place.
     """
 
     def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, claim_ms: int) -> None:
