@@ -71,6 +71,12 @@ FEATURES: Final = (
         ("outlast.flow.policy_from_file", "extra policy"),
         "policy",
     ),
+    Feature(
+        "waits",
+        "[deadlines in business days](docs/waiting.md#business-days) with holidays",
+        ("outlast.business_days", "extra calendar"),
+        "business days?|holidays",
+    ),
     Feature("waits", "limits that alert a person", ("outlast attention ls",)),
     Feature(
         "agents",
@@ -186,7 +192,6 @@ MISSING: Final = (
         ("outlast runs fork", "outlast runs reset", "outlast.Client.fork"),
         r"be forked|fork a run|fork from a checkpoint",
     ),
-    Missing("Deadlines in business days, with holidays", ("RUN-11",), words=r"business days?|holidays"),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
     Missing("Groups of failures by cause, and a view of them over time with deploys", ("OBS-5",)),
     Missing(

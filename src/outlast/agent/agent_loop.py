@@ -50,7 +50,7 @@ from outlast.agent.tool_results import (
 from outlast.agent.typed_answers import ALONE, ASK_AGAIN, Flaw, asked_again, read_text
 from outlast.core.argument_checks import Arguments
 from outlast.core.codec import compact, plain_json
-from outlast.core.durations import Duration
+from outlast.core.durations import Term
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows.effect_columns import HEAD_CHARS
 from outlast.core.rows.run_columns import StatusLabels
@@ -104,7 +104,7 @@ class Agent(NamedTuple):
     tools: tuple[Tool, ...]
     instructions: str
     approve: Mapping[str, Approvers]
-    within: Duration
+    within: Term
     result: type[BaseModel] | None
     settings: Mapping[str, JsonValue]
     stream: bool
@@ -168,7 +168,7 @@ def agent_workflow(
     model: Model | str = "",
     instructions: str = "",
     approve: Mapping[str, Approvers] | None = None,
-    within: Duration = "96h",
+    within: Term = "96h",
     max_steps: int = STEPS_MAX,
     settings: Mapping[str, JsonValue] | None = None,
     stream: bool = False,
@@ -220,7 +220,7 @@ def _check_types(
     check.mapping("approve", approve, 'approve={"restart": role("sre")}')
     for tool, by in (approve or {}).items():
         rule_of(f"approve= for {tool}", by)
-    check.duration("within", within, optional=False)
+    check.term("within", within)
     check.mapping("settings", settings, 'settings={"temperature": 0}')
     check.flag("stream", stream)
     if not isinstance(model, str) and not callable(getattr(model, "request", None)):

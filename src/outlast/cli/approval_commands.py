@@ -185,7 +185,8 @@ def _takes(view: ApprovalSummary) -> list[str]:
 def _left(screen: Screen, view: ApprovalSummary) -> list[str]:
     if view.status != ApprovalStatus.PENDING:
         return []
-    return [f"{screen.left(view.within_until)}, then {ATTENTION}; nothing is approved by waiting"]
+    due = [f"due {view.due}"] if view.due else []
+    return [*due, f"{screen.left(view.within_until)}, then {ATTENTION}; nothing is approved by waiting"]
 
 
 def _decided(screen: Screen, view: ApprovalSummary) -> list[str]:
@@ -221,7 +222,7 @@ def _role(plan: OfferedPlan, view: ApprovalSummary) -> str:
     head = f"alternative {n} (--alternative {n})" if n else "exactly this call, once"
     if plan.changed_by and plan.chosen:
         head = "the call that was approved, once"
-    valid = f", within {span(view.valid_ms)} of the decision" if not n else ""
+    valid = f", within {view.valid_days or span(view.valid_ms)} of the decision" if not n else ""
     return f"{head}{valid}{'   ← chosen' if plan.chosen else ''}"
 
 

@@ -195,11 +195,17 @@ def decide(
         claims_text=CLAIMS.encode(claims),
         reason=reason,
         chosen=chosen if approve else "",
-        valid_until=now.business + approval.valid_ms if approve else 0,
+        valid_until=_valid_until(approval, now) if approve else 0,
     )
     message = append_to_inbox(approval.tenant, approval.run, "decision", approval.id, by)
     writes = (Put(APPROVAL, row, approval.version), message)
     return ApprovalMove(Commit(writes, whens=in_time, label=f"{approval.run} decide {approval.wait}"), row)
+
+
+def _valid_until(approval: Approval, now: Instant) -> int:
+    """Return the end of the time in which a decision of now may be used. Raises InvalidInput."""
+    term = approval.calendar.valid if approval.calendar_text else None
+    return now.business + approval.valid_ms if term is None else term.due(now.business).ms
 
 
 def _same(left: str, right: str) -> bool:

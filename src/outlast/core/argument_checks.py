@@ -13,7 +13,8 @@ from math import isfinite
 from types import UnionType
 from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, overload
 
-from outlast.core.durations import Duration, timedelta_of
+from outlast.core.business_days import BusinessDays
+from outlast.core.durations import Duration, Term, timedelta_of
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded, Misplaced
 
@@ -37,6 +38,15 @@ def positive(what: str, value: Duration | None, *, where: str = "") -> timedelta
             f"{what} is {value!r}", "a duration must be above zero", 'e.g. "30s" or timedelta(seconds=30)', where=where
         )
     return span
+
+
+@overload
+def positive_term(what: str, value: Term, *, where: str = "") -> timedelta | BusinessDays: ...
+@overload
+def positive_term(what: str, value: Term | None, *, where: str = "") -> timedelta | BusinessDays | None: ...
+def positive_term(what: str, value: Term | None, *, where: str = "") -> timedelta | BusinessDays | None:
+    """Return business days unchanged, a duration as `positive` does. Raises DefinitionError."""
+    return value if isinstance(value, BusinessDays) else positive(what, value, where=where)
 
 
 class Arguments:
@@ -112,6 +122,11 @@ class Arguments:
             positive(f"{name} of {self.of}()", value, where=self.where)
         except DefinitionError as error:
             raise InvalidInput(error.what, error.why, error.fix) if self._of_call else error from None
+
+    def term(self, name: str, value: Term) -> None:
+        """Check that a value is business days, or a duration above zero."""
+        if not isinstance(value, BusinessDays):
+            self.duration(name, value, optional=False)
 
     def text(self, name: str, value: object, fix: str) -> None:
         """Check that a value is text that can be shown to a person."""

@@ -37,7 +37,7 @@ from outlast.core.limits import (
 from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
 from outlast.core.rows.run_rows import Run, Slot
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
@@ -112,6 +112,7 @@ class Entering(NamedTuple):
     claim_ms: int = 0
     results: dict[str, int] | None = None
     chunks: tuple[StateChunk, ...] = ()
+    ceiling_memo: Memo | None = None  # of a ceiling in business days that raises that of the run
 
 
 class Completing(NamedTuple):
@@ -306,6 +307,8 @@ def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
         log_entries=rows.log_entries,
         results=move.results,
     )
+    if move.ceiling_memo is not None:
+        commit = commit._replace(writes=(*commit.writes, Put(MEMO, move.ceiling_memo, 0)))
     # durable first with log entries, because those of the author may be refused for their size
     return Conclusion(Then.KEEP, commit, durable=bool(rows.log_entries), chunks=move.chunks)
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple, TypeAlias
 
+from outlast.core.business_days import BusinessDays
 from outlast.errors import InvalidInput
 
 SECOND: Final = 1_000
@@ -186,6 +187,9 @@ assert APPROVAL_WITHIN + APPROVAL_STALE_AFTER > RUN_CEILING, "so a ceiling must 
 
 Duration: TypeAlias = timedelta | str
 """A `timedelta`, or text such as "500ms", "10m", "96h", "1d" or "1h30m"."""
+Term: TypeAlias = Duration | BusinessDays
+"""A duration of business time, or a number of business days (`business_days`)."""
+CALENDAR_PLACES: Final = "business days are for within=, timeout=, until=, valid_for= and ceiling= alone"
 UNITS: Final = {"ms": 1, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 WRITTEN: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d|w)")
 
@@ -233,6 +237,8 @@ def _span_of(what: str, given: Duration) -> timedelta:
         ms = _parsed(given)
     except (TypeError, ValueError):  # a caller without a type checker may pass anything
         why = 'a duration is a timedelta, or text such as "500ms", "10m", "96h", "1d" or "1h30m"'
+        wrong: object = given
+        why = CALENDAR_PLACES if isinstance(wrong, BusinessDays) else why
         raise InvalidInput(f"{what} is {given!r}"[:200], why, 'e.g. "12h" or timedelta(hours=12)') from None
     try:
         return timedelta(milliseconds=ms)

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from outlast.core import approvals, divergence
 from outlast.core.approvals import NOT_COUNTED, ChangedCall, Remake, altered_plan
 from outlast.core.argument_checks import Arguments
+from outlast.core.business_days import BusinessDays, Due
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
-from outlast.core.durations import DAY, check_near
+from outlast.core.durations import DAY
 from outlast.core.limits import (
     PLANS_BYTES_MAX,
     PLANS_PER_APPROVAL_MAX,
@@ -24,15 +25,16 @@ from outlast.core.limits import (
 )
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.mailbox import REOPENED
-from outlast.core.rows.approval_columns import EDITABLE, PLANS, OfferedCall
+from outlast.core.rows.approval_columns import CALENDAR, EDITABLE, PLANS, ApprovalCalendar, OfferedCall
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import Run
+from outlast.core.terms import Deadline, Length, deadline_of
 from outlast.engine.compatibility import activity_of
 from outlast.engine.former_digests import as_offered, rewritten_values
 from outlast.engine.node_execution import NodeExecution
-from outlast.engine.policy_gate import demand_of, judge
+from outlast.engine.policy_gate import ASKED_AGAIN_WITHIN, demand_of, judge
 from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotStorable, OutlastError
 from outlast.flow.calls import Plan
 from outlast.flow.policy import Deny, NeedsApproval
@@ -40,14 +42,14 @@ from outlast.flow.workflow import Workflow
 
 
 class Question(NamedTuple):
-    """Request to approvers: the plans (first the requested one), who may decide, and for how long (ms)."""
+    """Request to approvers: the plans (first the requested one), who may decide, and for how long."""
 
     name: str
     plans: tuple[Plan[Any], ...]
     summary: str
     who: str
-    within_ms: int
-    valid_ms: int
+    within: Length
+    valid_for: Length
     risk: str
     again: bool | int = False
     quorum: int = 1
@@ -82,9 +84,9 @@ def check_question(question: Question) -> None:
     """Raise LimitExceeded or InvalidInput if a request is not allowed."""
     if len(question.summary) > TEXT_CHARS_MAX:
         raise LimitExceeded("the summary of an approval is too long", f"at most {TEXT_CHARS_MAX} characters")
-    for option, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
-        if ms <= 0:
-            what = f"{option} of approval {question.name} is {ms} ms"
+    for option, length in (("within", question.within), ("valid_for", question.valid_for)):
+        if not isinstance(length, BusinessDays) and length <= 0:
+            what = f"{option} of approval {question.name} is {length} ms"
             raise InvalidInput(what, "a duration must be above zero", f'{option}="24h"')
     if len(question.plans) > PLANS_PER_APPROVAL_MAX:
         raise LimitExceeded(
@@ -221,13 +223,12 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
     session, run = execution.session, execution.session.held.run
     now = await session.store.now()
-    for what, ms in (("within", question.within_ms), ("valid_for", question.valid_ms)):
-        check_near(f"{what} of approval {question.name}", f"{ms // DAY}d", ms)
     plans = [offered_call(plan, run) for plan in question.plans]
-    within_until = now.business + question.within_ms
-    if last := execution.visit_deadline():
-        # requested after the deadline, it expires at once
-        within_until = max(min(within_until, last), now.business + 1)
+    ends, last = _deadline(question, "within", question.within, now.business), execution.visit_deadline()
+    if 0 < last.ms < ends.ms:
+        ends = last
+    within_until = max(ends.ms, now.business + 1)  # requested after the deadline, it expires at once
+    _deadline(question, "valid_for", question.valid_for, within_until)
     row = Approval(
         tenant=run.tenant,
         run=run.run,
@@ -247,7 +248,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         requested_by=run.requested_by,
         asked_at=now.business,
         within_until=within_until,
-        valid_ms=question.valid_ms,
+        valid_ms=question.valid_for if isinstance(question.valid_for, int) else 0,
         decided_at=0,
         decided_by="",
         claims_text="",
@@ -255,11 +256,42 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         chosen="",
         valid_until=0,
         consumed_by="",
+        calendar_text=_calendar_text(question, ends.due, now.business, within_until),
     )
     if execution.observed:
         execution.record_observed()
     await session.chain.land(approvals.ask(row, fence=_fence(execution)))
     return row
+
+
+def _deadline(question: Question, option: str, length: Length, begins: int) -> Deadline:
+    given = length if isinstance(length, BusinessDays) else f"{length // DAY}d"
+    return deadline_of(f"{option} of approval {question.name}", length, begins, given)
+
+
+def _calendar_text(question: Question, due: Due | None, asked_at: int, within_until: int) -> str:
+    """Return the column `calendar`: the terms with the holidays for which the row is asked later.
+
+    `valid_for` begins at the decision. `within` begins again if the approvers are asked about a plan that replaces this
+    one; then the holidays of a year are known.
+    """
+    valid, within = question.valid_for, question.within
+    if due is None and isinstance(valid, int) and isinstance(within, int):
+        return ""
+    text = CALENDAR.encode(
+        ApprovalCalendar(
+            due,
+            within.fixed(asked_at, asked_at + ASKED_AGAIN_WITHIN) if isinstance(within, BusinessDays) else None,
+            valid.fixed(asked_at, within_until) if isinstance(valid, BusinessDays) else None,
+        )
+    )
+    if (size := len(text)) > PLANS_BYTES_MAX:
+        raise LimitExceeded(
+            f"the calendar of approval {question.name} has {size:,} bytes",
+            f"an approval has room for {PLANS_BYTES_MAX:,}; each holiday of its period is stored",
+            "use a shorter within=",
+        )
+    return text
 
 
 def _fitting(question: Question, plans_text: str) -> str:

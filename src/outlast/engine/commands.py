@@ -37,16 +37,17 @@ from outlast.core.attention import (
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
-from outlast.core.durations import SECOND
+from outlast.core.kept_deadlines import ceiling_memo
 from outlast.core.keys import check_name, check_reason, check_text
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
 from outlast.core.paging import pages
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, Approval, Effect
 from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
 from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
+from outlast.core.terms import Deadline, end_of
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
@@ -106,6 +107,10 @@ async def start(
     token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
+    ceiling = _first_ceiling(workflow, now.business)
+    if ceiling.due is not None:
+        memo = ceiling_memo((tenant, run), node.name, ceiling.due, now.business)
+        values = (*values, Put(MEMO, memo, 0))
     traces = Traces.wanted()
     trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=trace_id) if traces else None
     commit = start_verb(
@@ -118,7 +123,7 @@ async def start(
         state=snapshot,
         now=now,
         actor=actor,
-        ceiling_ms=int(max(workflow.ceiling, node.ceiling or workflow.ceiling).total_seconds() * SECOND),
+        ceiling_ms=ceiling.ms - now.business,
         limited=bool(await limits_of(store, tenant)),
         token=token,
         correlation_id=correlation_id,
@@ -132,6 +137,12 @@ async def start(
     if trace:
         trace.landed()
     return StartedRun(run, True)
+
+
+def _first_ceiling(workflow: Workflow[Any], now: int) -> Deadline:
+    """Return the later one of the ceilings of a workflow and its first node."""
+    terms = (workflow.ceiling, workflow.start.ceiling or workflow.ceiling)
+    return max((end_of(f"ceiling of {workflow.title}", term, now) for term in terms), key=lambda each: each.ms)
 
 
 def _start_key(workflow: Workflow[Any], key: str) -> str:

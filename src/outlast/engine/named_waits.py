@@ -6,14 +6,16 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from outlast.core import effect_verbs
+from outlast.core.business_days import DUE, BusinessDays
 from outlast.core.codec import Codec, schema_text
 from outlast.core.conclude import Parked
-from outlast.core.durations import SECOND, Duration, check_near, ms_of
+from outlast.core.durations import SECOND, Term, check_near, ms_of
 from outlast.core.keys import check_name
 from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.rows.effect_rows import Wait
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import Message
+from outlast.core.terms import Deadline, deadline_of
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.errors import InvalidInput
 
@@ -29,8 +31,8 @@ class NamedWait:
         kind: WaitKind,
         name: str,
         *,
-        timeout: Duration | None,
-        until: datetime | None,
+        timeout: Term | None,
+        until: datetime | BusinessDays | None,
         model: type[BaseModel] | None = None,
         most: int = 0,
     ) -> None:
@@ -39,9 +41,13 @@ class NamedWait:
         self.name = check_name("wait", name)
         if timeout is not None and until is not None:
             raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
-        self.timeout_ms = None if timeout is None else ms_of(f"duration of wait {name}", timeout, any_length=True)
         self._given = timeout if until is None else until
-        self.until_ms = None if until is None else _instant(name, until)
+        self._days = self._given if isinstance(self._given, BusinessDays) else None
+        self.timeout_ms = self.until_ms = None
+        if timeout is not None and not isinstance(timeout, BusinessDays):
+            self.timeout_ms = ms_of(f"duration of wait {name}", timeout, any_length=True)
+        if until is not None and not isinstance(until, BusinessDays):
+            self.until_ms = _instant(name, until)
         self.most = most
         self.model = model
         self.codec: Codec[Any] | None = Codec(model, named=f"signal {name}") if model else None
@@ -73,12 +79,7 @@ class NamedWait:
     async def _declare(self) -> Wait:
         session, run = self.execution.session, self.execution.session.held.run
         now = await session.store.now()
-        ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now.business) - now.business
-        check_near(f"duration of wait {self.name}", self._given, ahead)
-        ends = self.timeout_ms is not None or self.until_ms is not None
-        deadline = now.business + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0
-        if deadline and (last := self.execution.visit_deadline()):
-            deadline = min(deadline, last)
+        deadline = self._deadline(now.business)
         wait = Wait(
             tenant=run.tenant,
             run=run.run,
@@ -88,16 +89,29 @@ class NamedWait:
             status=wait_target("open_wait", None),
             kind=self.kind,
             name=self.name,
-            deadline=max(deadline, 1) if ends else 0,
+            deadline=max(deadline.ms, 1) if self._given is not None else 0,
             most=self.most,
             binding_text="",
             since=now.business,
             schema=schema_text(self.model) if self.model else "",
+            due_text=DUE.encode(deadline.due) if deadline.due is not None else "",
         )
         if self.execution.observed:
             self.execution.record_observed()
         session.chain.submit(effect_verbs.open_wait(run, wait))
         return wait
+
+    def _deadline(self, now: int) -> Deadline:
+        """Return the end of the wait if it begins now: its own, or that of the visit if it is earlier."""
+        what = f"duration of wait {self.name}"
+        if self._days is not None:
+            own = deadline_of(what, self._days, now, self._given)
+        else:
+            ahead = self.timeout_ms if self.timeout_ms is not None else (self.until_ms or now) - now
+            check_near(what, self._given, ahead)
+            own = Deadline(now + self.timeout_ms if self.timeout_ms is not None else self.until_ms or 0)
+        last = self.execution.visit_deadline() if own.ms else own
+        return last if 0 < last.ms < own.ms else own
 
     async def _bind(self, wait: Wait) -> Wait:
         """Bind the wait if messages or the deadline allow it, else park."""

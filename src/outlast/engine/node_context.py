@@ -27,8 +27,9 @@ from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
 from outlast.core.approvals import votes_of
+from outlast.core.business_days import BusinessDays
 from outlast.core.codec import canonical, digest
-from outlast.core.durations import Duration, ms_of
+from outlast.core.durations import CALENDAR_PLACES, Duration, Term
 from outlast.core.events import utc
 from outlast.core.keys import check_key
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
@@ -36,6 +37,7 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import Approval
 from outlast.core.run_transition import LogEntry
+from outlast.core.terms import length_of
 from outlast.engine import context_calls
 from outlast.engine.activity_calls import perform, recorded_calls
 from outlast.engine.approval_waits import (
@@ -251,8 +253,8 @@ class NodeContext(Context[Any]):
         *,
         summary: str,
         by: Approvers,
-        within: Duration,
-        valid_for: Duration = "24h",
+        within: Term,
+        valid_for: Term = "24h",
         name: str = "",
         alternatives: Sequence[Plan[Any]] = (),
         again: bool | int = False,
@@ -277,8 +279,8 @@ class NodeContext(Context[Any]):
             plans=(plan, *alternatives),
             summary=summary,
             who=str(rule_of(f"approval {name or plan.activity}", by)),
-            within_ms=ms_of(f"within of approval {name or plan.activity}", within, any_length=True),
-            valid_ms=ms_of(f"valid_for of approval {name or plan.activity}", valid_for, any_length=True),
+            within=length_of(f"within of approval {name or plan.activity}", within),
+            valid_for=length_of(f"valid_for of approval {name or plan.activity}", valid_for),
             risk=risk,
             again=again,
             quorum=quorum,
@@ -345,8 +347,10 @@ class NodeContext(Context[Any]):
     @override
     @_seen
     async def sleep(
-        self, duration: Duration | None = None, /, *, until: datetime | None = None, name: str = SLEEP
+        self, duration: Duration | None = None, /, *, until: datetime | BusinessDays | None = None, name: str = SLEEP
     ) -> None:
+        if isinstance(duration, BusinessDays):
+            raise InvalidInput(f"ctx.sleep({duration})", CALENDAR_PLACES, "ctx.sleep(until=business_days(…))")
         if duration is None and until is None:
             raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
         await self._wait(NamedWait(self._execution, "sleep", name, timeout=duration, until=until))
@@ -354,7 +358,13 @@ class NodeContext(Context[Any]):
     @override
     @_seen
     async def receive(
-        self, name: str, model: type[Any], /, *, timeout: Duration | None = None, until: datetime | None = None
+        self,
+        name: str,
+        model: type[Any],
+        /,
+        *,
+        timeout: Term | None = None,
+        until: datetime | BusinessDays | None = None,
     ) -> Any:
         wait = NamedWait(self._execution, "receive", name, timeout=timeout, until=until, model=model)
         messages = await self._wait(wait)
@@ -368,8 +378,8 @@ class NodeContext(Context[Any]):
         model: type[Any],
         /,
         *,
-        timeout: Duration | None = None,
-        until: datetime | None = None,
+        timeout: Term | None = None,
+        until: datetime | BusinessDays | None = None,
         limit: int | None = None,
     ) -> list[Any]:
         if timeout is None and until is None:

@@ -26,12 +26,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any, Final, NamedTuple
 
 from outlast.core import effect_verbs
+from outlast.core.business_days import BusinessDays
 from outlast.core.clock_port import Clock
 from outlast.core.commit import Expect
 from outlast.core.conclude import Again, Flagged, HandBack, NodeResult, Parked, Raised, Resting, Returned, is_wait
 from outlast.core.durations import FOREIGN_AWAIT_GRACE, SECOND, Liveness
 from outlast.core.effect_steps import Terms
 from outlast.core.failed_calls import EffectKey
+from outlast.core.kept_deadlines import WITHIN, deadline_memo, kept_due
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.machine import Reason
 from outlast.core.route import EndCancelled, cancel_of
@@ -40,6 +42,7 @@ from outlast.core.rows.run_columns import Attention, Timer
 from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
+from outlast.core.terms import NO_DEADLINE, Deadline, end_of
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.call_errors import CallErrors
@@ -217,10 +220,22 @@ class NodeExecution:
             if ident not in session.held.memos:
                 session.chain.submit(effect_verbs.remember(session.held.run, memo))
 
-    def visit_deadline(self) -> int:
+    def visit_deadline(self) -> Deadline:
         """Return the business time at which waits of this visit end; 0 if the node declares no `within`."""
-        node = self.workflow.nodes[self.session.held.run.node]
-        return self.session.held.run.entered_at + int(node.within.total_seconds() * SECOND) if node.within else 0
+        run = self.session.held.run
+        within = self.workflow.nodes[run.node].within
+        if within is None:
+            return NO_DEADLINE
+        what = f"within of node {run.node}"
+        kept = self.session.held.memos.get((run.visit, WITHIN)) if isinstance(within, BusinessDays) else None
+        if kept is None:
+            deadline = end_of(what, within, run.entered_at)
+            if (due := deadline.due) is None:
+                return deadline
+            kept = deadline_memo(run.tenant, run.run, run.visit, WITHIN, due, self.session.clock.now.business)
+            self.session.chain.submit(effect_verbs.remember(run, kept))
+        due = kept_due(kept)
+        return Deadline(due.ms, due)
 
     # --- reports of calls and waits ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:

@@ -1,5 +1,6 @@
 """Permission for a call: budgets, the policy, then the approval of exactly this call (S-20, GATE-6)."""
 
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
@@ -232,13 +233,14 @@ def _approved(approval: Approval, policy: str) -> str:
 
 
 def _question(verdict: NeedsApproval, plan: Plan[Any]) -> Question:
+    within = verdict.within
     return Question(
         name=f"policy/{plan.key}",
         plans=(plan,),
         summary=verdict.summary or f"{plan.activity} {plan.key}",
         who=str(verdict.by),
-        within_ms=int(verdict.within.total_seconds() * SECOND),
-        valid_ms=APPROVAL_VALID_FOR,
+        within=int(within.total_seconds() * SECOND) if isinstance(within, timedelta) else within,
+        valid_for=APPROVAL_VALID_FOR,
         risk="",
         quorum=verdict.quorum,
         not_requester=verdict.not_requester,
@@ -253,13 +255,14 @@ def _first_requested(execution: NodeExecution, activity: str) -> Approval:
 
 def _question_like(earlier: Approval, plan: Plan[Any]) -> Question:
     """Return the question about a plan that the approvers of an earlier one decide, by the same rules."""
+    terms = earlier.calendar
     return Question(
         name=f"policy/{plan.key}",
         plans=(plan,),
         summary=f"{plan.activity} {plan.arguments.decode()}"[:TEXT_CHARS_MAX],
         who=earlier.who,
-        within_ms=earlier.within_until - earlier.asked_at,
-        valid_ms=earlier.valid_ms,
+        within=terms.within or earlier.within_until - earlier.asked_at,
+        valid_for=terms.valid or earlier.valid_ms,
         risk=earlier.risk,
         quorum=earlier.quorum,
         not_requester=bool(earlier.not_requester),

@@ -12,8 +12,10 @@ from typing import Any, Final, NamedTuple
 from outlast.core import effect_verbs
 from outlast.core.approvals import Demand, votes_of
 from outlast.core.approver_rule import Rule
+from outlast.core.business_days import TERM, BusinessDays
 from outlast.core.codec import digest
 from outlast.core.commit import Instant
+from outlast.core.durations import DAY
 from outlast.core.events import EventType, utc
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows.columns import decoded, stored_text
@@ -41,6 +43,8 @@ from outlast.flow.workflow import Workflow
 
 DENIALS_LOGGED_MAX: Final = 10  # denials of one visit with an event; all have a memo
 MEMOS: Final = "policy/"
+ASKED_AGAIN_WITHIN: Final = 366 * DAY
+"""Period from a request for which its row knows the holidays of a term that may begin again."""
 
 
 def occasion_of(execution: NodeExecution) -> Occasion:
@@ -272,7 +276,7 @@ def _memo(execution: NodeExecution, key: str, plan: Plan[Any], verdict: Verdict,
     decision = RecordedDecision(occasion, plan.activity, plan.key, arguments, run.node, by, policy, verdict)
     plain = decision._asdict()
     del plain["verdict"]
-    response = json.dumps({**plain, **dump(verdict)}, ensure_ascii=False).encode()
+    response = json.dumps({**plain, **dump(verdict, execution.session.clock.now.business)}, ensure_ascii=False).encode()
     return Memo(
         run.tenant, run.run, run.visit, key, plan.activity, "", response, "", execution.session.clock.now.business
     )
@@ -287,8 +291,8 @@ def decision_of(memo: Memo) -> RecordedDecision:
         raise Corrupt(f"memo {memo.run}/{memo.key}: it records no verdict: {error!r}") from error
 
 
-def dump(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as plain data."""
+def dump(verdict: Verdict, at: int) -> dict[str, Any]:
+    """Return a verdict as plain data. `at`: business instant at which it was given."""
     if isinstance(verdict, Allow):
         return {"verdict": "allow", "rule": verdict.rule}
     if isinstance(verdict, Deny):
@@ -298,10 +302,25 @@ def dump(verdict: Verdict) -> dict[str, Any]:
         "rule": verdict.rule,
         "by": str(verdict.by),
         "summary": verdict.summary,
-        "within_s": verdict.within.total_seconds(),
+        **_within(verdict.within, at),
         "quorum": verdict.quorum,
         "not_requester": verdict.not_requester,
     }
+
+
+def _within(within: timedelta | BusinessDays, at: int) -> dict[str, Any]:
+    """Return the time for a decision as plain data. Business days have the holidays of a year from `at`."""
+    if isinstance(within, timedelta):
+        return {"within_s": within.total_seconds()}
+    return {"within_days": TERM.encode(within.fixed(at, at + ASKED_AGAIN_WITHIN))}
+
+
+def _within_of(body: dict[str, Any]) -> timedelta | BusinessDays:
+    if (days := body.get("within_days")) is None:
+        return timedelta(seconds=body["within_s"])
+    if (term := TERM.decode(days)) is None:
+        raise ValueError("within_days is empty")
+    return term
 
 
 def _verdict_of(body: dict[str, Any]) -> Verdict:
@@ -313,7 +332,7 @@ def _verdict_of(body: dict[str, Any]) -> Verdict:
         body["rule"],
         Rule.parse(body["by"]),
         body["summary"],
-        timedelta(seconds=body["within_s"]),
+        _within_of(body),
         body["quorum"],
         body["not_requester"],
     )

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
+from outlast.core.business_days import BusinessDays
 from outlast.core.clock_port import Clock
 from outlast.core.conclude import (
     Completing,
@@ -49,16 +50,19 @@ from outlast.core.conclude import (
     still_flagged,
 )
 from outlast.core.divergence import continued_after
-from outlast.core.durations import INLINE_WAIT_MAX, SECOND
+from outlast.core.durations import INLINE_WAIT_MAX
+from outlast.core.kept_deadlines import ceiling_memo, kept_ceiling, kept_due
 from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
+from outlast.core.rows.effect_rows import Memo
 from outlast.core.rows.run_columns import Attention, Ending
 from outlast.core.rows.run_rows import EVENT
 from outlast.core.run_transition import LogEntry, write_log
 from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
+from outlast.core.terms import end_of
 from outlast.engine import admission
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
@@ -80,7 +84,7 @@ from outlast.engine.results import count_results
 from outlast.engine.run_end import left_open, unwind
 from outlast.engine.run_session import RunSession
 from outlast.engine.user_code import as_exception
-from outlast.errors import Corrupt, NotStorable, Rejected, StoreError, Unavailable, Uncertain
+from outlast.errors import Corrupt, InvalidInput, NotStorable, Rejected, StoreError, Unavailable, Uncertain
 from outlast.flow.node import Node
 from outlast.flow.workflow import Workflow
 from outlast.store.batch import INBOX_SEQ
@@ -476,11 +480,27 @@ class RunExecutor:
             limit = workflow.fails_if.limit if workflow.fails_if is not None else None
             return Completing(state, outcome, node.end or "", results, empty, limit, chunks)
         to = workflow.nodes[target]
-        most, ceiling = to.max_visits, to.ceiling
+        most = to.max_visits
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
             most = None
-        ceiling_ms = int(ceiling.total_seconds() * SECOND) if ceiling else 0
-        return Entering(target, state, to.status_label, most, ceiling_ms, self._claim_ms, results, chunks)
+        try:
+            ceiling_ms, kept = self._ceiling(to) if to.ceiling else (0, None)
+        except InvalidInput as error:  # raised by the author's container of holidays
+            return self._exception(error)
+        return Entering(target, state, to.status_label, most, ceiling_ms, self._claim_ms, results, chunks, kept)
+
+    def _ceiling(self, to: Node) -> tuple[int, Memo | None]:
+        """Return the ceiling of a node, counted from the run's creation, and the row that keeps it if it is new."""
+        assert to.ceiling is not None
+        held = self.session.held
+        run = held.run
+        if isinstance(to.ceiling, BusinessDays) and (kept := kept_ceiling(held.memos.values(), to.name)) is not None:
+            return kept_due(kept).ms - run.created_at, None
+        ends, due = end_of(f"ceiling of {to.title}", to.ceiling, run.created_at)
+        raises = due is not None and 0 < run.ceiling_at < ends
+        now = self.session.clock.now.business
+        memo = ceiling_memo((run.tenant, run.run), to.name, due, now) if due is not None and raises else None
+        return ends - run.created_at, memo
 
     async def _settle(self, way: Rest) -> Move:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""

@@ -9,6 +9,7 @@ from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
 from outlast.flow.approval_rule import Approvers, Decision, person, role
+from outlast.flow.calendar_terms import business_days
 from outlast.flow.calls import Call, Plan, RecordedCall, this_call
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
@@ -70,6 +71,7 @@ __all__ = [
     "Workflow",
     "WorkflowOptions",
     "activity",
+    "business_days",
     "classify",
     "lookup",
     "person",

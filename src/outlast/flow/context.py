@@ -12,7 +12,8 @@ from uuid import UUID
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.durations import Duration
+from outlast.core.business_days import BusinessDays
+from outlast.core.durations import Duration, Term
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan, RecordedCall, current_call
@@ -96,8 +97,8 @@ class Context(Generic[S]):
         *,
         summary: str,
         by: Approvers,
-        within: Duration,
-        valid_for: Duration = "24h",
+        within: Term,
+        valid_for: Term = "24h",
         name: str = "",
         alternatives: Sequence[Plan[R]] = (),
         again: bool | int = False,
@@ -114,7 +115,8 @@ class Context(Generic[S]):
 
         - `summary`: what the person reads; `risk`: how it is marked in lists.
         - `by`: who may decide, such as `role("finance")`, `person("ana")`, or a list of which any may.
-        - `within`: the time for the decision; `valid_for`: the time from the decision to the call.
+        - `within`: the time for the decision; `valid_for`: the time from the decision to the call. Either is a duration
+          or `business_days`.
         - `name`: tells several approvals of one visit apart (default: the activity's name).
         - `alternatives`: other plans that may be approved instead.
         - `again`: offers "reject and try once more"; a number says how many such rounds are left.
@@ -165,9 +167,11 @@ class Context(Generic[S]):
     @overload
     async def sleep(self, duration: Duration, /, *, name: str = ...) -> None: ...
     @overload
-    async def sleep(self, /, *, until: datetime, name: str = ...) -> None: ...
+    async def sleep(self, /, *, until: datetime | BusinessDays, name: str = ...) -> None: ...
     async def sleep(self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP) -> None:
-        """Wait for a `duration` ("12h", a `timedelta`), or `until` an instant. The run leaves memory while it waits.
+        """Wait for a `duration` ("12h", a `timedelta`), or `until` an instant or the end of `business_days`.
+
+        The run leaves memory while it waits.
 
         The duration counts from the first execution of this line in the visit, in business time. `name` tells two
         sleeps of one visit apart.
@@ -177,23 +181,23 @@ class Context(Generic[S]):
     @overload
     async def receive(self, name: str, model: type[M], /) -> M: ...
     @overload
-    async def receive(self, name: str, model: type[M], /, *, timeout: Duration) -> M | None: ...
+    async def receive(self, name: str, model: type[M], /, *, timeout: Term) -> M | None: ...
     @overload
-    async def receive(self, name: str, model: type[M], /, *, until: datetime) -> M | None: ...
+    async def receive(self, name: str, model: type[M], /, *, until: datetime | BusinessDays) -> M | None: ...
     async def receive(self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None) -> Any:
         """Wait for the first unconsumed signal of this `name` and return its payload as a `model`.
 
         Returns None at the deadline: `timeout` is a duration from the first execution of this line in the visit,
-        `until` an instant. Without either, the run waits until a signal arrives.
+        `until` an instant. Either may be `business_days`. Without either, the run waits until a signal arrives.
         """
         raise NotImplementedError
 
     @overload
-    async def collect(
-        self, name: str, model: type[M], /, *, timeout: Duration, limit: int | None = None
-    ) -> list[M]: ...
+    async def collect(self, name: str, model: type[M], /, *, timeout: Term, limit: int | None = None) -> list[M]: ...
     @overload
-    async def collect(self, name: str, model: type[M], /, *, until: datetime, limit: int | None = None) -> list[M]: ...
+    async def collect(
+        self, name: str, model: type[M], /, *, until: datetime | BusinessDays, limit: int | None = None
+    ) -> list[M]: ...
     async def collect(
         self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None, limit: int | None = None
     ) -> list[M]:

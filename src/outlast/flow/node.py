@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
-from outlast.core.argument_checks import Arguments, positive
-from outlast.core.durations import Duration
+from outlast.core.argument_checks import Arguments, positive_term
+from outlast.core.durations import Term
 from outlast.core.limits import NAME, VISITS_MAX
 from outlast.core.machine import TERMINAL, RunStatus
 from outlast.core.rows.run_columns import StatusLabels, stored_label
@@ -28,8 +28,8 @@ class NodeOptions(NamedTuple):
     status: str | StatusLabels | None
     end: str | None
     max_visits: int | None
-    within: Duration | None
-    ceiling: Duration | None
+    within: Term | None
+    ceiling: Term | None
     plane: Plane = ""
 
 
@@ -59,8 +59,8 @@ class Node:
         self.end: Final = options.end
         self.max_visits: Final = options.max_visits
         self.plane: Final = options.plane
-        self.within: Final = positive(f"within of {self.title}", options.within, where=self.where)
-        self.ceiling: Final = positive(f"ceiling of {self.title}", options.ceiling, where=self.where)
+        self.within: Final = positive_term(f"within of {self.title}", options.within, where=self.where)
+        self.ceiling: Final = positive_term(f"ceiling of {self.title}", options.ceiling, where=self.where)
         self._state: Final = state
         self._names = names
         self._exits: Exits | None = None

@@ -10,8 +10,9 @@ from typing import Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from outlast.core.approver_rule import Rule
-from outlast.core.argument_checks import Arguments, positive
-from outlast.core.durations import Duration
+from outlast.core.argument_checks import Arguments, positive_term
+from outlast.core.business_days import BusinessDays
+from outlast.core.durations import Term
 from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX
 from outlast.core.rows.columns import stored_text
 from outlast.flow.approval_rule import Approvers, rule_of
@@ -109,7 +110,7 @@ class NeedsApproval:
     rule: str
     by: Rule
     summary: str
-    within: timedelta
+    within: timedelta | BusinessDays
     quorum: int
     not_requester: bool
 
@@ -118,7 +119,7 @@ class NeedsApproval:
         rule: str,
         by: Approvers,
         summary: str = "",
-        within: Duration = "96h",
+        within: Term = "96h",
         quorum: int = 1,
         not_requester: bool = False,
     ) -> None:
@@ -128,12 +129,12 @@ class NeedsApproval:
         check.is_text("summary", summary, 'summary="an order above 100 euros"')
         check.number("quorum", quorum, 1, QUORUM_MAX)
         check.flag("not_requester", not_requester)
-        check.duration("within", within, optional=False)
+        check.term("within", within)
         self.__dict__.update(
             rule=rule,
             by=rule_of("NeedsApproval()", by),
             summary=summary,
-            within=positive("within of NeedsApproval()", within),
+            within=positive_term("within of NeedsApproval()", within),
             quorum=quorum,
             not_requester=not_requester,
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import PydanticUserError
 
+from outlast.core.business_days import BusinessDays
 from outlast.core.codec import digest
 from outlast.flow.activity import Activity
 from outlast.flow.node import Node
@@ -25,7 +26,7 @@ def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
         "nodes": {name: _node(node) for name, node in sorted(workflow.nodes.items())},
         "activities": {name: _activity(each) for name, each in sorted(workflow.activities.items())},
         "state": _schema(workflow.state_codec.schema),
-        "ceiling_ms": _ms(workflow.ceiling),
+        "ceiling_ms": _length(workflow.ceiling),
         "budget": list(workflow.budget.limits) if workflow.budget is not None else [],
         "slot_while_waiting": workflow.slot_while_waiting,
         "migrations": sorted([m.from_, m.to] for m in workflow.migrations.all),
@@ -47,8 +48,8 @@ def _node(node: Node) -> dict[str, Any]:
         "end": node.end or "",
         "plane": node.plane,
         "max_visits": node.max_visits,
-        "within_ms": _ms(node.within),
-        "ceiling_ms": _ms(node.ceiling),
+        "within_ms": _length(node.within),
+        "ceiling_ms": _length(node.ceiling),
         "activities": list(reach.activities),
         "waits": reach.waits,
         "names_at_run_time": reach.open,
@@ -81,3 +82,8 @@ def _schema(of: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _ms(span: timedelta | None) -> int:
     return int(span.total_seconds() * 1000) if span is not None else 0
+
+
+def _length(term: timedelta | BusinessDays | None) -> int | str:
+    """Return milliseconds, or the text of business days. Their holidays may differ between processes."""
+    return str(term) if isinstance(term, BusinessDays) else _ms(term)

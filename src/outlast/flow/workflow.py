@@ -12,9 +12,9 @@ from pydantic import AliasChoices, AliasPath, BaseModel
 from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
-from outlast.core.argument_checks import Arguments, positive
+from outlast.core.argument_checks import Arguments, positive_term
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
-from outlast.core.durations import Duration
+from outlast.core.durations import Term
 from outlast.core.failed_calls import EmptyEnd, WhenEmpty
 from outlast.core.lanes import OWN, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
@@ -157,7 +157,7 @@ class Workflow(Generic[S, In, Out]):
         self.fails_if: Final = options.get("fails_if")
         self._check_options(name, self.version, state, input, self.when_empty, self.fails_if)
         self.state: Final[type[S]] = state
-        self.ceiling: Final = positive(f"ceiling of {self.title}", ceiling, where=self.where)
+        self.ceiling: Final = positive_term(f"ceiling of {self.title}", ceiling, where=self.where)
         self.outcome: Final[Callable[[S], Out] | None] = outcome
         for option, fn in (("outcome", outcome), ("policy", self.policy)):
             refuse_unrun_function(f"{option}= of {self.title}", fn, "write it as a plain def", where=self.where)
@@ -206,8 +206,8 @@ class Workflow(Generic[S, In, Out]):
         status: str | StatusLabels | None = None,
         end: str | None = None,
         max_visits: int | None = None,
-        within: Duration | None = None,
-        ceiling: Duration | None = None,
+        within: Term | None = None,
+        ceiling: Term | None = None,
         plane: Plane = "",
     ) -> _DecoratesNode[S]: ...
     def node(
@@ -219,8 +219,8 @@ class Workflow(Generic[S, In, Out]):
         status: str | StatusLabels | None = None,
         end: str | None = None,
         max_visits: int | None = None,
-        within: Duration | None = None,
-        ceiling: Duration | None = None,
+        within: Term | None = None,
+        ceiling: Term | None = None,
         plane: Plane = "",
     ) -> Any:
         """Declare the async function `fn` as a node. Its return annotation names the nodes that may follow.

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from outlast.core.durations import Duration
+from outlast.core.durations import Term
 from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
 from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX
@@ -64,7 +64,7 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
 
     version: int
     """Raise it if running runs could not continue with the new code [1]."""
-    ceiling: Duration
+    ceiling: Term
     """Limit of the business time of a run; a person is called when it passes [168h]."""
     policy: Policy | None
     """Policy that is asked before each write [allow]."""

@@ -171,6 +171,8 @@ def approval_summary(row: Approval, actor: Actor) -> ApprovalSummary:
         claimed_by=row.claimed_by,
         warnings=confusable_texts([row.summary, row.risk]),
         you_may_decide=may_decide(actor, row),
+        due=str(row.calendar.due or ""),
+        valid_days=str(row.calendar.valid or ""),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
+from outlast.core.business_days import Due
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.lanes import OWN
@@ -20,7 +21,7 @@ from outlast.core.machine import (
     if_ignored,
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
-from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
 from outlast.core.rows.run_rows import Run, Slot, Worker, is_over
 from outlast.engine.known_pauses import BREAKER
@@ -105,8 +106,8 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
             return _slot(rows, wait)
         case "timer":
             named = "" if wait.what == SLEEP else f" ({wait.what})"
-            clause = f"sleeps{named} {rows.lasts(wait.until)}"
-            return _timed(rows, wait, clause)
+            due = row.due if (row := _wait_row(rows, wait)) is not None else None
+            return _timed(rows, wait, f"sleeps{named} {_lasts(rows, wait.until, due)}", due=due)
         case "signal":
             return _signal(rows, wait)
         case "approval":
@@ -127,9 +128,18 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     return _timed(rows, wait, f"waits for {wait.kind} {wait.what}")
 
 
-def _timed(rows: RunFacts, wait: WaitingFor, clause: str, *unblock: str) -> ExplanationPart:
+def _timed(rows: RunFacts, wait: WaitingFor, clause: str, *unblock: str, due: Due | None = None) -> ExplanationPart:
     following = f"{rows.ahead(wait.until)} it {wait.then}" if wait.until else "it waits without a limit"
-    return ExplanationPart(clause, following, unblock, wait.since, wait.until)
+    return ExplanationPart(clause, following, unblock, wait.since, wait.until, _due_facts(due))
+
+
+def _lasts(rows: RunFacts, until: int, due: Due | None) -> str:
+    """Return how long a wait lasts, with the date if it is the end of business days."""
+    return f"{rows.lasts(until)}, until {due.when}" if due is not None else rows.lasts(until)
+
+
+def _due_facts(due: Due | None) -> tuple[tuple[str, str], ...]:
+    return (("due", str(due)),) if due is not None else ()
 
 
 def _worker(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
@@ -153,28 +163,34 @@ def _taken(tenant: str, slots: list[Slot]) -> str:
 
 
 def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
-    left = rows.lasts(wait.until) if wait.until else "without a deadline"
-    row = next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
+    row = _wait_row(rows, wait)
+    due = row.due if row is not None else None
+    left = _lasts(rows, wait.until, due) if wait.until else "without a deadline"
     send = f"outlast signal {rows.run.run} {wait.what} --data '{{…}}'"
     spent = {n for w in rows.waits if w.status is WaitStatus.BOUND for n in w.binding or ()}
     came = [n for n in rows.messages if n.kind == "signal" and n.name == wait.what and n.n not in spent]
     if row is None or row.kind != "collect":
         unfit = f"; {len(came)} arrived with data of another type" if came else ""
-        return _timed(rows, wait, f"waits for the signal {wait.what}, {left}{unfit}", send)
+        return _timed(rows, wait, f"waits for the signal {wait.what}, {left}{unfit}", send, due=due)
     of = f"{len(came)} of {row.most}" if row.most else f"{len(came)}"
     clause = f"has {of} signals {wait.what} and waits for more, {left}"
-    return _timed(rows, wait, clause, send)
+    return _timed(rows, wait, clause, send, due=due)
+
+
+def _wait_row(rows: RunFacts, wait: WaitingFor) -> Wait | None:
+    return next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
 
 
 def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     name = wait.what.partition(" ")[0]
-    clause = f"waits for {wait.who} to decide {wait.what}, {rows.lasts(wait.until)}"
     commands = [f"outlast approvals approve {name} --reason …", f"outlast approvals reject {name} --reason …"]
     row = _approval(rows, wait)
-    facts: tuple[tuple[str, str], ...] = ()
+    due = row.calendar.due if row is not None else None
+    clause = f"waits for {wait.who} to decide {wait.what}, {_lasts(rows, wait.until, due)}"
+    facts = _due_facts(due)
     if row is not None:
         changed = approved_instead(row)
-        facts = (("asks for", changed or ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])),)
+        facts = (("asks for", changed or ", ".join(f"{p.activity} {p.key}" for p in row.plans[:1])), *facts)
         if row.again:
             commands.append(f"outlast approvals reject {name} --again --reason …")
     then = f"{rows.ahead(wait.until)} an operator is called ({wait.then}); nothing is approved by waiting"
@@ -271,6 +287,8 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("since", rows.instant(part.since)))
     if part.until:
         facts.append(("until", rows.instant(part.until)))
+    if rows.ceiling is not None:
+        facts.append(("ceiling", str(rows.ceiling)))
     return RunExplanation(
         sentence=f"{run.run} {clause}.",
         facts=dict([*facts, *part.facts]),

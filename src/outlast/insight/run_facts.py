@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from outlast.core.budget import raised, raises_of, total_of
+from outlast.core.business_days import Due
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, EventType, iso
@@ -45,6 +46,7 @@ class RunFacts(NamedTuple):
     limits: Limits = NO_LIMITS  # of its workflow's budget
     answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
+    ceiling: Due | None = None  # of the run, if it is counted in business days
 
     @property
     def history(self) -> RunHistory:

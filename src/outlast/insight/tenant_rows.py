@@ -7,15 +7,17 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
+from outlast.core.business_days import Due
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import Duration, ms_of
 from outlast.core.events import selects
+from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, USAGE, Approval, Effect, Evidence
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.rows.run_rows import (
     CALL_USAGE,
@@ -266,7 +268,16 @@ class TenantRows:
             limits=Limits(*structure["budget"]) if structure.get("budget") else NO_LIMITS,
             answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
+            ceiling=await self._ceiling(rows.run),
         )
+
+    async def _ceiling(self, run: Run) -> Due | None:
+        """Return how the armed ceiling of a run was counted, if it is in business days."""
+        if not run.ceiling_at:
+            return None
+        scope, key = (run.tenant, run.run, 0), ceiling_key(run.ceiling_at)
+        memos = await self.store.rows(MEMO, scope, after=(*scope, key), limit=1)
+        return kept_due(memos[0]) if memos and memos[0].key.startswith(key) else None
 
     async def answer_schemas(self, lanes: Iterable[str]) -> Mapping[str, AnswerSchemas]:
         """Return the schemas of the answers of each lane's activities, as the workers that serve it declare them."""

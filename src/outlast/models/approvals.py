@@ -49,7 +49,7 @@ class ApprovalSummary(Model):
     requested_by: str
     asked_at: Instant | None
     within_until: Instant | None
-    valid_ms: int
+    valid_ms: int = Field(description="Time from the decision to the call in ms; 0 if it is `valid_days`.")
     plans: list[OfferedPlan]
     decided_at: Instant | None
     decided_by: str
@@ -65,6 +65,8 @@ class ApprovalSummary(Model):
     claimed_by: str
     warnings: list[str]
     you_may_decide: bool
+    due: str = Field("", description="Date, zone and skipped days of a deadline in business days; '' for others.")
+    valid_days: str = Field("", description="Business days from the decision to the call; '' for a duration.")
 
 
 class ApprovalList(PagedList):

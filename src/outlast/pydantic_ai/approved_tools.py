@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PrefixedTools
 from typing_extensions import override
 
 from outlast.core.argument_checks import Arguments
-from outlast.core.durations import Duration
+from outlast.core.durations import Term
 from outlast.core.limits import NAME_CHARS_MAX, QUORUM_MAX, TEXT_CHARS_MAX
 from outlast.flow.approval_rule import RISKS, Approvers, Decision, rule_of
 from outlast.flow.calls import Plan
@@ -50,8 +50,8 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
         self,
         *,
         by: Approvers,
-        within: Duration,
-        valid_for: Duration = "24h",
+        within: Term,
+        valid_for: Term = "24h",
         quorum: int = 1,
         not_requester: bool = False,
         risk: Literal["", "low", "medium", "high"] = "",
@@ -64,7 +64,7 @@ class OutlastApprovals(AbstractCapability[AgentDepsT]):
         except TypeError:
             raise check.wrong("by", by, "it names roles and persons", 'by=role("lead")') from None
         for name, value in (("within", within), ("valid_for", valid_for)):
-            check.duration(name, value, optional=False)
+            check.term(name, value)
         check.number("quorum", quorum, 1, QUORUM_MAX)
         check.flag("not_requester", not_requester)
         check.one_of("risk", risk, RISKS)

@@ -106,7 +106,7 @@ def _of_effect(policy: Policy, run: Run, effect: Effect, approval: Approval | No
     if change is None:
         return []
     found = ChangedVerdict(
-        change, run.run, effect.node, effect.activity, effect.key, at, effect.allowed_by, dump(verdict)
+        change, run.run, effect.node, effect.activity, effect.key, at, effect.allowed_by, dump(verdict, at)
     )
     return [found]
 
@@ -136,7 +136,9 @@ def _of_denial(policy: Policy, run: Run, memo: Memo, was: RecordedDecision) -> l
     if isinstance(verdict, Deny):
         return []
     rule_text = f"policy: deny {was.verdict.rule} @{was.policy_version}"
-    return [ChangedVerdict("allows", run.run, was.node, was.activity, was.key, memo.at, rule_text, dump(verdict))]
+    return [
+        ChangedVerdict("allows", run.run, was.node, was.activity, was.key, memo.at, rule_text, dump(verdict, memo.at))
+    ]
 
 
 def _ask(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from json import dumps, loads
 from typing import Any, Final, NamedTuple
 
+from outlast.core.business_days import DUE, TERM, BusinessDays, Due
 from outlast.core.rows.columns import Column, decoded, load_names, typed
 
 
@@ -43,6 +44,30 @@ class ApprovalVote(NamedTuple):
     reason: str
     at: int  # business
     who: str  # the rule that applied at the time of the vote; a later reassignment keeps the vote
+
+
+class ApprovalCalendar(NamedTuple):
+    """Terms of an approval in business days: how its deadline was counted, `within`, and `valid_for`.
+
+    The terms hold the holidays of the period in which they count, for processes without the author's container.
+    """
+
+    due: Due | None = None
+    within: BusinessDays | None = None
+    valid: BusinessDays | None = None
+
+
+NO_CALENDAR: Final = ApprovalCalendar()
+
+
+def _dump_calendar(calendar: ApprovalCalendar) -> str:
+    texts = (DUE.encode(calendar.due), TERM.encode(calendar.within), TERM.encode(calendar.valid))
+    return dumps(texts) if any(texts) else ""
+
+
+def _load_calendar(text: str) -> ApprovalCalendar:
+    due, within, valid = loads(text)
+    return ApprovalCalendar(DUE.decode(due), TERM.decode(within), TERM.decode(valid))
 
 
 def _dump_plans(plans: Iterable[OfferedCall]) -> str:
@@ -101,4 +126,5 @@ def _dump_editable(names: Iterable[str]) -> str:
 PLANS: Final = Column("plans", _dump_plans, _load_plans)
 VOTES: Final = Column("votes", _dump_votes, _load_votes)
 CLAIMS: Final = Column("claims", _dump_claims, load_names)
+CALENDAR: Final = Column("calendar", _dump_calendar, _load_calendar)
 EDITABLE: Final = Column("editable", _dump_editable, load_names)

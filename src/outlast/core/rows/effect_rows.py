@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from outlast.core import machine
+from outlast.core.business_days import DUE, Due
 from outlast.core.rows import approval_columns, effect_columns
 from outlast.core.rows.row_kind import Kind
 
@@ -129,10 +130,16 @@ class Wait(NamedTuple):
     binding_text: str
     since: int
     schema: str = ""  # JSON Schema of the awaited signal; '' for other waits, and if it has none that fits
+    due_text: str = ""  # of a deadline in business days
 
     def signal_schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the awaited signal, decoded at each call; None without one."""
         return WAIT.decode_object("schema", self.schema, self) if self.schema else None
+
+    @property
+    def due(self) -> Due | None:
+        """Return how the deadline was counted; None for one that is not in business days."""
+        return WAIT.decode(DUE, self.due_text, self) if self.due_text else None
 
     @property
     def binding(self) -> tuple[int, ...] | None:
@@ -171,6 +178,7 @@ class Approval(NamedTuple):
     not_requester: int = 0  # 1: the person who started the run may not decide
     editable_text: str = ""
     claimed_by: str = ""  # person who acknowledged it; informative only
+    calendar_text: str = ""  # of an approval whose `within` or `valid_for` is in business days
 
     @property
     def plans(self) -> tuple[approval_columns.OfferedCall, ...]:
@@ -186,6 +194,12 @@ class Approval(NamedTuple):
     def votes(self) -> tuple[approval_columns.ApprovalVote, ...]:
         """Return the votes so far; () if the approval has no quorum."""
         return APPROVAL.decode(approval_columns.VOTES, self.votes_text, self)
+
+    @property
+    def calendar(self) -> approval_columns.ApprovalCalendar:
+        """Return the terms that are counted in business days."""
+        found = approval_columns.NO_CALENDAR
+        return APPROVAL.decode(approval_columns.CALENDAR, self.calendar_text, self) if self.calendar_text else found
 
     @property
     def editable(self) -> tuple[str, ...]:

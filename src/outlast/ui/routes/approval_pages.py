@@ -165,7 +165,8 @@ def _done(found: ApprovalDetail, decision: str) -> str:
         if found.status == ApprovalStatus.PENDING:
             return f"Your vote is recorded: {len(found.votes)} of {found.quorum} approve. Nothing is called yet."
         changed = " with your values" if any(plan.chosen and plan.changed_by for plan in found.plans) else ""
-        return f"Approved by you{changed}. {call_of(found)} is called once, within {span(found.valid_ms)}."
+        valid = found.valid_days or span(found.valid_ms)
+        return f"Approved by you{changed}. {call_of(found)} is called once, within {valid}."
     again = " The run goes round once more." if decision == DECISIONS[2] else ""
     return f"Rejected by you. Nothing is called.{again}"
 
