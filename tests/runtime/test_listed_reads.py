@@ -98,10 +98,6 @@ CASES: dict[str, tuple[str, Read]] = {
         "UPDATE usage SET at = 'x' WHERE run = 'bad-end'",
         lambda ops: Fsck(ops.store, chain=True).look(),
     ),
-    "tokens in fsck": (
-        "UPDATE token SET target = x'ff' WHERE run LIKE 'bad-%'",
-        lambda ops: Fsck(ops.store, chain=True).look(),
-    ),
     "events not sent": ("UPDATE unpublished SET at = 'x' WHERE run LIKE 'bad-%'", lambda ops: lag_of(ops.store)),
 }
 
