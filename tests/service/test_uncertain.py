@@ -54,7 +54,7 @@ def test_with_a_key_the_hint_is_to_repeat_the_request(
 
 def test_the_hint_for_a_webhook_is_to_check_without_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a key, its commit holds the identity of the request, so a repetition adds no second one."""
-    monkeypatch.setattr(Webhooks, "added", lost)
+    monkeypatch.setattr(Webhooks, "perform", lost)
     ask = {"url": "https://example.com/hook"}
     answer = service.post("/v1/webhooks", ask)
     assert "GET /v1/webhooks" in answer.json()["hint"] and "retry-after" not in answer.headers
