@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from outlast import Allow, Context, Deny, NeedsApproval, Workflow, activity, lookup, role
 from outlast.agent import ModelAnswer, ScriptedModel, ToolCall, agent_workflow
+from outlast.cli.steps_page import step_line
 from outlast.core.limits import KIB
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow import Perhaps, PolicyRequest, Verdict
@@ -205,6 +206,29 @@ def test_a_denied_proposal_belongs_to_the_answer_of_the_model(outlast_app: AppFa
     assert (denied.outcome, denied.reason) == ("not_admitted", "no_such_title: never, [redacted]")
     assert (asked.outcome, asked.reason, found) == ("needs_approval", "restarts", {})
     assert '"title":"forbidden"' in denied.arguments
+
+
+@pytest.mark.req("OBS-4", "OUT-4")
+@pytest.mark.parametrize(
+    ("given", "detail"),
+    [
+        (ModelAnswer(text="The cause", finish="cut", finish_detail="length"), "cut: length"),
+        (ModelAnswer(finish="filtered", finish_detail="SAFETY"), "filtered: SAFETY"),
+        (ModelAnswer(finish="refusal", finish_detail="I will not."), "refusal: I will not."),
+        (ModelAnswer(text=" "), "empty"),
+        (ModelAnswer(text="x" * 300_000), "too_large: it takes 300,"),
+        (ModelAnswer(text="done"), ""),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_decision_says_why_its_answer_cannot_be_used(
+    outlast_app: AppFactory, given: ModelAnswer, detail: str
+) -> None:
+    """Each kind is told apart from an answer, in the API and in the line of the command."""
+    app, run = begin(ScriptedModel([given] * 2), outlast_app)
+    for step in of(steps(app, run), "model_decision"):
+        assert step.status == "answered" and step.detail.startswith(detail) and bool(step.detail) is bool(detail)
+        assert detail in step_line(step)
 
 
 @pytest.mark.req("OBS-4")

@@ -80,7 +80,7 @@ def step_line(step: Step) -> str:
     parts = [step.what]
     if step.kind == "model_decision":
         parts = [step.model or step.what, *([f"{step.tokens} tokens"] if step.tokens else [])]
-        parts += [_proposal(call)[:DETAIL_CHARS] for call in step.proposals]
+        parts += [step.detail[:DETAIL_CHARS], *(_proposal(call)[:DETAIL_CHARS] for call in step.proposals)]
     elif step.kind == "tool_call":
         parts += [_head(step.input.text), step.detail[:DETAIL_CHARS]]
     elif step.kind != "checkpoint" and step.by:

@@ -20,11 +20,13 @@ from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.model_ends import finish_of
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import Approval, Effect, Memo
 from outlast.core.rows.run_rows import Event
 from outlast.core.usage import CallUsage, money_text
+from outlast.core.visible import is_blank
 from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
 from outlast.errors import InvalidInput, NotFound
@@ -159,19 +161,21 @@ class _Steps:
     # --- models and lookups ------------------------------------------------------------------
     def _model_decision(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
-        used["model"] = used["model"] or _model_of(memo)
-        return self._of_memo("model_decision", memo, place, ANSWERED, **used, proposals=self._proposals(memo))
+        answer = _answer_of(memo)
+        used["model"] = used["model"] or _model_of(answer)
+        proposals = self._proposals(memo)
+        return self._of_memo("model_decision", memo, place, ANSWERED, end=_end_of(answer), **used, proposals=proposals)
 
     def _lookup(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
         return self._of_memo("tool_call", memo, place, EffectStatus.DONE.value, **used)
 
-    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, done: str, **more: Any) -> Step:
+    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, done: str, *, end: str = "", **more: Any) -> Step:
         error = memo.error or NO_ERROR
         status = EffectStatus.REFUSED.value if memo.error_text else done
         return self._made(
             kind, place, status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status, what=memo.activity,
-            ended=memo.at, detail=f"{error.code}: {error.detail}" if memo.error_text else "",
+            ended=memo.at, detail=f"{error.code}: {error.detail}" if memo.error_text else end,
             key=memo.key.removeprefix(UNANSWERED), digest=memo.digest, output=memo.response, **more,
         )  # fmt: skip
 
@@ -317,11 +321,26 @@ def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
     return StepText(text=redacted(text[:REDACTED_CHARS])[:HEAD_CHARS], bytes=size, cut=True)
 
 
-def _model_of(memo: Memo) -> str:
-    """Return the model that an answer names; '' if it names none."""
+def _answer_of(memo: Memo) -> dict[str, Any]:
+    """Return the answer of a model as it is stored; an empty one if there is none."""
     answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
-    named = (answer.get("model") or answer.get("model_name")) if isinstance(answer, dict) else ""
+    return answer if isinstance(answer, dict) else {}
+
+
+def _model_of(answer: dict[str, Any]) -> str:
+    """Return the model that an answer names; '' if it names none."""
+    named = answer.get("model") or answer.get("model_name")
     return named if isinstance(named, str) else ""
+
+
+def _end_of(answer: dict[str, Any]) -> str:
+    """Return why an answer cannot be used, with the words of the provider; '' for one that can."""
+    finish = str(answer.get("finish") or finish_of(str(answer.get("finish_reason") or "")))
+    if finish != "stop":
+        words = answer.get("finish_detail") or answer.get("finish_reason") or ""
+        return f"{finish}: {words}" if words else finish
+    silent = "calls" in answer and not answer["calls"] and is_blank(str(answer.get("text") or ""))
+    return "empty" if silent else ""
 
 
 def _admission(memo: Memo) -> ProposedCall:
