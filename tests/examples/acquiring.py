@@ -2,7 +2,8 @@
 
 A round starts an office whose systems lose answers, an engine and three workers on a new store. It sends inquiries,
 decides proposals, and kills workers with SIGKILL at random moments. The same inquiries were worked before without a
-kill. Each inquiry must end equal, and the office's own record must show every request executed once.
+kill. Each inquiry must end equal, and the office's own record must show every request executed once. With `--model`, a
+stand-in that reads decides (`tests/reading_model`), and its own record must show every request paid once.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 
@@ -32,8 +33,11 @@ from outlast.insight.labels import shown_status
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import maintenance
+from outlast.testing.model_server import URL, ModelServer
 from outlast.testing.record import Record
+from tests.examples.inquiries import world
 from tests.measured import unmeasured
+from tests.reading_model import VARIANTS, Variant, reader
 from tests.runtimes.engines import NAMES, Engine, engine, missing
 
 GIVE_UP_S: Final = 240
@@ -43,6 +47,21 @@ BETWEEN_S: Final = (0.1, 1.5)
 """Shortest and longest time between two kills."""
 PEOPLE: Final = Actor("bo", frozenset({"sales"}))
 DRAFTS_WANTED: Final = 2
+
+
+class Decider(NamedTuple):
+    """The model of a campaign: a variant of the stand-in with its seed, or the script of the office."""
+
+    variant: Variant | Literal["script"] = "script"
+    seed: int = 0
+
+    def server(self, folder: Path) -> ModelServer | None:
+        """Return the server of a stand-in, which listens and keeps a record; None for the script."""
+        if self.variant == "script":
+            return None
+        found = ModelServer(reader(self.variant, self.seed))
+        found.listen(folder / "models.jsonl")
+        return found
 
 
 class Lead(NamedTuple):
@@ -59,20 +78,27 @@ class Lead(NamedTuple):
         return str(self.given["email"])
 
 
-def leads(count: int) -> list[Lead]:
-    """Return inquiries of every kind: large or small, approved, rejected or drafted again, with a reply or without."""
+def leads(count: int, *, drawn: bool = False) -> list[Lead]:
+    """Return inquiries of every kind: large or small, approved, rejected or drafted again, with a reply or without.
+
+    `drawn`: they are companies of `inquiries.py`, each with another address.
+    """
     found = []
     for n in range(count):
-        given = {
-            "company": f"Works {n}",
-            "domain": f"works{n}.example",
-            "contact": f"Ada {n}",
-            "email": f"ada{n}@works{n}.example",
-            "country": "DE" if n % 4 else "FR",
-            "industry": "retail" if n % 7 else "gambling",
-            "employees": 900 if n % 3 == 0 else 40 + n,
-            "message": "see wiki.internal" if n % 2 else "hello",
-        }
+        given = (
+            {**world(n).given, "email": f"contact{n}@works{n}.example"}
+            if drawn
+            else {
+                "company": f"Works {n}",
+                "domain": f"works{n}.example",
+                "contact": f"Ada {n}",
+                "email": f"ada{n}@works{n}.example",
+                "country": "DE" if n % 4 else "FR",
+                "industry": "retail" if n % 7 else "gambling",
+                "employees": 900 if n % 3 == 0 else 40 + n,
+                "message": "see wiki.internal" if n % 2 else "hello",
+            }
+        )
         found.append(Lead(given, "reject" if n % 5 == 4 else "again" if n % 5 == 2 else "approve", n % 3 == 1))
     return found
 
@@ -82,6 +108,8 @@ class Round(NamedTuple):
 
     ends: dict[str, dict[str, Any]]
     record: Record
+    paid: Record | None
+    """Record of the stand-in; None if the office's script was the model."""
     kills: int
     seconds: float
 
@@ -89,8 +117,11 @@ class Round(NamedTuple):
 class Campaign:
     """One round in one folder."""
 
-    def __init__(self, folder: Path, with_: Engine, wanted: list[Lead], *, kills: int, seed: int) -> None:
+    def __init__(
+        self, folder: Path, with_: Engine, wanted: list[Lead], *, kills: int, seed: int, model: Decider
+    ) -> None:
         folder.mkdir(parents=True)
+        self._model, self._folder = model, folder
         store = f"sqlite:{folder / 'outlast.db'}"
         self._engine, self._kills = with_, kills
         self._leads = {lead.email: lead for lead in wanted}
@@ -111,22 +142,31 @@ class Campaign:
         """Play to the end of every inquiry and stop every process."""
         processes, begun = self._processes, time.monotonic()
         processes.open_server("--misbehaves", "trouble")
+        models = self._model.server(self._folder)
+        decided_by = {} if models is None else {"OUTLAST_MODEL": f"local:{self._model.variant}", URL: models.url}
         await self._engine.open()
         store = await open_store(self._store)
         ops = Operations(store, tenant="default", actor=PEOPLE, workflows={acquisition.name: acquisition})
         try:
-            processes.env = {
-                office.ENV: await processes.server_url(),
-                "OUTLAST_LOG_LEVEL": "warning",
-            } | self._engine.env
+            processes.env = (
+                {
+                    office.ENV: await processes.server_url(),
+                    "OUTLAST_LOG_LEVEL": "warning",
+                }
+                | self._engine.env
+                | decided_by
+            )
             for _ in range(WORKERS):
                 processes.start_worker()
             async with asyncio.timeout(GIVE_UP_S):
                 async with outlast.connect(self._store, workflows=[acquisition]) as client:
                     runs = await self._work(ops, self._engine.runtime(client))
             ends = {email: await self._end(ops, run) for email, run in runs.items()}
-            return Round(ends, Record(processes.record), self._killed, time.monotonic() - begun)
+            paid = models.record if models is not None else None
+            return Round(ends, Record(processes.record), paid, self._killed, time.monotonic() - begun)
         finally:
+            if models is not None:
+                models.stop()
             await processes.stop_workers()
             await processes.close()
             await store.close()
@@ -224,6 +264,9 @@ def wrong(killed: Round, calm: Round) -> list[str]:
         f"{email}: {end} instead of {calm.ends[email]}" for email, end in killed.ends.items() if end != calm.ends[email]
     ]
     found += killed.record.repeated() + unmeasured(inquiries=len(calm.ends), kills=killed.kills)
+    if killed.paid is not None and calm.paid is not None:
+        found += killed.paid.repeated() + unmeasured(paid=len(killed.paid.of("executed")))
+        found += [] if asked(killed.paid) == asked(calm.paid) else ["the model was asked something else"]
     return found + ([] if executed(killed.record) == executed(calm.record) else ["the office executed other requests"])
 
 
@@ -234,21 +277,33 @@ def executed(record: Record) -> Counter[tuple[str, str, str]]:
     )
 
 
+def asked(record: Record) -> Counter[str]:
+    """Return each paid request to the model by its content."""
+    return Counter(entry.sha256 for entry in record.of("executed"))
+
+
 async def campaign(given: argparse.Namespace) -> int:
     """Play the rounds, print a line each, and return the number of those that went wrong."""
-    folder, out, wanted = Path(tempfile.mkdtemp(prefix="outlast-acquisition-")), PlainOutput(), leads(given.leads)
+    folder, out, model = (
+        Path(tempfile.mkdtemp(prefix="outlast-acquisition-")),
+        PlainOutput(),
+        Decider(given.model, given.lie),
+    )
+    wanted = leads(given.leads, drawn=model.variant != "script")
 
     async def play(name: str, kills: int, seed: int) -> Round:
         with_ = engine(given.runtime)
         with_.start()
         try:
-            return await Campaign(folder / name, with_, wanted, kills=kills, seed=seed).play()
+            return await Campaign(folder / name, with_, wanted, kills=kills, seed=seed, model=model).play()
         finally:
             with_.stop()
 
     calm = await play("calm", 0, 0)
     ends = Counter(end["end"] for end in calm.ends.values())
-    out.line(f"{given.runtime}, no kill: {len(calm.ends)} inquiries, {dict(ends)}, {_sums(calm)}")
+    out.line(
+        f"{given.runtime}, model {model.variant}, no kill: {len(calm.ends)} inquiries, {dict(ends)}, {_sums(calm)}"
+    )
     bad = int(bool(calm.record.repeated() or unmeasured(rounds=given.rounds)))
     for seed in range(given.seed, given.seed + given.rounds):
         round_ = await play(f"{seed}", given.kills, seed)
@@ -264,8 +319,10 @@ async def campaign(given: argparse.Namespace) -> int:
 
 
 def _sums(round_: Round) -> str:
-    done = round_.record.of("executed")
-    return f"{len(done)} requests executed, {len(round_.record.repeated())} repeated, {round_.seconds:.0f} s"
+    done, paid = round_.record.of("executed"), round_.paid
+    answers = "" if paid is None else f"{len(paid.of('executed'))} answers paid, {len(paid.repeated())} twice, "
+    repeated = len(round_.record.repeated())
+    return f"{len(done)} requests executed, {repeated} repeated, {answers}{round_.seconds:.0f} s"
 
 
 def main() -> int:
@@ -276,6 +333,8 @@ def main() -> int:
     cli.add_argument("--kills", type=int, default=10, help="kills in a round [10]")
     cli.add_argument("--leads", type=int, default=20, help="inquiries in a round [20]")
     cli.add_argument("--seed", type=int, default=0, help="seed of the first round [0]")
+    cli.add_argument("--model", choices=("script", *VARIANTS), default="script", help="model that decides [script]")
+    cli.add_argument("--lie", type=int, default=0, help="question about which a lying model lies, 0 to 3 [0]")
     given = cli.parse_args()
     if why := missing(given.runtime):
         click.echo(f"this engine cannot run here: {why}", err=True)

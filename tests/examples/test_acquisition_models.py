@@ -14,11 +14,11 @@ from examples.acquisition import checks, office
 from examples.acquisition.inquiry import Acquisition, Pain, Proposal, Qualification
 from examples.acquisition.workflow import acquisition
 from outlast.agent.model import WAYS
-from outlast.testing import App, FakeReceivers, ModelServer
+from outlast.testing import App, FakeReceivers, ModelServer, RunEnd, completions, every_crash
 from outlast.testing.http_receiver import HttpRequest
 from outlast.testing.model_server import PATH, URL
 from tests.examples.inquiries import World, world
-from tests.examples.test_acquisition import to_the_end
+from tests.examples.test_acquisition import LEAD, people, to_the_end
 from tests.reading_model import Variant, reader
 
 pytestmark = pytest.mark.req("APP-3", "GATE-7")
@@ -148,6 +148,15 @@ def test_a_careless_model_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _TWO: tuple[Variant, Variant] = ("reading", "careless")
+
+
+# --- crashes -----------------------------------------------------------------------------------------------
+@every_crash(acquisition, LEAD, receivers=completions(office.office(), reader("careless")), decide=people, cases=2)
+@pytest.mark.req("EFF-2", "RUN-1")
+def test_a_crash_pays_no_answer_of_a_careless_model_twice(end: RunEnd) -> None:
+    """`scripts/acquisition --model careless` kills real processes."""
+    assert end.status == "completed" and end.outcome["errors"] == {}
+    assert not end.receivers.repeated()
 
 
 # --- the checks ------------------------------------------------------------------------------------------
