@@ -150,16 +150,16 @@ def _worker(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 
 def _slot(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     tenants = dict.fromkeys(s.tenant for s in rows.slots)
-    said = " and ".join(_taken(tenant, [s for s in rows.slots if s.tenant == tenant]) for tenant in tenants)
-    clause = f"has been queued for a slot for {rows.ago(wait.since)}" + (f"; {said}" if said else "")
+    holders = " and ".join(_taken(tenant, [s for s in rows.slots if s.tenant == tenant]) for tenant in tenants)
+    clause = f"has been queued for a slot for {rows.ago(wait.since)}" + (f"; {holders}" if holders else "")
     return ExplanationPart(
         clause, f"it {wait.then}, when a run that holds a slot ends", ("outlast runs ls",), wait.since
     )
 
 
 def _taken(tenant: str, slots: list[Slot]) -> str:
-    whose = f"of tenant {tenant}" if tenant != "*" else "of all tenants"
-    return f"{sum(1 for s in slots if s.holder)} of {len(slots)} slots {whose} are taken"
+    limit_text = f"of tenant {tenant}" if tenant != "*" else "of all tenants"
+    return f"{sum(1 for s in slots if s.holder)} of {len(slots)} slots {limit_text} are taken"
 
 
 def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
@@ -200,15 +200,15 @@ def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 def _paused(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     key, _, reason = wait.what.partition(": ")
     up = next((h for h in rows.pauses if h.key == key), None)
-    said = f" ({reason})" if reason else ""
+    reason_text = f" ({reason})" if reason else ""
     if up is None:
         clause = f"continues: the pause of {key.replace('/', ' ')} has ended; {taker_text(rows)}"
         return ExplanationPart(clause, "a worker looks again within a minute", start_one(rows))
     if up.kind == BREAKER:
         again = f"one run tries it in {rows.left_real(up.again_at)}" if up.again_at > rows.now.real else ""
-        clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {rows.ago(up.since)}{said}"
+        clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {rows.ago(up.since)}{reason_text}"
         return ExplanationPart(clause, again or "one run tries it now", _ways_of(key), up.since, wait.until)
-    clause = f"waits because {up.by} paused {key.replace('/', ' ')} {rows.ago(up.since)} ago{said}"
+    clause = f"waits because {up.by} paused {key.replace('/', ' ')} {rows.ago(up.since)} ago{reason_text}"
     return ExplanationPart(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
 
 
@@ -358,12 +358,12 @@ def _over(rows: RunFacts) -> ExplanationPart:
     run = rows.run
     end = rows.history.end
     reason, left = (first_line(end.reason), end.not_undone) if end is not None else ("", ())
-    said = f": {reason}" if reason else ""
+    reason_text = f": {reason}" if reason else ""
     for by in ("cancelled by ", "failed by "):
         if reason.startswith(by):
-            said = f" by {reason.removeprefix(by)}"
+            reason_text = f" by {reason.removeprefix(by)}"
     label = f" as {run.status_label}" if run.status_label and run.status is RunStatus.COMPLETED else ""
-    clause = f"{_ENDED[run.status]}{label} {rows.ago(run.ended_at)} ago{said}"
+    clause = f"{_ENDED[run.status]}{label} {rows.ago(run.ended_at)} ago{reason_text}"
     if left:
         clause += f"; {_count(len(left), 'effect')} {'was' if len(left) == 1 else 'were'} not undone"
     unblock = ("undo these effects by hand if necessary",) if left else ()
@@ -406,12 +406,12 @@ def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
 
 # --- a person --------------------------------------------------------------------------------------
 def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> ExplanationPart:
-    said = [_why(rows, entry) for entry in entries]
+    sentences = [_why(rows, entry) for entry in entries]
     untils = [u for entry in entries if (u := until_of(entry))]
     commands = tuple(way.command for entry in entries for way in _commands(rows, entry) if _is_open(rows, entry, way))
     ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
     return ExplanationPart(
-        f"needs a person: {'; and '.join(said)}",
+        f"needs a person: {'; and '.join(sentences)}",
         f"if ignored: {ignored}",
         commands,
         since=min(entry.since for entry in entries),
@@ -463,9 +463,9 @@ def _why(rows: RunFacts, entry: Attention) -> str:
 
 
 def _answered(rows: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
-    said = " and ".join(_chosen(answer) for answer in answers)
+    chosen = " and ".join(_chosen(answer) for answer in answers)
     by_itself = all(answer.by == ENGINE for answer in answers)
-    clause = f"continues: {said}" if by_itself else f"continues with the answers of people ({said})"
+    clause = f"continues: {chosen}" if by_itself else f"continues with the answers of people ({chosen})"
     clause += f"; {taker_text(rows)}"
     return ExplanationPart(clause, "the node runs again from its first line, in the same visit", start_one(rows))
 

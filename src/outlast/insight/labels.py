@@ -190,9 +190,9 @@ def late_answer_label(late: LateEvidence) -> str:
     """Describe the late answer of a replaced worker."""
     if late.status == NOT_SENT:
         return f"a replaced worker did not send it: {late.detail} (epoch {late.epoch})"
-    said = late.code and f" {late.code}: {late.detail}"
+    error_text = late.code and f" {late.code}: {late.detail}"
     answer = json.dumps(late.response, ensure_ascii=False)[:LATE_CHARS] if late.response is not None else ""
-    return f"a replaced worker later got: {late.status}{said or (answer and ' ' + answer)} (epoch {late.epoch})"
+    return f"a replaced worker later got: {late.status}{error_text or (answer and ' ' + answer)} (epoch {late.epoch})"
 
 
 def _source(effect: Effect) -> str:

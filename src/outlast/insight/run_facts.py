@@ -161,17 +161,17 @@ def scheduler_text(rows: RunFacts) -> str:
     moved = bool(lane) and scheduler_of(before) != scheduler_of(lane)
     if run.scheduler == OWN and not moved:
         return ""
-    said = f"{run.scheduler}; a slice that {scheduler_of(before)} still asks for is refused" if moved else run.scheduler
+    text = f"{run.scheduler}; a slice that {scheduler_of(before)} still asks for is refused" if moved else run.scheduler
     if at := next((e.at for e in reversed(rows.events) if _is_new_history(e)), 0):
-        said = f"{said}; it began a new history of this run {rows.ago(at)} ago, without its earlier slices"
+        text = f"{text}; it began a new history of this run {rows.ago(at)} ago, without its earlier slices"
     if run.scheduler == OWN or is_over(run):
-        return said
+        return text
     takers = rows.takers()
     held = is_held(run) and not takers
     trouble = "" if held or not takers else engine_label(takers[0], rows.now)
     if not takers and not held:
         trouble = "no worker of it is alive"
-    return f"{said}; {trouble}" if trouble else said
+    return f"{text}; {trouble}" if trouble else text
 
 
 def _is_new_history(event: Event) -> bool:

@@ -68,7 +68,7 @@ class ClaimedCursor:
         If more events are owed by now, the cursor is due at once. Raises CursorLost.
         """
         for _ in range(TRIES):
-            base, begun = self.stored, self._clock.mono()  # before the commit, which may be slow
+            base, started = self.stored, self._clock.mono()  # before the commit, which may be slow
             now = await self._store.now()
             settled = base._replace(
                 seq=self.seq,
@@ -86,7 +86,7 @@ class ClaimedCursor:
                     raise CursorLost from None
                 self.stored = row  # more events are owed by now, so the numbers are computed again on this row
                 continue
-            self.stored, self._until = after, begun + DELIVERY_CLAIM
+            self.stored, self._until = after, started + DELIVERY_CLAIM
             self.repeated = self._unwritten = 0
             return
         raise CursorLost
