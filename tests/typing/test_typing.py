@@ -128,8 +128,8 @@ class LanguageServer:
         while True:
             found = self._receive()
             if "method" in found and "id" in found:  # a question of the server, for example for its settings
-                items = found.get("params", {}).get("items", []) if found["method"] == "workspace/configuration" else []
-                self._send({"id": found["id"], "result": [{} for _ in items]})
+                asked = len(found["params"]["items"]) if found["method"] == "workspace/configuration" else 0
+                self._send({"id": found["id"], "result": [{}] * asked})
             elif found.get("id") == self._number:
                 assert "error" not in found, found
                 return found["result"]
