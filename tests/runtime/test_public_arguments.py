@@ -331,16 +331,22 @@ ROWS: Final[dict[str, Row]] = {
             "key": MAYBE_EMPTY,
             "timeout_s": NUMBER,
             "price": OBJECT,
+            "result_by": CHOICE,
         },
     ),
     "Price": Row(lambda **given: Price(**{"input": 1, "output": 1, **given}), {"input": MONEY, "output": MONEY}),
     "ScriptedModel": Row(
         lambda **given: ScriptedModel(**{"answers": ["done"], **given}),
-        {"answers": Kind(("done", 5, True, None)), "name": TEXT, "price": Kind((5, True, None, "cheap"))},
+        {
+            "answers": Kind(("done", 5, True, None)),
+            "name": TEXT,
+            "price": Kind((5, True, None, "cheap")),
+            "result_by": CHOICE,
+        },
     ),
     "RecordingModel": Row(
         lambda **given: RecordingModel(**{"inner": None, "path": "x.jsonl", **given}),
-        {"inner": Kind((5, "gpt", True)), "path": Kind((5, None, True, ["a"])), "name": TEXT},
+        {"inner": Kind((5, "gpt", True)), "path": Kind((5, None, True, ["a"])), "name": TEXT, "result_by": CHOICE},
     ),
     "provided": Row(provided, {"name": Kind((5, True, None, ["a"]))}),
     # outlast.pydantic_ai
@@ -441,12 +447,13 @@ MADE_BY_THE_PACKAGE: Final = (
     "Activity", "Approved", "BoundCall", "Call", "Client", "Context", "Decision", "Effectful", "FunctionWorkflow",
     "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule", "RunHandle", "SyncClient",
     "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult", "PendingQuestion", "RunEnd",
-    "FaultKind", "ThreadState", "ok",
+    "FaultKind", "ThreadState", "TypedAnswer", "ok",
 )  # fmt: skip
 """Values that authors get and do not construct."""
 CHECKED_ELSEWHERE: Final = {
     "AgentState": "pydantic", "AgentTask": "pydantic", "Message": "pydantic", "ModelAnswer": "pydantic",
-    "ModelRequest": "pydantic", "OfferedTool": "pydantic", "ToolCall": "pydantic", "AsyncClient": "httpx2",
+    "ModelRequest": "pydantic", "OfferedTool": "pydantic", "ResultFormat": "pydantic", "ToolCall": "pydantic",
+    "business_days": "tests/core/test_business_days.py", "AsyncClient": "httpx2",
     "Client": "httpx2", "checked": "httpx2", "admit": "in a node", "ask": "in a node", "propose": "in a node",
     "this_call": "no arguments", "DidNotHappen": "no arguments", "did_not_happen": "no arguments",
     "garbage": "no arguments", "cuts": "no arguments", "happened": "any value", "approve_all": "a question",
