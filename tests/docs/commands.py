@@ -70,8 +70,12 @@ def _run(command: str, folder: Path, env: dict[str, str], block: Block) -> str:
     begin = forked.Popen if parts[0] == "outlast" else subprocess.Popen
     given = parts if parts[0] == "outlast" else ["bash", "-c", command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with begin(given, cwd=folder, env=env, text=True, **pipes) as process:  # type: ignore[call-overload]
-        output, _ = process.communicate("y\n", timeout=WITHIN_S)
+    with begin(given, cwd=folder, env=env, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            output, _ = process.communicate("y\n", timeout=WITHIN_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise AssertionError(f"{block.where}: {command}\nhas not ended within {WITHIN_S} s") from None
     assert process.returncode == EXITS.get(command, 0), f"{block.where}: {command}\n{output}"
     return str(output)
 
