@@ -288,7 +288,7 @@ def sign(world: World) -> Pause:
 
 
 async def completed(world: World, scene: Scene) -> None:
-    """Let time pass until the run has completed. Virtual time stands while a thread has work: a call has a timeout."""
+    """Let time pass until the run has completed. No virtual time passes while a thread has work."""
     pool = scene.services.caller._pool
 
     def is_done() -> bool:
