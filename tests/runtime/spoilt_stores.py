@@ -29,14 +29,20 @@ class Elsewhere(NamedTuple):
     due_again: Callable[[str], None]
 
     @contextmanager
-    def played(self) -> Iterator[str]:
-        """Yield the URL of a store with runs of every shape, healthy and to be spoilt."""
+    def empty(self) -> Iterator[str]:
+        """Yield the URL of an empty store, and drop it afterwards."""
         url = self.url()
         try:
-            asyncio.run(play(url))
             yield url
         finally:
             self.drop(url)
+
+    @contextmanager
+    def played(self) -> Iterator[str]:
+        """Yield the URL of a store with runs of every shape, healthy and to be spoilt."""
+        with self.empty() as url:
+            asyncio.run(play(url))
+            yield url
 
 
 def _is_bad(row: Any, *columns: str) -> bool:
