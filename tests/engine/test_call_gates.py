@@ -44,7 +44,6 @@ from tests.engine.world import (
     World,
     one_node,
     ordering,
-    threads_and_time,
     write,
 )
 from tests.mutants import remove
@@ -290,17 +289,14 @@ def sign(world: World) -> Pause:
 async def completed(world: World, scene: Scene) -> None:
     """Let time pass until the run has completed. No virtual time passes while a thread has work."""
     pool = scene.services.caller._pool
-
-    def is_done() -> bool:
-        return world.status() == "completed"
-
     for _ in range(MINUTE // SECOND):
-        await threads_and_time(world, is_done, 0)
-        if is_done():
-            return
+        await world.settle()
         while pool._idle < len(pool.threads):
             await asyncio.to_thread(lambda: None)
-            await world.settle()
+        await asyncio.sleep(0)  # what the thread returned arrives in the loop
+        await world.settle()
+        if world.status() == "completed":
+            return
         await world.pass_(SECOND)
 
 
