@@ -44,6 +44,7 @@ from tests.engine.world import (
     World,
     one_node,
     ordering,
+    threads_and_time,
     write,
 )
 from tests.mutants import remove
@@ -286,18 +287,9 @@ def sign(world: World) -> Pause:
     return row
 
 
-async def completed(world: World, scene: Scene) -> None:
-    """Let time pass until the run has completed. No virtual time passes while a thread has work."""
-    pool = scene.services.caller._pool
-    for _ in range(MINUTE // SECOND):
-        await world.settle()
-        while pool._idle < len(pool.threads):
-            await asyncio.to_thread(lambda: None)
-        await asyncio.sleep(0)  # what the thread returned arrives in the loop
-        await world.settle()
-        if world.status() == "completed":
-            return
-        await world.pass_(SECOND)
+async def completed(world: World) -> None:
+    """Let time pass until the run has completed."""
+    await threads_and_time(world, lambda: world.status() == "completed", MINUTE, SECOND)
 
 
 async def tried(world: World, monkeypatch: pytest.MonkeyPatch, last: Last) -> tuple[Scene, list[str]]:
@@ -349,7 +341,7 @@ async def test_grants_are_released_if_another_step_is_due(world: World, monkeypa
 
     monkeypatch.setattr(effect_executor.EffectExecutor, "_again", again)
     await world.start(scene.flow)
-    await completed(world, scene)
+    await completed(world)
     assert (world.status(), scene.calls, last.met) == ("completed", 1, 2)
     assert released[:4] == list(reversed(GRANTS)) and len(released) == 8
 
@@ -361,7 +353,7 @@ async def test_a_fact_that_fails_releases_all_and_begins_with_the_first_gate(
     last.holds = [False]
     scene, released = await tried(world, monkeypatch, last)
     await world.start(scene.flow)
-    await completed(world, scene)
+    await completed(world)
     assert (world.status(), scene.calls, last.met) == ("completed", 1, 2)
     assert released == [*reversed(GRANTS)] * 2
     assert sign(world).up == 0, "the call tried the provider, and the provider answered"

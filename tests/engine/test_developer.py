@@ -1,5 +1,6 @@
 """A worker whose developer watches it (`outlast dev`): tracebacks of calls, and when one may be denied (EFF-3)."""
 
+import asyncio
 import threading
 from datetime import timedelta
 
@@ -8,7 +9,7 @@ import pytest
 from outlast.engine.call_errors import ERRORS_KEPT, CallErrors
 from outlast.errors import Conflict
 from outlast.flow import activity
-from tests.engine.world import QUIET, SECOND, Receiver, Slow, World, ordering, threads_and_time, write
+from tests.engine.world import QUIET, SECOND, Receiver, Slow, World, ordering, write
 from tests.mutants import remove
 
 pytestmark = pytest.mark.req("EFF-3", "EFF-2")
@@ -60,10 +61,11 @@ async def test_a_call_of_a_dead_process_has_its_settle_time(
 
 async def test_a_thread_that_still_runs_has_its_settle_time(world: World) -> None:
     """Its call has not returned, so it may still send."""
-    ends = threading.Event()
+    began, ends = threading.Event(), threading.Event()
 
     @activity(key="slow/{what}", no_undo="a test undoes nothing", timeout=timedelta(milliseconds=100))
     def slow(what: str) -> str:
+        began.set()
         ends.wait(30)
         return what
 
@@ -71,7 +73,8 @@ async def test_a_thread_that_still_runs_has_its_settle_time(world: World) -> Non
     world.worker(flow, errors=CallErrors())
     await world.start(flow)
     try:
-        await threads_and_time(world, lambda: bool(world.attention()), 10 * SECOND)
+        await asyncio.to_thread(began.wait)
+        await world.pass_(100)
         effect = world.effect("slow/a")
         assert (world.reasons(), effect.code) == (["effect_uncertain"], "timeout")
         assert effect.settle_after > effect.not_after + 100

@@ -25,6 +25,7 @@ from tests.engine.world import (
     World,
     one_node,
     ordering,
+    threads_rest,
     write,
 )
 
@@ -461,11 +462,7 @@ async def test_a_stop_iteration_in_a_thread_is_an_outcome_like_any_other(world: 
     flow = ordering(stop, "a")
     world.worker(flow)
     await world.start(flow)
-    for _ in range(50):
-        if world.reasons():
-            break
-        await asyncio.to_thread(lambda: None)
-        await world.settle()
+    await threads_rest(world)
     assert world.reasons() == ["effect_uncertain"]
     assert "StopIteration" in world.effect("stop/a").error_text
 

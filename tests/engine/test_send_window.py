@@ -11,7 +11,7 @@ from outlast.core.limits import UNSENT_MAX
 from outlast.engine.send_window import GRACE_S, SLOW_S, UNSENT_MIN, SendWindow
 from outlast.flow import Context, Workflow, activity
 from tests.engine.process import Process
-from tests.engine.world import SECOND, State, World, one_node, ordering
+from tests.engine.world import SECOND, State, World, one_node, ordering, threads_and_time
 
 pytestmark = pytest.mark.req("EFF-2")
 RUNS = 300
@@ -110,9 +110,7 @@ async def test_a_plain_function_is_intended_once_a_thread_is_free_for_it(world: 
     assert made == ["q"]
     assert len([e for e in world.effects() if e.activity == "plain"]) == 2
     go.set()
-    while world.status() != "completed":
-        await asyncio.to_thread(lambda: None)
-        await world.pass_(1)
+    await threads_and_time(world, lambda: world.status() == "completed", SECOND, 1)
     assert len(world.effects()) == 21
 
 

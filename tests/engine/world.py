@@ -411,15 +411,26 @@ def ordering(act: Any, *what: str, **options: Any) -> Workflow[State]:
     return one_node(body, **options)
 
 
-async def threads_and_time(world: World, done: Callable[[], bool], within: int) -> None:
-    """Let virtual time pass in steps, and the threads of plain activities run between them."""
-    for _ in range(within // QUIET + 1):
-        for _ in range(20):
-            await asyncio.to_thread(lambda: None)
-            await world.settle()
-            if done():
-                return
-        await world.pass_(QUIET)
+async def threads_rest(world: World) -> None:
+    """Wait until no thread has a call of a plain function and what they returned has arrived, without virtual time."""
+    pools = [process.worker._services.caller._pool for process in world.processes]
+    while True:
+        await world.settle()
+        if all(pool._idle >= len(pool.threads) for pool in pools):
+            break
+        await asyncio.to_thread(lambda: None)
+    await asyncio.sleep(0)  # what was returned before the last look arrives in the loop
+    await world.settle()
+
+
+async def threads_and_time(world: World, done: Callable[[], bool], within: int, step: int = QUIET) -> None:
+    """Let virtual time pass in steps until `done`. None passes while a thread has a call of a plain function."""
+    for _ in range(within // step + 1):
+        await threads_rest(world)
+        if done():
+            return
+        await world.pass_(step)
+    await threads_rest(world)
 
 
 def after(**span: float) -> timedelta:
