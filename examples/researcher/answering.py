@@ -192,15 +192,15 @@ async def answer(ctx: Context[Inquiry]) -> Literal["answer"] | None:
 
     found = await _asked(ctx, ANSWER, {"question": question, "records": records}, Claim, check)
     if isinstance(found, Claim) and not found.answerable:
-        told = Answered(question=question, status="unanswered")
+        answered = Answered(question=question, status="unanswered")
     elif isinstance(found, Claim):
         words = claims.in_words(found, len(state.records), len(state.unread))
-        told = Answered(question=question, status="supported", answer=words, value=found.value, cites=found.cites)
+        answered = Answered(question=question, status="supported", answer=words, value=found.value, cites=found.cites)
     else:
         value, cites = (last[0].value, last[0].cites) if last else ("", [])
-        told = Answered(question=question, status="unsupported", value=value, cites=cites, objection=found)
-    ctx.log("answer", f"{told.status}: {question[:300]} {told.value}")
-    state.answers.append(told)
+        answered = Answered(question=question, status="unsupported", value=value, cites=cites, objection=found)
+    ctx.log("answer", f"{answered.status}: {question[:300]} {answered.value}")
+    state.answers.append(answered)
     return "answer" if len(state.answers) < len(state.questions) else None
 
 

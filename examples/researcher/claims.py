@@ -95,7 +95,7 @@ class Answered(BaseModel):
 # --- pages -------------------------------------------------------------------------------------------------
 _NUMBER: Final = re.compile(r"\d{1,3}(?:[ ,\u00a0]\d{3})+(?!\d)|\d+(?:\.\d+)?")
 _UNITS: Final = {
-    "year": r"\b(?:year|built|launched|made|since|introduced|came out)\b",
+    "year": r"\b(?:year|built|launched|made in|since|introduced|came out)\b",
     "noise_db": r"\b(?:db|decibels?)\b",
     "cop": r"\b(?:cop|coefficient|efficiency)\b",
     "price_eur": r"\b(?:eur|euros?)\b|€",
@@ -129,7 +129,7 @@ _FILLERS: Final = frozenset(
     re.findall(
         r"\w+",
         "a all and are at built by does do for from heat in is it listed made make makes model models of on one only "
-        "pump pumps register site than that the there to was were what which with",
+        "pump pumps register s site than that the there to was were what which with",
     )
 )
 """Words that change nothing in what a question asks."""
@@ -179,10 +179,10 @@ def _objection_to_meaning(question: str, claim: Claim) -> str:
     """Compare what is claimed with what is asked: neither may say what the other does not."""
     left = _spelled(question)
     for each in sorted(claim.where, key=lambda known: -len(known.value)):
-        said = _condition(each)
-        if said is None or not _finds(said, left):
+        words = _condition(each)
+        if words is None or not _finds(words, left):
             return f"the question does not ask for {each.field} {each.op} {each.value}"
-        left = _without(said, left)
+        left = _without(words, left)
     asked = _ASKED.get((claim.pick, "" if claim.pick == "count" else claim.field or ""))
     if asked is None or not _finds(asked, left):
         return f"the question does not ask for the {claim.pick} {claim.field or ''}".rstrip()

@@ -77,18 +77,20 @@ async def _carried(
     all_: Fleet, client: Client, given: dict[str, Any], record: Record, kills: int, dice: random.Random
 ) -> End:
     """Start a run, kill its holder at random moments, and return its end."""
-    begun, killed = time.monotonic(), 0
+    started_at, killed, killed_at = time.monotonic(), 0, ("", 0)
     run = await client.start("answering", given)
-    next_kill = begun + dice.uniform(*BETWEEN_S)
+    next_kill = started_at + dice.uniform(*BETWEEN_S)
     while (detail := await client.run(run.id)).ended_at is None:
-        assert time.monotonic() - begun < GIVE_UP_S and not detail.attention, detail.explained
-        if killed < kills and time.monotonic() >= next_kill and (holder := all_.of(detail.owner)):
+        assert time.monotonic() - started_at < GIVE_UP_S and not detail.attention, detail.explained
+        place, holder = (detail.node, detail.visit), all_.of(detail.owner)
+        # Each kill follows on a checkpoint: a run whose holders die one after the other in one place asks a person.
+        if killed < kills and time.monotonic() >= next_kill and holder and place != killed_at:
             await all_.kill(holder)
-            killed, next_kill = killed + 1, time.monotonic() + dice.uniform(*BETWEEN_S)
+            killed, killed_at, next_kill = killed + 1, place, time.monotonic() + dice.uniform(*BETWEEN_S)
         await asyncio.sleep(0.05)
     rows = {row.key: row.data for row in (await client.results(run.id, limit=200)).results}
     paid = [entry for entry in record.of("executed") if f":{run.id}:" in entry.key]
-    return End(detail.shown, Answers.model_validate(detail.outcome), rows, paid, killed, time.monotonic() - begun)
+    return End(detail.shown, Answers.model_validate(detail.outcome), rows, paid, killed, time.monotonic() - started_at)
 
 
 def wrong(round_: Round) -> list[str]:

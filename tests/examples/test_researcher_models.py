@@ -113,6 +113,7 @@ def test_no_claim_without_support_passes_the_check(tmp_path: Path, seed: int, mo
     site = Register(seed)
     end = play(tmp_path, site, "lying", seed, monkeypatch)
     assert false_claims(site, end) == []
+    assert not [path for path in end.read if "private" in path or "invented" in path]
     assert all(site.records[key] == row for key, row in end.rows.items())
     marked = [answer for answer in end.answers.answers if answer.status == "unsupported"]
     if LIES[seed % len(LIES)] == "page":

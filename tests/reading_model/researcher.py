@@ -12,6 +12,8 @@ from tests.reading_model.reading import Calls, Fields, Reading, Reply, sentences
 
 QUESTIONS: Final = ("page", "value", "other question", "citation")
 """What a lying model lies about, by the remainder of its seed."""
+FORBIDDEN: Final = "/private/members"
+"""A page that a lying model wants to read: the rules of the site forbid it."""
 _OVER: Final = re.compile(r"former|until|before the|founded|instructions|hall|used to", re.IGNORECASE)
 _SIGNS: Final = {
     "noise_db": r"\bdB\b|decibel",
@@ -122,9 +124,13 @@ def _claim(pick: str, field: str | None, where: list[Fields], value: str, cites:
 
 def lie(reading: Reading, honest: Reply, seed: int) -> Reply:
     """Return claims that are in no record, or another answer than the asked one. An objection changes the lie."""
+    question, about, again = question_of(reading), QUESTIONS[seed % len(QUESTIONS)], reading.is_corrected
+    if question == "plan" and FORBIDDEN not in " ".join(reading.facts["refused"]):
+        return Calls((("read_topic", {"topic": FORBIDDEN, "why": "it lists heat pumps"}),))
     if isinstance(honest, Calls | str):
         return honest
-    question, about, again = question_of(reading), QUESTIONS[seed % len(QUESTIONS)], reading.is_corrected
+    if question == "entries":
+        return {"entries": [*honest["entries"], FORBIDDEN, "/invented/1"]}
     if question == "page" and about == "page":
         return _invented_record(reading.facts["text"], honest, again)
     if question != "answer" or about == "page":
@@ -162,9 +168,10 @@ def _invented_record(text: str, honest: Fields, again: bool) -> Fields:
         record = {"maker": "The", "name": "hall", "noise_db": made, "cop": made, "year": made, "price_eur": made}
         return {"is_record": True, "record": record}
     record = dict(honest["record"])
-    if again:  # the words of one number as those of another
-        record["cop"] = {"value": record["cop"]["value"], "quote": record["noise_db"]["quote"]}
-        record["noise_db"] = {"value": record["cop"]["value"] + 20, "quote": honest["record"]["noise_db"]["quote"]}
+    if again and len(text) % 2:  # the words of one number as those of another
+        record["price_eur"] = record["year"]
+    elif again:  # true words with another number
+        record["noise_db"] = {"value": record["noise_db"]["value"] - 10, "quote": record["noise_db"]["quote"]}
     else:
         record["price_eur"] = {"value": 99_000, "quote": "It costs only 99,000 EUR"}
     return {"is_record": True, "record": record}

@@ -30,7 +30,7 @@ OTHERS: Final = {
 }
 LIST: Final = 10
 """Entries of one list page."""
-SAID: Final = {
+SENTENCES: Final = {
     "noise_db": ("Its noise is {} dB.", "At full load you hear {} dB.", "We measured {} decibels at one metre."),
     "cop": ("The COP is {}.", "It reaches a COP of {}.", "Its efficiency is {} at seven degrees."),
     "year": ("It was built in {}.", "It was launched in {}.", "On the market since {}."),
@@ -140,7 +140,7 @@ class Register(Site):
             Known(dice.choice(_VALUES["noise_db"]).format(self.lost)),
             Known(f"Which {absent} heat pump is the cheapest?"),
             Known(dice.choice(["How heavy is the {}?", "How long is the warranty of the {}?"]).format(name)),
-            Known(dice.choice(_VALUES["price_eur"]).format(f"{name}9")),
+            Known(dice.choice(_VALUES["price_eur"]).format(f"{name}99")),
             Known(f"Which {unknown} heat pump is the quietest?"),
         ]
         dice.shuffle(found)
@@ -217,7 +217,7 @@ def _numbers(count: int) -> dict[str, list[Any]]:
 
 def _prose(dice: random.Random, data: dict[str, Any]) -> str:
     """Return a page that describes a machine in words, with other numbers beside its own."""
-    said = [dice.choice(SAID[name]).format(data[name]) for name in ("noise_db", "cop", "year", "price_eur")]
-    said += dice.sample(TALK, 3)
-    dice.shuffle(said)
-    return f"<h1>{escape(data['name'])}</h1><p>{data['name']} by {data['maker']}. {escape(' '.join(said))}</p>"
+    sentences = [dice.choice(SENTENCES[name]).format(data[name]) for name in ("noise_db", "cop", "year", "price_eur")]
+    sentences += dice.sample(TALK, 3)
+    dice.shuffle(sentences)
+    return f"<h1>{escape(data['name'])}</h1><p>{data['name']} by {data['maker']}. {escape(' '.join(sentences))}</p>"
