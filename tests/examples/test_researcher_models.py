@@ -23,6 +23,7 @@ from outlast.testing import ModelServer
 from outlast.testing.model_server import PATH, URL
 from tests.examples.answering_killed import play as killed_and_calm
 from tests.examples.answering_killed import wrong
+from tests.examples.researching import GIVE_UP_S
 from tests.reading_model import Variant, reader
 
 pytestmark = pytest.mark.req("APP-4", "GATE-7")
@@ -58,7 +59,8 @@ def play(folder: Path, site: Register, variant: Variant, seed: int, monkeypatch:
         ):
             given = {"site": url, "questions": [known.question for known in site.questions]}
             run = await client.start("answering", given)
-            end = Answers.model_validate(await run.result(), from_attributes=True)
+            async with asyncio.timeout(GIVE_UP_S):
+                end = Answers.model_validate(await run.result(), from_attributes=True)
             found = (await client.results(run.id, limit=200)).results
             return end, {row.key: row.data for row in found}
 
