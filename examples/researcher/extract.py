@@ -13,6 +13,8 @@ ENTRIES_MAX = 200
 COUNT_MAX = 1_000_000
 TOPICS_MAX = 40
 TEXT_CHARS_MAX = 300
+PROSE_CHARS_MAX = 4_000
+"""Longest text of a page without data, which only a model can read."""
 DATA = "application/ld+json"
 SCHEMA = "HeatPump"
 
@@ -35,12 +37,19 @@ def extract(site: str, path: str, text: str) -> Page:
         for link, title, about in reader.topics
         if (found := address(site, path, link))
     ]
+    titles = {
+        found: title
+        for link, text in zip(reader.entries, reader.titles, strict=False)
+        if (found := address(site, path, link)) and (title := _plain(text))
+    }
     return Page(
         record=_record(reader.data),
         topics=topics[:TOPICS_MAX],
         count=reader.count,
         entries=list(dict.fromkeys(entries))[:ENTRIES_MAX],
         more=more or "",
+        titles=titles,
+        text="" if reader.data else _plain(" ".join(reader.prose), PROSE_CHARS_MAX),
     )
 
 
@@ -57,9 +66,9 @@ def _record(data: str) -> HeatPump | None:
         raise NotARecord(f"{'.'.join(map(str, where)) or type(wrong).__name__}") from None
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Return a text on one line, without control characters and of limited length."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:TEXT_CHARS_MAX]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:chars_max]
 
 
 class _Reader(HTMLParser):
@@ -69,10 +78,14 @@ class _Reader(HTMLParser):
         super().__init__()
         self.canonical = self.more = self.data = ""
         self.entries: list[str] = []
+        self.titles: list[str] = []
+        self.prose: list[str] = []
         self.topics: list[tuple[str, str, str]] = []
         self.count = 0
         self._in_data = False
         self._text: list[str] | None = None
+        self._in_entry = self._in_prose = False
+        self._prose_chars = 0
         self._topic = ("", "")
 
     @override
@@ -87,16 +100,24 @@ class _Reader(HTMLParser):
             self.count = min(int(given["data-count"][:9]), COUNT_MAX)
         elif tag == "a" and "entry" in marks and len(self.entries) < ENTRIES_MAX:
             self.entries.append(given.get("href", ""))
+            self.titles.append("")
+            self._in_entry = True
         elif tag == "a" and "more" in marks:
             self.more = given.get("href", "")
         elif tag == "a" and "topic" in marks and len(self.topics) < TOPICS_MAX:
             self._topic = (given.get("href", ""), given.get("title", ""))
             self._text = []
+        elif tag == "p":
+            self._in_prose = True
 
     @override
     def handle_endtag(self, tag: str) -> None:
         if tag == "script":
             self._in_data = False
+        elif tag == "p":
+            self._in_prose = False
+        elif tag == "a" and self._in_entry:
+            self._in_entry = False
         elif tag == "a" and self._text is not None:
             self.topics.append((*self._topic, "".join(self._text)))
             self._text = None
@@ -107,3 +128,8 @@ class _Reader(HTMLParser):
             self.data += data
         elif self._text is not None:
             self._text.append(data)
+        elif self._in_entry:
+            self.titles[-1] += data
+        elif self._in_prose and self._prose_chars < PROSE_CHARS_MAX:
+            self._prose_chars += len(data)
+            self.prose.append(data)

@@ -80,3 +80,7 @@ class Page(BaseModel):
     """Number of entries of the topic, as the list says."""
     more: str = ""
     """Address of the next list of entries."""
+    titles: dict[str, str] = {}
+    """Texts of the links to the entries, by address."""
+    text: str = ""
+    """Paragraphs of a page without data. Only a model can take a record from them."""

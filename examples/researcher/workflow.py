@@ -3,7 +3,7 @@
 Each visit is one checkpoint. The state has a cursor and counters; records leave it as results.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from outlast import Context, Fail, Failures, Refused, Workflow
 from outlast.flow.outcomes import Refusal
@@ -17,6 +17,7 @@ HOPS_MAX = 4
 AT_ONCE = 16
 REFUSED_MAX = 10
 """Refused proposals after which the run fails."""
+R = TypeVar("R", bound=Research)
 LISTS_MAX = 200
 """Lists of one topic: a hostile site could chain them without end."""
 
@@ -40,25 +41,14 @@ research = Workflow(
 @research.node(start=True, status="SURVEYING")
 async def survey(ctx: Context[Research]) -> Literal["plan"]:
     """Read the rules and the front page of the site. Without them there is no source, and the run fails."""
-    try:
-        robots = await _robots(ctx)
-        reader = reader_for(robots.delay)
-        if reader is None:
-            raise Fail(f"the site asks for {robots.delay:g} s between requests, which would take too long")
-        if not robots.allows("/"):
-            raise Fail("the site does not want to be read by programs")
-        front: Page = await ctx.do(reader, ctx.state.site, "/")
-    except Refused as broken:
-        raise Fail(f"the site cannot be read: {broken.code}") from None
-    ctx.state.delay = robots.delay
-    ctx.state.topics = front.topics
+    await survey_site(ctx)
     return "plan"
 
 
 @research.node(status="PLANNING", max_visits=200)
 async def plan(ctx: Context[Research]) -> Literal["collect", "plan"] | None:
     """Let the model choose the next topic."""
-    state, robots = ctx.state, await _robots(ctx)
+    state, robots = ctx.state, await robots_of(ctx)
     may_read = {t.title: t.path for t in state.topics if t.title not in state.topics_read and robots.allows(t.path)}
     choice = await plan_next(ctx, may_read)
     if choice.conclusion:
@@ -78,7 +68,7 @@ async def plan(ctx: Context[Research]) -> Literal["collect", "plan"] | None:
 @research.node(status="COLLECTING", max_visits=10_000)
 async def collect(ctx: Context[Research]) -> Literal["collect", "plan"]:
     """Read one list of entries and their pages, and emit a record for each page that has one."""
-    state, robots = ctx.state, await _robots(ctx)
+    state, robots = ctx.state, await robots_of(ctx)
     listed = (await _read(ctx, [state.cursor])).get(state.cursor)
     if listed is None:
         ctx.log("list", f"a list of {state.topic} cannot be read", path=state.cursor)
@@ -104,7 +94,23 @@ async def collect(ctx: Context[Research]) -> Literal["collect", "plan"]:
     return "plan"
 
 
-async def _robots(ctx: Context[Research]) -> Robots:
+async def survey_site(ctx: Context[R]) -> None:
+    """Read the rules and the front page of the site into the state. Raises Fail if the site may not be read."""
+    try:
+        robots = await robots_of(ctx)
+        reader = reader_for(robots.delay)
+        if reader is None:
+            raise Fail(f"the site asks for {robots.delay:g} s between requests, which would take too long")
+        if not robots.allows("/"):
+            raise Fail("the site does not want to be read by programs")
+        front: Page = await ctx.do(reader, ctx.state.site, "/")
+    except Refused as broken:
+        raise Fail(f"the site cannot be read: {broken.code}") from None
+    ctx.state.delay = robots.delay
+    ctx.state.topics = front.topics
+
+
+async def robots_of(ctx: Context[R]) -> Robots:
     """Return the rules of the site. The ledger has their text, so this asks the site once."""
     return parse(await ctx.do(read_robots, ctx.state.site), AGENT)
 

@@ -58,8 +58,9 @@ class Round(NamedTuple):
 class Fleet:
     """The processes of one round. Each can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, module: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._module = module
         self.folder = folder
         self.record = folder / "world.jsonl"
         self._processes: dict[str, subprocess.Popen[Any]] = {}
@@ -92,12 +93,16 @@ class Fleet:
         found: dict[str, Any] = json.loads(text.partition("\n")[0])
         return found
 
-    async def world(self, shape: Shape) -> dict[str, Any]:
+    async def world(self, shape: Shape, *options: str) -> dict[str, Any]:
         """Start the world and return its addresses."""
-        self.begin("world", f"{PACKAGE}.world", "--record", f"{self.record}", "--entries", f"{shape.entries}")
+        self.begin("world", f"{PACKAGE}.world", "--record", f"{self.record}", "--entries", f"{shape.entries}", *options)
         facts = await self.facts("world")
-        self._env["OUTLAST_MODEL_URL"] = facts["model"]
+        self.model(facts["model"])
         return facts
+
+    def model(self, url: str) -> None:
+        """Let the workers that start from now on ask the model at this address."""
+        self._env["OUTLAST_MODEL_URL"] = url
 
     async def serve(self) -> str:
         """Start the service on its former port and return its address."""
@@ -110,7 +115,7 @@ class Fleet:
     def worker(self) -> None:
         """Start one more worker."""
         name = f"w-{next(self._numbers)}"
-        self.begin(name, "outlast", "worker", f"{PACKAGE}.workflow", "--name", name, *SHORT)
+        self.begin(name, "outlast", "worker", self._module, "--name", name, *SHORT)
 
     def of(self, owner: str) -> str:
         """Return the name of the worker with this id; '' if there is none."""
@@ -149,9 +154,9 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path) -> Iterator[Fleet]:
-    """Yield the processes of one round; none is left behind."""
-    made = Fleet(folder)
+def fleet(folder: Path, module: str = f"{PACKAGE}.workflow") -> Iterator[Fleet]:
+    """Yield the processes of one round, whose workers carry the workflows of a module; none is left behind."""
+    made = Fleet(folder, module)
     try:
         yield made
     finally:

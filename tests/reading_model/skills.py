@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.reading_model import acquisition
+from tests.reading_model import acquisition, researcher
 from tests.reading_model.reading import Skill
 
-SKILLS: Final[Sequence[Skill]] = (Skill(acquisition.answer, acquisition.lie),)
+SKILLS: Final[Sequence[Skill]] = (
+    Skill(acquisition.answer, acquisition.lie),
+    Skill(researcher.answer, researcher.lie),
+)

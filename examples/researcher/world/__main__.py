@@ -14,15 +14,22 @@ from .pages import Shape, Site
 from .planner import THINKS_S, Planner
 from .receiver import Receiver
 from .record import Journal
+from .register import Register
 from .site import SiteServer
+
+REGISTER_MAX = 60
+"""Entries of each topic of a register: a model must see all its records at once."""
 
 
 @contextlib.asynccontextmanager
 async def serve_world(
-    shape: Shape, record: Path, *, thinks_s: float = THINKS_S, sites: int = 1
+    shape: Shape, record: Path, *, thinks_s: float = THINKS_S, sites: int = 1, register: Register | None = None
 ) -> AsyncIterator[list[str]]:
-    """Serve the world for the duration of the block; yield the addresses of receiver, model, and each site."""
-    journal, site = Journal(record), Site(shape)
+    """Serve the world for the duration of the block; yield the addresses of receiver, model, and each site.
+
+    With a `register`, it is the site instead of that of the shape.
+    """
+    journal, site = Journal(record), register or Site(shape)
     async with contextlib.AsyncExitStack() as stack:
         receiver = await stack.enter_async_context(serve(Receiver(journal)))
         model = await stack.enter_async_context(serve(Planner(journal, thinks_s)))
@@ -31,12 +38,15 @@ async def serve_world(
     journal.close()
 
 
-async def _run(shape: Shape, record: Path, thinks_s: float, sites: int) -> None:
+async def _run(shape: Shape, record: Path, thinks_s: float, sites: int, register: Register | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serve_world(shape, record, thinks_s=thinks_s, sites=sites) as (receiver, model, *urls):
-        print(json.dumps({"url": urls[0], "sites": urls, "model": model, "receiver": receiver}), flush=True)
+    world = serve_world(shape, record, thinks_s=thinks_s, sites=sites, register=register)
+    async with world as (receiver, model, *urls):
+        facts = {"url": urls[0], "sites": urls, "model": model, "receiver": receiver}
+        asked = {"questions": [known.question for known in register.questions]} if register else {}
+        print(json.dumps(facts | asked), flush=True)
         await stop.wait()
 
 
@@ -50,10 +60,12 @@ def main() -> int:
     cli.add_argument("--closed", action="store_true", help="robots.txt answers 503")
     cli.add_argument("--thinks", type=float, default=THINKS_S, help="seconds until the model answers [0.2]")
     cli.add_argument("--sites", type=int, default=1, help="number of equal sites, each at a separate port [1]")
+    cli.add_argument("--register", type=int, help="seed of a register with 25 questions, which is the site instead")
     given = cli.parse_args()
     shape = Shape(entries=given.entries, broken=given.broken, empty=given.empty, closed=given.closed)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(shape, given.record, given.thinks, given.sites))
+        register = None if given.register is None else Register(given.register, min(given.entries, REGISTER_MAX))
+        asyncio.run(_run(shape, given.record, given.thinks, given.sites, register))
     return 0
 
 
