@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 import pytest
 from fastapi.routing import APIRoute
@@ -15,6 +16,7 @@ from fastapi.routing import APIRoute
 from outlast.client.service_client import COMPOSED as OF_SERVICE
 from outlast.client.service_client import ServiceClient
 from outlast.client.service_webhooks import ServiceWebhooks
+from outlast.models.runs import RequestRecorded
 from outlast.operations import BY_REQUEST, OPERATIONS
 from outlast.operations import approval_operations as approvals
 from outlast.operations import attention_operations as attention
@@ -22,6 +24,7 @@ from outlast.operations import effect_operations as effects
 from outlast.operations import run_operations as runs
 from outlast.operations import service_operations as service
 from outlast.operations import webhook_operations as webhooks
+from outlast.operations.bodies import body_of as body_of_operation
 from outlast.operations.declaration import Operation, OperationRequest, ResponsePart, sent, sent_fields
 from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import operations as operations_module
@@ -30,11 +33,18 @@ from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
 from outlast.runtime.webhook_client import WebhookClient
 from outlast.runtime.webhooks import Webhooks
+from outlast.service.declared_routes import DECLARED, DeclaredRouter, ServedCall, asked_of
 from outlast.service.openapi import EXAMPLES
 from outlast.service.service_app import ROUTERS
 
 BY_HAND = {"stream_events": "a stream has no answer that a request could carry"}
 """Operations of `/v1` without a declaration."""
+ROUTES_BY_HAND = {
+    "list_events": "it is a stream, too, by the headers Accept and Last-Event-ID",
+    "get_summary": "it answers 304 by the header If-None-Match",
+    **BY_HAND,
+}
+"""Routes of `/v1` that are not made of a declaration."""
 VARIANTS = {runs.GET_RUN_SUMMARY: "clients read the part of get_run that lists have"}
 """Second declarations of an operation."""
 METHODS: dict[str, type[OperationRequest[Any]]] = {
@@ -116,6 +126,61 @@ def test_every_operation_is_declared_and_no_other() -> None:
     declared = [each.id for each in OPERATIONS if each not in VARIANTS]
     assert sorted([*declared, *BY_HAND]) == sorted(ROUTES)
     assert len(BY_REQUEST) == len(OPERATIONS), "one request, one operation"
+
+
+def test_every_other_route_is_made_of_its_declaration() -> None:
+    by_hand = {name for name, route in ROUTES.items() if not hasattr(route.endpoint, DECLARED)}
+    assert by_hand == {*ROUTES_BY_HAND}
+    wrong = {name for name, route in ROUTES.items() if getattr(route.endpoint, DECLARED, None) in VARIANTS}
+    assert not wrong
+
+
+def test_a_function_that_answers_another_operation_is_refused() -> None:
+    router = DeclaredRouter("runs")
+
+    async def extend_run(call: ServedCall[Any]) -> None: ...
+
+    with pytest.raises(TypeError, match=r"extend_run answers cancel_run: give it the same name"):
+        router.answers(runs.CANCEL_RUN, "Cancel")(extend_run)
+    assert not router.routes
+
+
+READ_AFTERWARDS = {"decide_approval", "set_budget", "resolve_effect"}
+"""Operations whose route reads a row afterwards, as do those with the response `RequestRecorded`."""
+PARTS = [
+    each
+    for each in OPERATIONS
+    if isinstance(each.answer, ResponsePart) and each.response is not RequestRecorded and each.id not in READ_AFTERWARDS
+]
+
+
+@pytest.mark.parametrize("operation", PARTS, ids=[each.id for each in PARTS])
+def test_the_response_of_a_part_has_the_answer_and_fields_of_the_request(operation: Operation[Any, Any]) -> None:
+    (kind,) = get_args(operation.request.__orig_bases__[0])
+    answer: Any = "why" if kind is str else True if kind is bool else []
+    response = operation.response_with(operation.example, answer)
+    assert operation.answer_in(response) == answer
+    assert getattr(response, "run", "") == getattr(operation.example, "run", "") or "run" not in dict(response)
+
+
+@each_operation
+def test_the_request_of_a_client_arrives_as_it_was_sent(operation: Operation[Any, Any]) -> None:
+    """What `sent` writes, the route reads: the same request, but for types that HTTP writes otherwise."""
+    request, example = sent(operation, operation.example), operation.example
+    given: dict[str, Any] = {"if_match": f'"v{request.version}"' if request.version else None}
+    found = re.fullmatch(ROUTES[operation.id].path_regex, f"/v1{request.path}")
+    assert found is not None
+    given |= {name: unquote(value) for name, value in found.groupdict().items()}
+    parameters = {each.alias: each for each in parameters_of(ROUTES[operation.id], "query_params")}
+    for each in sent_fields(operation):
+        if each.kind == "query":
+            value, errors = parameters[each.name].validate(request.query.get(each.name), {}, loc=("query", each.name))
+            given[each.field] = value if each.name in request.query and not errors else None
+    if request.body:
+        given["ask"] = body_of_operation(operation).model_validate_json(json.dumps(request.body))
+    arrived = asked_of(operation, given)
+    assert sent(operation, arrived) == request
+    assert type(arrived) is type(example)
 
 
 @each_operation

@@ -46,10 +46,9 @@ def sessions_count_as_guesses(patch: Patch) -> None:
 
 
 def no_if_match(patch: Patch) -> None:
-    from outlast.service import conditional
-    from outlast.service.routes import approval_routes as approvals
+    from outlast.service import conditional, declared_routes
 
-    assert approvals.required_version is conditional.required_version
+    assert declared_routes.required_version is conditional.required_version
     replace(patch, conditional.required_version, lambda if_match, what: 0)
 
 

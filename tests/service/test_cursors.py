@@ -4,6 +4,8 @@ import asyncio
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -13,10 +15,13 @@ from outlast.core.approvals import Actor
 from outlast.core.generation import GENERATION
 from outlast.core.rows.run_rows import META, Meta
 from outlast.errors import InvalidInput
+from outlast.models.runs import ResultList
+from outlast.operations.run_operations import LIST_RESULTS, ListResults
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.service import cursors as module
 from outlast.service.cursors import Cursors
+from outlast.service.declared_routes import ServedCall, endpoint_of
 from outlast.service.store_secret import StoreSecret
 from outlast.upkeep.export import export
 from tests.service.flows import wishes
@@ -106,3 +111,17 @@ def test_a_changed_or_invented_cursor_is_refused() -> None:
         await store.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(("next_cursor", "link"), [("7", "/v1/runs/r1/results?limit=2&after=7"), ("", "")])
+def test_a_page_whose_cursor_is_a_number_links_to_the_next(next_cursor: str, link: str) -> None:
+    async def page(call: ServedCall[ListResults]) -> ResultList:
+        assert call.asked == ListResults("r1", after=3, limit=2)
+        return ResultList(results=[], count=9, next_cursor=next_cursor)
+
+    http, response = asked("/v1/runs/r1/results", "limit=2&after=3"), Response()
+    http.scope["app"] = SimpleNamespace(state=SimpleNamespace(service=None))
+    http.state.operations = None
+    answer: Any = endpoint_of(LIST_RESULTS, page)(http=http, to=response, run="r1", after=3, limit=2)
+    assert asyncio.run(answer).count == 9
+    assert response.headers.get("link", "") == (f'<{link}>; rel="next"' if link else "")

@@ -13,6 +13,7 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.run_rows import MESSAGE
 from outlast.errors import TooManyFailures, Unauthenticated, Uncertain
 from outlast.insight.tenant_rows import TenantRows
+from outlast.operations.service_operations import PauseCalls
 from outlast.runtime.operations import Operations
 from outlast.service import event_poller, idempotency
 from outlast.service.identity import AuthSettings, Principal, authenticator, new_token
@@ -202,19 +203,19 @@ def test_without_the_in_flight_mark_a_request_is_executed_twice(
     if not guarded:
         remove("no_mark_in_flight", monkeypatch)
     done = []
-    plain = Operations.pause
+    plain = Operations.perform
 
-    async def slow(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
-        done.append(name)
+    async def slow(self: Operations, asked: PauseCalls) -> Any:
+        done.append(asked.name)
         if len(done) == 1:
             gate_.set()
             await asyncio.sleep(0.3 if guarded else 0)
             async with asyncio.timeout(10):
                 while not guarded and len(done) < 2:  # noqa: ASYNC110 - the other request is another task
                     await asyncio.sleep(0.01)
-        await plain(self, what, name, reason=reason)
+        return await plain(self, asked)
 
-    monkeypatch.setattr(Operations, "pause", slow)
+    monkeypatch.setattr(Operations, "perform", slow)
     gate_ = asyncio.Event()
 
     async def two() -> list[int]:
@@ -235,15 +236,15 @@ def test_without_the_key_of_an_unknown_outcome_a_request_is_executed_twice(
     service: Service, monkeypatch: Patch, guarded: bool
 ) -> None:
     """The store's answer was lost. The key becomes free, and the retry is executed again."""
-    plain, done = Operations.pause, []
+    plain, done = Operations.perform, []
 
-    async def lost(self: Operations, what: Any, name: str = "", *, reason: str) -> None:
-        done.append(name)
+    async def lost(self: Operations, asked: PauseCalls) -> Any:
+        done.append(asked.name)
         if len(done) == 1:
             raise Uncertain("the store's answer was lost")
-        await plain(self, what, name, reason=reason)
+        return await plain(self, asked)
 
-    monkeypatch.setattr(Operations, "pause", lost)
+    monkeypatch.setattr(Operations, "perform", lost)
     if not guarded:
         remove("uncertain_frees_the_key", monkeypatch)
     first = hold(service, f"lost.{guarded}", f"l-{guarded}")

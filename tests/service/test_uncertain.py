@@ -6,7 +6,6 @@ import pytest
 
 from outlast.errors import Uncertain
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhooks import Webhooks
 from tests.service.conftest import Service
 
 WRITES = {
@@ -17,9 +16,9 @@ WRITES = {
         {"input": {"order_id": "A", "cents": 1}},
         "GET /v1/runs",
     ),
-    "cancel": (Operations, "cancel", "/v1/runs/r1/cancel", {"reason": "no"}, "GET /v1/runs/r1"),
-    "signal": (Operations, "signal", "/v1/runs/r1/signals/go", {"payload": {}}, "GET /v1/runs/r1"),
-    "pause": (Operations, "pause", "/v1/pauses", {"what": "tenant", "reason": "fire"}, "GET /v1/pauses"),
+    "cancel": (Operations, "perform", "/v1/runs/r1/cancel", {"reason": "no"}, "GET /v1/runs/r1"),
+    "signal": (Operations, "perform", "/v1/runs/r1/signals/go", {"payload": {}}, "GET /v1/runs/r1"),
+    "pause": (Operations, "perform", "/v1/pauses", {"what": "tenant", "reason": "fire"}, "GET /v1/pauses"),
 }
 
 
@@ -54,7 +53,7 @@ def test_with_a_key_the_hint_is_to_repeat_the_request(
 
 def test_the_hint_for_a_webhook_is_to_check_without_a_key(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a key, its commit holds the identity of the request, so a repetition adds no second one."""
-    monkeypatch.setattr(Webhooks, "perform", lost)
+    monkeypatch.setattr(Operations, "perform", lost)
     ask = {"url": "https://example.com/hook"}
     answer = service.post("/v1/webhooks", ask)
     assert "GET /v1/webhooks" in answer.json()["hint"] and "retry-after" not in answer.headers

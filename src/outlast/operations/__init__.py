@@ -1,9 +1,10 @@
 """One declaration for each operation of `/v1`: its request, its answer, and the roles that may use it.
 
-Modules: `declaration` (the types), `handlers`, and by resource `run_operations`, `effect_operations` and so on. A
-method of `Client` makes a request. `Operations` answers it by the handler of its operation, and the HTTP client sends
-it. Tests compare the declarations with the routes, the permissions, the examples and the methods of `Client`. By hand
-stay streams, downloads, probes and the OpenAPI document.
+Modules: `declaration` (the types), `field_types` (limits and texts of fields), `bodies` (models of bodies), `handlers`,
+and by resource `run_operations`, `effect_operations` and so on. A method of `Client` makes a request. `Operations`
+answers it by the handler of its operation, and the HTTP client sends it. `service/declared_routes.py` makes the routes.
+Tests compare the declarations with the permissions, the examples and the methods of `Client`. By hand stay streams,
+downloads, probes and the OpenAPI document.
 """
 
 from collections.abc import Mapping

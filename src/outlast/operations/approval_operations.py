@@ -4,9 +4,19 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final, Literal
 
+from pydantic import Field, StringConstraints
+
 from outlast.core.machine import ApprovalStatus
-from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary, DecisionRecorded
+from outlast.models.approvals import (
+    ApprovalDetail,
+    ApprovalList,
+    ApprovalSort,
+    ApprovalSummary,
+    DecideApprovalBody,
+    DecisionRecorded,
+)
 from outlast.operations.declaration import Operation, OperationRequest, Sent, copied, part
+from outlast.operations.field_types import Cursor, Limit, Reasoned
 
 APPROVAL: Final = "ap_91c2f03b7d"
 
@@ -21,16 +31,22 @@ class ListApprovals(OperationRequest[ApprovalList]):
     """List approvals, newest first or by deadline."""
 
     _: KW_ONLY
-    status: str = ""
-    run: str = ""
-    mine: bool = False
-    role: str = ""
-    person: str = ""
-    overdue: bool = False
-    decided_by: str = ""
-    sort: Annotated[ApprovalSort, Sent(write=_written_sort)] = "newest"
-    cursor: str = ""
-    limit: int = 50
+    status: Annotated[str, Sent(read=ApprovalStatus | None), Field(None, description="Only this status.")] = ""
+    run: Annotated[str, Field(max_length=100, description="Only approvals of this run.")] = ""
+    mine: Annotated[bool, Field(description="Only approvals that the caller may decide now.")] = False
+    role: Annotated[str, Field(max_length=100, description="Only approvals whose rule names this role.")] = ""
+    person: Annotated[str, Field(max_length=200, description="Only approvals whose rule names this person.")] = ""
+    overdue: Annotated[bool, Field(description="Only approvals past their deadline.")] = False
+    decided_by: Annotated[
+        str, Field(max_length=200, description="Only approvals that this person has decided; `me`: the caller.")
+    ] = ""
+    sort: Annotated[
+        ApprovalSort,
+        Sent(write=_written_sort),
+        Field(description="`deadline`: pending approvals only, the earliest deadline first."),
+    ] = "newest"
+    cursor: Cursor = ""
+    limit: Limit = 50
 
 
 LIST_APPROVALS: Final = Operation(
@@ -94,6 +110,7 @@ DECIDE_APPROVAL: Final = Operation(
     people_only=True,
     conditional="approval",
     if_match_required=True,
+    body=DecideApprovalBody,
 )
 
 
@@ -121,12 +138,17 @@ CLAIM_APPROVAL: Final = Operation(
 
 @dataclass(frozen=True)
 class ReassignApproval(OperationRequest[ApprovalSummary]):
-    """Let the holders of another rule decide an approval."""
+    """Let other roles or persons decide an approval."""
 
     approval: str
-    who: Annotated[str, Sent("to")]
+    who: Annotated[
+        str,
+        Sent("to"),
+        StringConstraints(min_length=1, max_length=2_000),
+        Field(examples=["lead", "finance | person:ana"]),
+    ]
     _: KW_ONLY
-    reason: str
+    reason: Reasoned
     version: int = 0
 
 

@@ -4,12 +4,18 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final
 
-from outlast.core.limits import RUNS_PER_READ
+from pydantic import Field, StringConstraints
+
+from outlast.core.limits import ANSWERS_MAX, PERSON_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.runs import RequestRecorded
-from outlast.operations.declaration import By, Operation, OperationRequest, Sent, composed
+from outlast.operations.declaration import Operation, OperationRequest, Sent, composed
+from outlast.operations.field_types import By, Cursor, Key, Name, Reasoned, Remark
 from outlast.operations.run_operations import RUN
+
+OneReason = Annotated[Reason | None, Sent("attention"), Field(description="The reason, if the run has several.")]
+EffectKey = Annotated[Key, Field(description="Key of the effect, if the reason applies to several.")]
 
 
 @dataclass(frozen=True)
@@ -17,11 +23,17 @@ class ListAttention(OperationRequest[AttentionList]):
     """List the reasons why runs require attention."""
 
     _: KW_ONLY
-    reason: Reason | None = None
-    workflow: str = ""
-    assigned_to: str = ""
-    cursor: str = ""
-    limit: int = RUNS_PER_READ
+    reason: Annotated[Reason | None, Field(description="Only this reason.")] = None
+    workflow: Annotated[str, Field(max_length=100, description="Only runs of this workflow.")] = ""
+    assigned_to: Annotated[
+        str,
+        Field(
+            max_length=PERSON_CHARS_MAX,
+            description="Only reasons of runs that this person takes care of. `me`: the caller. `none`: not assigned.",
+        ),
+    ] = ""
+    cursor: Cursor = ""
+    limit: Annotated[int, Field(ge=1, le=1_000, description="Maximum number of runs on a page.")] = RUNS_PER_READ
 
 
 LIST_ATTENTION: Final = Operation(
@@ -37,14 +49,18 @@ LIST_ATTENTION: Final = Operation(
 
 @dataclass(frozen=True)
 class AssignAttention(OperationRequest[RunAttention]):
-    """Assign an attention item of a run to a person."""
+    """Assign one reason why a run requires attention to a person."""
 
-    run: str
-    to: str
+    run: Annotated[Name, Field(description="Id of the run.")]
+    to: Annotated[
+        str,
+        StringConstraints(max_length=PERSON_CHARS_MAX),
+        Field(description="Name of the person. `me`: the caller. Empty: remove the assignment."),
+    ]
     _: KW_ONLY
-    reason: Annotated[Reason | None, Sent("attention")] = None
-    key: str = ""
-    note: str = ""
+    reason: OneReason = None
+    key: EffectKey = ""
+    note: Annotated[Remark, Field(description="Text beside the name of the person.")] = ""
 
 
 ASSIGN_ATTENTION: Final = Operation(
@@ -60,14 +76,14 @@ ASSIGN_ATTENTION: Final = Operation(
 
 @dataclass(frozen=True)
 class ResolveAttention(OperationRequest[Reason]):
-    """Answer one attention reason of a run with a choice."""
+    """Answer to one reason why a run requires attention."""
 
     run: str
     choice: Choice
     _: KW_ONLY
-    reason: Annotated[Reason | None, Sent("attention")] = None
-    key: str = ""
-    text: Annotated[str, Sent("reason")]
+    reason: OneReason = None
+    key: EffectKey = ""
+    text: Annotated[Reasoned, Sent("reason")]
     by: By = None
     version: int = 0
 
@@ -91,13 +107,17 @@ def _written_runs(runs: Sequence[AnswerFor]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ResolveAttentionOfMany(OperationRequest[AnswerList]):
-    """Give runs with the same attention reason the same answer, each with its own outcome."""
+    """One answer to many runs that require attention for the same reason."""
 
-    runs: Annotated[Sequence[AnswerFor], Sent(write=_written_runs)]
-    reason: Annotated[Reason, Sent("attention")]
+    runs: Annotated[
+        Sequence[AnswerFor],
+        Sent(write=_written_runs, read=list[AnswerFor]),
+        Field(min_length=1, max_length=ANSWERS_MAX),
+    ]
+    reason: Annotated[Reason, Sent("attention"), Field(description="The reason.")]
     choice: Choice
     _: KW_ONLY
-    text: Annotated[str, Sent("reason")]
+    text: Annotated[Reasoned, Sent("reason")]
     by: By = None
 
 
@@ -112,4 +132,5 @@ RESOLVE_ATTENTION_OF_MANY: Final = Operation(
         [AnswerFor(run=RUN, version=9)], Reason.APPROVAL_TIMEOUT, Choice.ASK_AGAIN, text="Ana is in"
     ),
     people_only=True,
+    body_name="ResolveMany",
 )

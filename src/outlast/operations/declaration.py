@@ -1,17 +1,19 @@
 """The declaration of an operation: its request, its answer, its path and method, and the roles that may use it.
 
 A request is a frozen dataclass. Its fields are the parameters of the client's method: name, type, default, and whether
-a name is required. Where a field goes in HTTP follows from the path and the method, or from its `Sent`. So a name, a
-type or a default is written once, and `sent` turns every request into the parts of an HTTP request.
+a name is required. Where a field goes in HTTP follows from the path and the method, or from its `Sent`; its limits and
+its text in the OpenAPI document are its `Field`. So a name, a type, a default or a limit is written once: `sent` turns
+every request into the parts of an HTTP request, and `service/declared_routes.py` makes the route from the same fields.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 from outlast.core.durations import Duration, timedelta_of
+from outlast.models import RequestBody
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -26,6 +28,8 @@ M = TypeVar("M")
 Method = Literal["GET", "POST", "DELETE"]
 Shown = Literal["run", "approval", "effect"]
 """Kind of row whose version a request may name, as the caller was shown it."""
+Kind = Literal["path", "query", "body", "version", "key"]
+"""Place of a field in HTTP."""
 VERSION: Final = "version"
 """Field of a request that is sent as `If-Match`, if its operation is conditional."""
 IDEMPOTENCY_KEY: Final = "idempotency_key"
@@ -40,6 +44,8 @@ class Sent(NamedTuple):
     """Function that turns a value other than None into JSON or the text of a parameter."""
     of: str = ""
     """Property of the request in which the field is sent, with others; the path names this property."""
+    read: Any = None
+    """Type in HTTP, if it is narrower than that of the request."""
 
 
 class ResponsePart(NamedTuple, Generic[R]):
@@ -90,6 +96,12 @@ class Operation(Generic[Q, R]):
     """Kind of row whose version `If-Match` may name."""
     if_match_required: bool = False
     """True if a request without a version is refused."""
+    body_name: str = ""
+    """Name of the body in the OpenAPI document, if not that of the request."""
+    body: type[RequestBody] | None = None
+    """Model of the body, if answers show it, too. All others come from the fields of the request."""
+    status_code: int = 200
+    """Status of the response of HTTP."""
 
     @property
     def response(self) -> type[Any]:
@@ -109,6 +121,15 @@ class Operation(Generic[Q, R]):
         assert self.answer.read is not None, f"the answer of {self.id} is composed"
         part: R = self.answer.read(response)
         return part
+
+    def response_with(self, request: Q, answer: R) -> Any:
+        """Return the response of HTTP with an answer. What else a part of it requires is a field of the request."""
+        if not isinstance(self.answer, ResponsePart):
+            return answer
+        required = [name for name, field in self.response.model_fields.items() if field.is_required()]
+        given = {name: getattr(request, name) for name in required if hasattr(request, name)}
+        (part,) = (name for name in required if name not in given)
+        return self.response(**given, **{part: answer})
 
     @property
     def changes(self) -> bool:
@@ -133,7 +154,7 @@ def sent(operation: Operation[Any, Any], request: OperationRequest[Any]) -> Sent
     """Return the parts of a request. None is left out of a body, and None, False and '' are left out of a query."""
     path, version, key = operation.path, 0, ""
     query, body = dict[str, Any](), dict[str, Any]()
-    for field, kind, name, write in sent_fields(operation):
+    for field, kind, name, write, *_ in sent_fields(operation):
         value = getattr(request, field)
         if kind == "path":
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
@@ -154,35 +175,54 @@ class SentField(NamedTuple):
     """Where HTTP has a field of a request, and its name there."""
 
     field: str
-    kind: Literal["path", "query", "body", "version", "key"]
+    kind: Kind
     name: str
     write: Callable[[Any], Any] | None
+    type: Any
+    """Type in HTTP, with its limits and its text."""
+    default: Any
+    """Default of the request, or `MISSING`."""
 
 
 @cache
 def sent_fields(operation: Operation[Any, Any]) -> tuple[SentField, ...]:
     """Return the places of the fields of an operation's requests."""
     hints = get_type_hints(operation.request, include_extras=True)
-    how = {each: _how(hints[each.name]) for each in fields(operation.request)}
-    joint = dict.fromkeys(each.of for each in how.values() if each.of)
-    found = [_sent_field(operation, field, each) for field, each in how.items() if not each.of]
-    return (*found, *(SentField(name, "path", name, None) for name in joint))
+    found: list[SentField] = []
+    joint = dict[str, None]()
+    for field in fields(operation.request):
+        how, of_http = _how(hints[field.name])
+        if how.of:
+            joint[how.of] = None
+        else:
+            found.append(_sent_field(operation, field, how, of_http))
+    return (*found, *(SentField(name, "path", name, None, str, MISSING) for name in joint))
 
 
-def _how(hint: Any) -> Sent:
-    given = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((each for each in given if isinstance(each, Sent)), Sent())
+def _how(hint: Any) -> tuple[Sent, Any]:
+    """Return how a field of this type is sent, and its type in HTTP."""
+    if get_origin(hint) is not Annotated:
+        return Sent(), hint
+    base, *given = get_args(hint)
+    how = next((each for each in given if isinstance(each, Sent)), Sent())
+    rest = [each for each in given if not isinstance(each, Sent)]
+    of_http = base if how.read is None else how.read
+    return how, Annotated[of_http, *rest] if rest else of_http
 
 
-def _sent_field(operation: Operation[Any, Any], field: Field[Any], how: Sent) -> SentField:
-    name = how.name or field.name
+def _sent_field(operation: Operation[Any, Any], field: Field[Any], how: Sent, of_http: Any) -> SentField:
+    name, kind, write = how.name or field.name, _kind_of(operation, how.name or field.name, field.name), how.write
+    return SentField(field.name, kind, name, write if kind in ("body", "query") else None, of_http, field.default)
+
+
+def _kind_of(operation: Operation[Any, Any], name: str, field: str) -> Kind:
     if f"{{{name}}}" in operation.path:
-        return SentField(field.name, "path", name, None)
-    if field.name == VERSION and operation.conditional:
-        return SentField(field.name, "version", name, None)
-    if field.name == IDEMPOTENCY_KEY:
-        return SentField(field.name, "key", name, None)
-    return SentField(field.name, "body" if operation.changes else "query", name, how.write)
+        return "path"
+    if field == VERSION and operation.conditional:
+        return "version"
+    if field == IDEMPOTENCY_KEY:
+        return "key"
+    return "body" if operation.changes else "query"
 
 
 def iso_duration(span: Duration) -> str:
@@ -198,7 +238,3 @@ def seconds(span: Duration) -> float:
 def copied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return any mapping as a dict, which JSON can have."""
     return dict(values)
-
-
-Since = Annotated[Duration | None, Sent(write=iso_duration)]
-By = Annotated[Duration | None, Sent(write=seconds)]

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final
 
+from pydantic import Field, StringConstraints
+
 from outlast.core.machine import EffectStatus
 from outlast.models.attention import Verb
 from outlast.models.effects import EffectList, EffectRecord, effect_id
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, part, recorded
+from outlast.operations.declaration import Operation, OperationRequest, Sent, part, recorded
+from outlast.operations.field_types import Cursor, Limit, Reasoned, Since
 from outlast.operations.run_operations import RUN
 
 OF_EFFECT: Final = Sent(of="effect")
@@ -40,12 +43,14 @@ class ListLedger(OperationRequest[EffectList]):
     """List the effects of all runs, newest first."""
 
     _: KW_ONLY
-    status: EffectStatus | None = None
-    activity: str = ""
-    run: str = ""
+    status: Annotated[
+        EffectStatus | None, Field(description="Only this status. `uncertain` effects wait for a person.")
+    ] = None
+    activity: Annotated[str, Field(max_length=100, description="Only effects of this activity.")] = ""
+    run: Annotated[str, Field(max_length=100, description="Only effects of this run.")] = ""
     since: Since = None
-    cursor: str = ""
-    limit: int = 50
+    cursor: Cursor = ""
+    limit: Limit = 50
 
 
 LIST_LEDGER: Final = Operation(
@@ -61,18 +66,22 @@ LIST_LEDGER: Final = Operation(
 
 @dataclass(frozen=True)
 class ResolveEffect(OperationRequest[None]):
-    """Settle an uncertain effect. HTTP names it by its id, which has a visit: see `effect`."""
+    """Settle an uncertain effect."""
 
     run: Annotated[str, OF_EFFECT]
     key: Annotated[str, OF_EFFECT]
     answer: Annotated[Verb, Sent("outcome")]
     _: KW_ONLY
-    reason: str
-    external_id: str = ""
-    response: Any = None
+    reason: Reasoned
+    external_id: Annotated[
+        str, StringConstraints(max_length=500), Field(description="Id at the receiver, if it happened.")
+    ] = ""
+    response: Annotated[Any, Field(description="Return value of the call, if it happened.")] = None
     version: int = 0
     visit: Annotated[int | None, OF_EFFECT] = None
-    correct: bool = False
+    correct: Annotated[bool, Field(description="Replace another answer of a person, which nothing has used yet.")] = (
+        False
+    )
 
     @property
     def effect(self) -> str:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Final
 
+from pydantic import Field, StringConstraints
+
+from outlast.core.limits import KEY_BYTES_MAX, SLOTS_MAX
 from outlast.core.rows.run_columns import What
 from outlast.models.service import (
     ActivePause,
@@ -21,6 +24,9 @@ from outlast.models.service import (
     WorkerStatus,
 )
 from outlast.operations.declaration import Operation, OperationRequest, Sent, part, recorded
+from outlast.operations.field_types import Amount, AmountOfMoney, Reasoned, Remark
+
+PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class ListWorkers(OperationRequest[Sequence[WorkerStatus]]):
     """List the workers. `everybody`: also those that have stopped."""
 
     _: KW_ONLY
-    everybody: Annotated[bool, Sent("all")] = False
+    everybody: Annotated[bool, Sent("all"), Field(description="Include workers that have gone.")] = False
 
 
 def _workers(found: WorkerList) -> Sequence[WorkerStatus]:
@@ -65,11 +71,11 @@ LIST_WORKERS: Final = Operation(
 
 @dataclass(frozen=True)
 class DrainWorker(OperationRequest[WorkerStatus]):
-    """Ask a worker to take no more runs, give back those it holds, and stop."""
+    """Let a worker take no more runs, give back those that it holds, and stop."""
 
     worker: str
     _: KW_ONLY
-    reason: str
+    reason: Reasoned
 
 
 DRAIN_WORKER: Final = Operation(
@@ -114,14 +120,14 @@ LIST_BUDGETS: Final = Operation(
 
 @dataclass(frozen=True)
 class SetBudget(OperationRequest[None]):
-    """Set the daily budget of the tenant. None: no limit; all None: no budget."""
+    """Set what the runs of the tenant may use on each business day. Null: no limit; all null: no budget."""
 
     _: KW_ONLY
-    tokens: int | None = None
-    money: str | None = None
-    calls: int | None = None
-    minutes: float | None = None
-    reason: str = ""
+    tokens: Annotated[int | None, Sent(read=Amount | None), Field(examples=[1_000_000])] = None
+    money: Annotated[str | None, Sent(read=AmountOfMoney | None), Field(examples=["50"])] = None
+    calls: Annotated[int | None, Sent(read=Amount | None)] = None
+    minutes: Annotated[float | None, Field(description="Must be null, because minutes count for one run.")] = None
+    reason: Annotated[Remark, Field(examples=["the plan of March"])] = ""
 
 
 SET_BUDGET: Final = Operation(
@@ -139,11 +145,15 @@ SET_BUDGET: Final = Operation(
 # --- admission ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SetSlots(OperationRequest[SlotLimit]):
-    """Raise the maximum of admitted runs of the tenant, or of all tenants (`everywhere`)."""
+    """Raise the maximum of admitted runs of the tenant, or of all tenants."""
 
-    n: Annotated[int, Sent("slots")]
+    n: Annotated[
+        int, Sent("slots"), Field(ge=1, le=SLOTS_MAX, description="It can be raised, and not lowered.", examples=[20])
+    ]
     _: KW_ONLY
-    everywhere: bool = False
+    everywhere: Annotated[
+        bool, Field(description="The maximum of all tenants, and not that of the caller's tenant.")
+    ] = False
 
 
 SET_SLOTS: Final = Operation("set_slots", SetSlots, SlotLimit, "POST", "/slots", ("maintainer",), SetSlots(20))
@@ -166,12 +176,14 @@ LIST_PAUSES: Final = Operation(
 
 @dataclass(frozen=True)
 class PauseCalls(OperationRequest[PauseCreated]):
-    """Stop new intents of an activity, a provider, a workflow or the tenant."""
+    """Pause new calls of an activity, provider or workflow, or all runs of the tenant."""
 
-    what: What
-    name: str = ""
+    what: Annotated[What, Field(examples=["activity"])]
+    name: Annotated[
+        PauseName, Field(examples=["erp.reserve"], description="Name of the activity, provider or workflow.")
+    ] = ""
     _: KW_ONLY
-    reason: str
+    reason: Reasoned
 
 
 PAUSE: Final = Operation(
@@ -182,17 +194,26 @@ PAUSE: Final = Operation(
     "/pauses",
     ("operator",),
     PauseCalls("activity", "erp.reserve", reason="the ERP is down"),
+    body_name="CreatePause",
+    status_code=201,
 )
 
 
 @dataclass(frozen=True)
 class ResumeCalls(OperationRequest[PauseEnded]):
-    """End a pause, or close a circuit breaker."""
+    """Remove a pause or close a circuit breaker."""
 
-    what: What
-    name: str = ""
+    what: Annotated[What, Field(examples=["activity"])]
+    name: Annotated[PauseName, Field(examples=["erp.reserve"])] = ""
 
 
 RESUME: Final = Operation(
-    "resume", ResumeCalls, PauseEnded, "POST", "/pauses/resume", ("operator",), ResumeCalls("activity", "erp.reserve")
+    "resume",
+    ResumeCalls,
+    PauseEnded,
+    "POST",
+    "/pauses/resume",
+    ("operator",),
+    ResumeCalls("activity", "erp.reserve"),
+    body_name="EndPause",
 )

@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Final
+from datetime import timedelta
+from typing import Annotated, Final, Literal
 
+from pydantic import Field
+
+from outlast.core.durations import Duration
+from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
 from outlast.models.webhooks import (
     DeliveryList,
@@ -15,16 +20,15 @@ from outlast.models.webhooks import (
     WebhookSummary,
     WebhookWithSecret,
 )
-from outlast.operations.declaration import Operation, OperationRequest, Sent, Since, copied
+from outlast.operations.declaration import Operation, OperationRequest, Sent, copied, iso_duration
+from outlast.operations.field_types import Cursor, Limit, Reasoned, Word, listed
 
 WEBHOOK: Final = "wh_catfh4b9q1da"
 
 
-def _listed(values: Sequence[str]) -> list[str]:
-    return [*values]
-
-
-Names = Annotated[Sequence[str], Sent(write=_listed)]
+KEEP_MAX: Final = timedelta(days=30)
+Names = Annotated[Sequence[str], Sent(write=listed, read=list[Word]), Field(default_factory=list, max_length=100)]
+Status = Annotated[DeliveryStatus | None, Field(description="Only this status.")]
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,24 @@ LIST_WEBHOOKS: Final = Operation(
 
 @dataclass(frozen=True)
 class AddWebhook(OperationRequest[WebhookWithSecret]):
-    """Create a webhook that sends events to a URL."""
+    """URL and filters of a new webhook."""
 
-    url: str
+    url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
     _: KW_ONLY
-    name: str = ""
-    types: Names = ()
+    name: Word = ""
+    types: Annotated[Names, Field(examples=[["dev.outlast.workflow.*"]])] = ()
     workflows: Names = ()
-    headers: Annotated[Mapping[str, str] | None, Sent(write=copied)] = None
-    from_start: bool = False
+    headers: Annotated[
+        Mapping[str, str] | None,
+        Sent(write=copied, read=dict[str, str]),
+        Field(
+            default_factory=dict,
+            max_length=HEADERS_MAX,
+            description="Additional headers of each delivery, X-… or Api-Key. Answers never contain their values.",
+            examples=[{"X-Api-Key": "…"}],
+        ),
+    ] = None
+    from_start: Annotated[bool, Field(description="Also deliver all existing events.")] = False
     idempotency_key: str = ""
 
 
@@ -59,21 +72,34 @@ ADD_WEBHOOK: Final = Operation(
     "/webhooks",
     ("admin",),
     AddWebhook("https://example.com/hooks", types=["dev.outlast.workflow.*"], headers={"X-Api-Key": "k"}),
+    status_code=201,
 )
 
 
 @dataclass(frozen=True)
 class AddNotification(OperationRequest[WebhookSummary]):
-    """Send messages about approvals to an address."""
+    """Address and audience of messages to approvers."""
 
-    address: str
+    address: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=2_000,
+            description="Address of mail, Slack, Teams or ntfy. Answers contain its host only.",
+            examples=["ntfys://ntfy.sh/topic"],
+        ),
+    ]
     _: KW_ONLY
-    role: str = ""
-    person: str = ""
-    every: bool = False
-    kinds: Names = ()
+    role: Annotated[Word, Field(description="Approvals that this role may decide.")] = ""
+    person: Annotated[Word, Field(description="Approvals that this person may decide.")] = ""
+    every: Annotated[bool, Field(description="Every approval. Exactly one of role, person and every is given.")] = False
+    kinds: Annotated[
+        Sequence[str],
+        Sent(write=listed, read=list[Literal["asked", "reminder", "escalated"]]),
+        Field(default_factory=list, max_length=3, description="Kinds of messages. []: all."),
+    ] = ()
     workflows: Names = ()
-    name: str = ""
+    name: Word = ""
     idempotency_key: str = ""
 
 
@@ -85,6 +111,7 @@ ADD_NOTIFICATION: Final = Operation(
     "/notifications",
     ("admin",),
     AddNotification("ntfys://ntfy.sh/topic", role="finance", kinds=["asked", "escalated"]),
+    status_code=201,
 )
 
 
@@ -117,12 +144,16 @@ TEST_WEBHOOK: Final = Operation(
 
 @dataclass(frozen=True)
 class RotateWebhook(OperationRequest[WebhookWithSecret]):
-    """Replace the secret of a webhook."""
+    """Replacement of the signing secret."""
 
     webhook: str
     _: KW_ONLY
-    keep: Since = None
-    version: int = 0
+    keep: Annotated[
+        Duration | None,
+        Sent(write=iso_duration, read=timedelta | None),
+        Field(ge=timedelta(0), le=KEEP_MAX, description="How long the old secret also signs.", examples=["PT24H"]),
+    ] = None
+    version: Annotated[int, Field(ge=0, le=2**53, description="Version of the webhook that you have seen. 0: any.")] = 0
     idempotency_key: str = ""
 
 
@@ -134,16 +165,17 @@ ROTATE_WEBHOOK: Final = Operation(
     "/webhooks/{webhook}/rotate",
     ("admin",),
     RotateWebhook(WEBHOOK, keep="24h", version=2),
+    body_name="RotateSecret",
 )
 
 
 @dataclass(frozen=True)
 class DisableWebhook(OperationRequest[WebhookSummary]):
-    """Stop deliveries until the webhook is enabled again."""
+    """Reason of an operator, shown in the history."""
 
     webhook: str
     _: KW_ONLY
-    reason: str
+    reason: Reasoned
 
 
 DISABLE_WEBHOOK: Final = Operation(
@@ -154,6 +186,7 @@ DISABLE_WEBHOOK: Final = Operation(
     "/webhooks/{webhook}/disable",
     ("admin",),
     DisableWebhook(WEBHOOK, reason="the receiver moves"),
+    body_name="ReasonBody",
 )
 
 
@@ -194,9 +227,9 @@ class ListDeliveries(OperationRequest[DeliveryList]):
 
     webhook: str
     _: KW_ONLY
-    status: DeliveryStatus | None = None
-    cursor: str = ""
-    limit: int = 50
+    status: Status = None
+    cursor: Cursor = ""
+    limit: Limit = 50
 
 
 LIST_DELIVERIES: Final = Operation(
@@ -215,9 +248,9 @@ class ListAllDeliveries(OperationRequest[DeliveryList]):
     """List the deliveries of all webhooks, newest first."""
 
     _: KW_ONLY
-    status: DeliveryStatus | None = None
-    cursor: str = ""
-    limit: int = 50
+    status: Status = None
+    cursor: Cursor = ""
+    limit: Limit = 50
 
 
 LIST_ALL_DELIVERIES: Final = Operation(

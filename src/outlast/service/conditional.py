@@ -1,24 +1,21 @@
 """Conditional requests: `If-Match` names the version that the caller has seen, as `ETag` gave it."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
 
-from fastapi import Depends, Header
-from starlette.responses import Response
+from fastapi import Header
 
+from outlast.core.machine import ApprovalStatus
+from outlast.core.rows.run_rows import is_over
 from outlast.errors import BadRequest, Conflict, OutlastError, Precondition
-from outlast.insight.shown_rows import after_commit
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.effects import EffectRecord
-from outlast.models.runs import RequestRecorded, RunSummary
+from outlast.models.runs import RunSummary
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError
-from outlast.service.request_parts import IdempotencyKey, RunId
-from outlast.service.service_state import Ops
 
+T = TypeVar("T")
 _TAG: Final = re.compile(r'\s*(?:W/)?"(v[1-9][0-9]{0,14})"\s*')
 IfMatch = Annotated[
     str | None,
@@ -79,48 +76,25 @@ def conflict_with(error: OutlastError, current: RunSummary | ApprovalDetail | Ef
     return ProblemError(error, more={"current": now}, headers={"ETag": etag(current.version)})
 
 
-@dataclass(frozen=True)
-class RunAction:
-    """Request of the caller to change one run."""
-
-    ops: Operations
-    run: str
-    key: str
-    """The Idempotency-Key, or ''."""
-    _if_match: str | None
-    _response: Response
-
-    async def apply(self, act: Callable[[int], Awaitable[object]]) -> RequestRecorded:
-        """Call `act` with the version that the caller has seen, and return the run afterwards.
-
-        Raises BadRequest, and ProblemError (412) if the run has changed.
-        """
-        async with self.unchanged() as seen:
-            await act(seen)
-        run = await after_commit(self.ops.run_summary(self.run))
-        self._response.headers["ETag"] = etag(run.version)
-        return RequestRecorded(run=run)
-
-    @asynccontextmanager
-    async def unchanged(self) -> AsyncIterator[int]:
-        """Provide the version that the caller has seen, 0 without `If-Match`.
-
-        Turns a conflict about that version into a 412 that carries the current run. Raises BadRequest.
-        """
-        what = f"run {self.run}"
-        try:
-            yield expected_version(self._if_match, what=what)
-        except Conflict as error:
-            if error.refusal != "moved":
-                raise
-            raise stale(what, await self.ops.run_summary(self.run)) from None
+async def on_run(ops: Operations, run: str, act: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of `act`. A conflict about the version becomes a 412 that carries the current run."""
+    try:
+        return await act()
+    except Conflict as error:
+        if error.refusal != "moved":
+            raise
+        raise stale(f"run {run}", await ops.run_summary(run)) from None
 
 
-async def _run_action(
-    ops: Ops, run: RunId, response: Response, if_match: IfMatch = None, key: IdempotencyKey = None
-) -> RunAction:
-    return RunAction(ops, run, key or "", if_match, response)
-
-
-OnRun = Annotated[RunAction, Depends(_run_action)]
-"""Handler parameter: the action on the run in the path."""
+async def on_approval(ops: Operations, approval: str, act: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of `act`. Add the current approval to a conflict, which shows the other decision."""
+    try:
+        return await act()
+    except Conflict as error:
+        now = await ops.approval(approval)
+        if error.refusal == "moved":
+            raise stale(f"approval {approval}", now) from None
+        refused: OutlastError = error
+        if error.refusal == ApprovalStatus.WITHDRAWN and is_over(await ops.run_row(now.run)):
+            refused = Conflict(error.what, f"its run {now.run} has ended", error.fix, refusal="ended")
+        raise conflict_with(refused, now) from None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,17 +13,22 @@ from outlast.core.events import EventType
 from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.errors import BadRequest, Forbidden, InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
-from outlast.models.effects import EffectList
-from outlast.models.runs import Checkpoint, CheckpointList, EventList, ResultList
-from outlast.models.steps import StepKind, StepList
-from outlast.models.timeline import Timeline
+from outlast.models.runs import Checkpoint, CheckpointList, EventList
+from outlast.operations.effect_operations import LIST_EFFECTS
+from outlast.operations.run_operations import (
+    GET_TIMELINE,
+    LIST_CHECKPOINTS,
+    LIST_RESULTS,
+    LIST_STEPS,
+    ListCheckpoints,
+)
 from outlast.runtime.operations import Operations
 from outlast.service.cursors import link_to_next
+from outlast.service.declared_routes import DeclaredRouter, ServedCall
 from outlast.service.event_stream import EventListener, EventStream, frame, notice, wants_stream
 from outlast.service.identity import Principal, permit
-from outlast.service.request_parts import At, Limit, RunId
-from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import ListModel, Ops, Pages, ServiceState, State
+from outlast.service.request_parts import Limit, RunId
+from outlast.service.service_state import Ops, ServiceState, State
 
 RECHECK_S: Final = 30.0
 """How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
@@ -64,7 +69,7 @@ async def _allowed(
     return (now.tenant, now.name) == (principal.tenant, principal.name)
 
 
-router = APIRouter(prefix="/v1", tags=["history"], route_class=SecuredRoute)
+router = DeclaredRouter("history")
 After = Annotated[int, Query(ge=0, le=2**53, description="Only items after this number.")]
 Accept = Annotated[str | None, Header(max_length=1_000, include_in_schema=False)]
 LastEventId = Annotated[
@@ -110,11 +115,7 @@ async def list_events(
         if of_type:
             raise InvalidInput("a stream has events of every type", "type selects those of a page", "leave type out")
         return await _stream(state, ops, request, await ops.run_row(run), _number(last, after))
-    return _linked(request, response, await ops.events(run, after=after, limit=limit, of_type=of_type))
-
-
-def _linked(request: Request, response: Response, found: ListModel) -> ListModel:
-    """Return a page whose cursor is a number. Set the header `Link` if there is a next page."""
+    found = await ops.events(run, after=after, limit=limit, of_type=of_type)
     if found.next_cursor:
         link_to_next(request, response, after=found.next_cursor)
     return found
@@ -195,13 +196,10 @@ def caller_of(request: Request) -> tuple[str, str]:
     return request.state.principal.name, request.client.host if request.client else ""
 
 
-@router.get(
-    "/runs/{run}/checkpoints", operation_id="list_checkpoints", response_model=CheckpointList,
-    summary="Checkpoints of a run",
-)  # fmt: skip
-async def list_checkpoints(ops: Ops, run: RunId) -> CheckpointList:
+@router.answers(LIST_CHECKPOINTS, "Checkpoints of a run")
+async def list_checkpoints(call: ServedCall[ListCheckpoints]) -> CheckpointList:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
-    return CheckpointList(checkpoints=checkpoints_of(await ops.history(run)))
+    return CheckpointList(checkpoints=checkpoints_of(await call.ops.history(call.asked.run)))
 
 
 def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:
@@ -222,49 +220,27 @@ def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:
     return found
 
 
-@router.get(
-    "/runs/{run}/timeline",
-    operation_id="get_timeline",
-    response_model=Timeline,
-    summary="Timeline of a run",
+router.serve(
+    GET_TIMELINE,
+    "Timeline of a run",
+    "Return visits, attempts and waits as bars in lanes of nodes, and crashes, takeovers and questions as marks.\n"
+    "\n"
+    "Beyond 400 bars, neighbouring ones of a lane are grouped.",
 )
-async def get_timeline(
-    ops: Ops,
-    run: RunId,
-    begin: Annotated[At, Query(alias="from", description="Only what lasts until this instant or later.")] = None,
-    end: Annotated[At, Query(alias="to", description="Only what began at this instant or earlier.")] = None,
-) -> Timeline:
-    """Return visits, attempts and waits as bars in lanes of nodes, and crashes, takeovers and questions as marks.
-
-    Beyond 400 bars, neighbouring ones of a lane are grouped.
-    """
-    return await ops.timeline(run, begin=begin, end=end)
-
-
-@router.get("/runs/{run}/steps", operation_id="list_steps", response_model=StepList, summary="Steps of a run")
-async def list_steps(
-    ops: Ops,
-    pages: Pages,
-    run: RunId,
-    kind: Annotated[StepKind | None, Query(description="Only steps of this kind.")] = None,
-    step: Annotated[str, Query(max_length=700, description="Only the step with this id, with its whole texts.")] = "",
-) -> StepList:
-    """List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.
-
-    Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole.
-    """
-    return await pages.sealed(await ops.steps(run, kind=kind or "", step=step, cursor=pages.after, limit=pages.limit))
-
-
-@router.get("/runs/{run}/results", operation_id="list_results", response_model=ResultList, summary="Results")
-async def list_results(
-    ops: Ops, run: RunId, request: Request, response: Response, after: After = 0, limit: Limit = 200
-) -> ResultList:
-    """List the results of the run, in the order of first emission. Pass `next_cursor` as `after`."""
-    return _linked(request, response, await ops.results(run, after=after, limit=limit))
-
-
-@router.get("/runs/{run}/effects", operation_id="list_effects", response_model=EffectList, summary="Effects of a run")
-async def list_effects(ops: Ops, run: RunId) -> EffectList:
-    """List the effects of the run in the order of their intents, with late answers of replaced workers."""
-    return EffectList(effects=list(await ops.effects(run)))
+router.serve(
+    LIST_STEPS,
+    "Steps of a run",
+    "List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.\n"
+    "\n"
+    "Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole.",
+)
+router.serve(
+    LIST_RESULTS,
+    "Results",
+    "List the results of the run, in the order of first emission. Pass `next_cursor` as `after`.",
+)
+router.serve(
+    LIST_EFFECTS,
+    "Effects of a run",
+    "List the effects of the run in the order of their intents, with late answers of replaced workers.",
+)

@@ -10,18 +10,20 @@ from starlette.responses import JSONResponse, Response
 from outlast.errors import OutlastError
 from outlast.insight.row_models import caller_info
 from outlast.models.service import CallerInfo
+from outlast.operations.service_operations import GET_ME, GetMe
 from outlast.runtime.metrics_text import MEDIA_TYPE
+from outlast.service.declared_routes import DeclaredRouter, ServedCall
 from outlast.service.responses import Health
 from outlast.service.secured_route import SecuredRoute
-from outlast.service.service_state import Ops, State
+from outlast.service.service_state import State
 
-me = APIRouter(prefix="/v1", tags=["me"], route_class=SecuredRoute)
+me = DeclaredRouter("me")
 
 
-@me.get("/me", operation_id="get_me", response_model=CallerInfo, summary="Show the caller")
-async def get_me(ops: Ops, request: Request) -> CallerInfo:
+@me.answers(GET_ME, "Show the caller")
+async def get_me(call: ServedCall[GetMe]) -> CallerInfo:
     """Return the authenticated caller with its roles."""
-    return caller_info(ops.actor, ops.tenant, request.state.principal.until_ms)
+    return caller_info(call.ops.actor, call.ops.tenant, call.http.state.principal.until_ms)
 
 
 probes = APIRouter(tags=["health"])

@@ -17,9 +17,10 @@ from outlast.insight.labels import call_of
 from outlast.insight.run_reads import ApprovalOfRun
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.runtime.operations import Operations
+from outlast.service.conditional import on_approval
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.request_parts import ApprovalId
-from outlast.service.routes.approval_routes import decide, with_current
+from outlast.service.routes.approval_routes import decide
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.forms import MISSING, SchemaForm, sent_form, shown_form
 from outlast.ui.page_route import Form, PageRoute, form_of, see_other
@@ -197,7 +198,7 @@ async def _act(
 ) -> Response:
     version = form_of(request).version()
     try:
-        await with_current(ops, approval, lambda: act(version))
+        await on_approval(ops, approval, lambda: act(version))
     except (OutlastError, ProblemError) as error:
         return await _refused(ops, request, approval, None, error)
     return see_other(request, f"/ui/approvals/{approval}", done)

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from outlast.core.machine import DeliveryStatus
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.webhooks import WebhookAttempt, WebhookWithSecret
+from outlast.operations.field_types import Word
 from outlast.operations.webhook_operations import ListWebhooks, Redeliver, RedeliverDead
 from outlast.service.problems import status_of
-from outlast.service.request_parts import WebhookId, Word
-from outlast.service.routes.webhook_routes import DeliveryId
+from outlast.service.request_parts import DeliveryId, WebhookId
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp

@@ -13,9 +13,11 @@ from outlast.core.machine import Choice, EffectStatus
 from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.effects import EffectRecord
+from outlast.operations.bodies import body_of
+from outlast.operations.effect_operations import RESOLVE_EFFECT, ResolveEffect
 from outlast.runtime.operations import Operations
 from outlast.service.problems import ProblemError, status_of
-from outlast.service.request_parts import EffectId, ResolveEffectBody, parse_effect_id
+from outlast.service.request_parts import EffectId, parse_effect_id
 from outlast.service.routes.operator_routes import settle
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute, form_of, see_other
@@ -95,10 +97,11 @@ async def settle_typed(
     """Settle an effect by the fields KEPT as they were typed, or `correct` an answer. Raises as `settle`."""
     try:
         given = {**typed, "response": _response(typed["response"]), "correct": correct}
-        ask = ResolveEffectBody.model_validate(given)
+        ask = body_of(RESOLVE_EFFECT).model_validate(given).model_dump()
     except ValidationError as error:
         raise InvalidInput("the answer is not complete", problems=problems_of(error)) from None
-    await settle(ops, effect, ask, version)
+    run, visit, key = parse_effect_id(effect)
+    await settle(ops, ResolveEffect(run, key, ask.pop("outcome"), **ask, version=version, visit=visit))
 
 
 def _response(text: str) -> Any:

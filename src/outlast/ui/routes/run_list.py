@@ -14,9 +14,9 @@ from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.models.attention import why_not
 from outlast.models.runs import RunListItem, RunSummary
+from outlast.operations.field_types import Name
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
-from outlast.service.request_parts import Name
 from outlast.service.service_state import Ops, Pages, State
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp

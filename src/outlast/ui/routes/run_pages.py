@@ -15,9 +15,10 @@ from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
 from outlast.models.timeline import Timeline
+from outlast.operations.field_types import Word
 from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
-from outlast.service.request_parts import At, RunId, Word
+from outlast.service.request_parts import At, RunId
 from outlast.service.routes.history_routes import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State
 from outlast.ui.graph_layout import drawn

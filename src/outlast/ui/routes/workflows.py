@@ -12,7 +12,7 @@ from outlast.models.service import WorkflowDetail
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import PathName
-from outlast.service.routes.run_routes import list_workflows, workflow_detail
+from outlast.service.routes.run_routes import workflow_detail, workflow_list
 from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.graph_layout import drawn
@@ -27,7 +27,7 @@ FIELDS = "input"
 @router.get("", operation_id="ui:list_workflows")
 async def show_workflows(ops: Ops, state: State, request: Request) -> Response:
     """Show the workflows that can be started here, and every version with unfinished runs."""
-    found, versions = (await list_workflows(state, ops)).workflows, await ops.versions()
+    found, versions = (await workflow_list(state, ops)).workflows, await ops.versions()
     known = {each.workflow for each in found}
     others = sorted({each.workflow for each in versions} - known)
     shown = stamp(found, [(each.lane, each.runs, each.flagged, each.served_by) for each in versions])

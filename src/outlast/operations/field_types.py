@@ -1,0 +1,60 @@
+"""Types of fields of requests that several operations have: their limits and texts in HTTP, and how they are sent."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
+
+from outlast.core.durations import FAR, TOO_FAR, Duration
+from outlast.core.limits import (
+    IDEMPOTENCY_KEY_CHARS_MAX,
+    KEY_BYTES_MAX,
+    NAME_CHARS_MAX,
+    NAME_PATTERN,
+    TEXT_CHARS_MAX,
+)
+from outlast.core.usage import AMOUNT_MAX
+from outlast.models import Text
+from outlast.operations.declaration import Sent, copied, iso_duration, seconds
+
+NAME_ONLY: Final = rf"^({NAME_PATTERN})$"
+Name = Annotated[str, StringConstraints(pattern=NAME_ONLY)]
+Word = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
+Key = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX)]
+SignalId = Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX, pattern=r"^[\x21-\x7e]*$")]
+
+
+def _near(given: timedelta) -> timedelta:
+    if given > timedelta(milliseconds=FAR):
+        raise PydanticCustomError("too_far", TOO_FAR)
+    return given
+
+
+Span = Annotated[timedelta, Field(gt=timedelta(0)), AfterValidator(_near)]
+Since = Annotated[
+    Duration | None,
+    Sent(write=iso_duration, read=Span | None),
+    Field(description="Maximum age, as an ISO 8601 duration.", examples=["PT24H"]),
+]
+By = Annotated[
+    Duration | None,
+    Sent(write=seconds, read=Span | None),
+    Field(description="Additional time for `extend`."),
+]
+Cursor = Annotated[str, Field(max_length=4_000, description="`next_cursor` of the previous page.")]
+Limit = Annotated[int, Field(ge=1, le=1_000, description="Maximum number of items.")]
+After = Annotated[int, Field(ge=0, le=2**53, description="Only items after this number.")]
+Amount = Annotated[int, Field(ge=0, le=AMOUNT_MAX)]
+AmountOfMoney = Annotated[str, StringConstraints(pattern=r"^\d{1,9}(\.\d{1,6})?$")]
+Reasoned = Annotated[Text, Field(examples=["the customer called"])]
+"""Reason of an operator, shown in the history."""
+Remark = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
+"""Reason that may be left out."""
+JsonObject = Annotated[Mapping[str, Any], Sent(write=copied, read=dict[str, Any])]
+
+
+def listed(values: Sequence[str]) -> list[str]:
+    """Return any sequence as a list, which JSON can have."""
+    return [*values]
