@@ -1,4 +1,4 @@
-"""The global states of a process: what a library must leave as the application has set it.
+"""The global states of a process, which a library must leave as the application has set them.
 
 Settings are compared by value, functions and methods of other libraries by identity: a replaced one is a patch.
 """

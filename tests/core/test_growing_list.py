@@ -1,4 +1,4 @@
-"""States that end with a list of immutable items: what is dumped and loaded equals the whole, whatever a node does."""
+"""States that end with a list of immutable items: dumped and loaded they equal the whole, whatever a node does."""
 
 import copy
 import json

@@ -59,7 +59,7 @@ def test_a_server_killed_under_load_loses_nothing_acknowledged() -> None:
 
 @pytest.mark.req("RT-5", "RUN-3")
 def test_two_processes_move_the_same_runs(url: str, tmp_path: Path) -> None:
-    """Each takes runs from the other again and again: what was acknowledged is there, and nothing else is."""
+    """Each takes runs from the other again and again. Each acknowledged row is there, and nothing else."""
     runs = ("run-1", "run-2", "run-3")
 
     async def work(name: str) -> None:

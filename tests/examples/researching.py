@@ -44,7 +44,7 @@ SHORT = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-ti
 
 
 class Round(NamedTuple):
-    """A finished run, what was killed, and the number of polls at which count and rows were compared."""
+    """A finished run, the killed processes, and the number of polls at which count and rows were compared."""
 
     outcome: proof.Outcome
     secret: str

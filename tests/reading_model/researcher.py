@@ -144,7 +144,7 @@ def lie(reading: Reading, honest: Reply, seed: int) -> Reply:
         false = _claim("count", None, [{"field": "maker", "value": "Zephyr"}], "1", ["/invented/1"])
         more = {**honest, "cites": [*honest["cites"], "/invented/1"] if again else list(records)}
         return more if honest["answerable"] else false
-    # What the records say, and not what was asked: another machine, another field, the other end, a lost condition.
+    # The records say this, and it was not asked: another machine, another field, the other end, a lost condition.
     others = [each for each in ("price_eur", "noise_db", "cop", "year") if each != honest.get("field")]
     if not honest["answerable"]:
         name = {"field": "name", "value": record["name"]}
