@@ -164,7 +164,7 @@ HIDDEN_CIRCLES = [
 @pytest.mark.parametrize("back", HIDDEN_CIRCLES)
 @pytest.mark.parametrize("other", ["runtime", "store"])
 def test_a_circle_of_imports_is_found(back: str, other: str) -> None:
-    """Also one that is hidden from the interpreter, and inside a package. An import that only leads to it is not in it."""
+    """Also one that is hidden from the interpreter, and inside a package. An import that only leads to it is none."""
     planted = [
         Source("outlast/runtime/client.py", f"from outlast.{other}.third import x\n"),
         Source(f"outlast/{other}/third.py", "from outlast.runtime.run_handle import RunHandle\n"),

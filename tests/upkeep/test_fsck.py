@@ -257,7 +257,7 @@ CANARIES: dict[str, Canary] = {
     ),
     "generation_kept": Canary("UPDATE meta SET value = '{' WHERE key = 'generation'", ("*", "generation"), "meta"),
 }
-"""By the name of the check. A fault that the schema itself forbids, or no row of this store can show, has a separate test."""
+"""By the name of the check. A fault that the schema forbids, or no row here can show, has a separate test."""
 ELSEWHERE = {
     "event_delivered",
     "cursor_due",
