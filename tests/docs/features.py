@@ -192,6 +192,7 @@ MISSING: Final = (
         ("outlast runs fork", "outlast runs reset", "outlast.Client.fork"),
         r"be forked|fork a run|fork from a checkpoint",
     ),
+    Missing("Takeover of 10,000 runs of one dead worker within 30 s", ("REC-4",)),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
     Missing("Groups of failures by cause, and a view of them over time with deploys", ("OBS-5",)),
     Missing(

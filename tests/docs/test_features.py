@@ -19,7 +19,7 @@ from outlast.ui.app import asgi
 from tests.conftest import NOT_BUILT
 from tests.docs.features import FEATURES, MISSING, Feature, Missing, with_features
 from tests.docs.pages import ROOT, pages, prose
-from tests.test_frame import marked
+from tests.rows.marks import cited
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PRINT_THE_LIST = ["README.md", "docs/coming-from.md", "docs/comparison.md"]
@@ -115,7 +115,7 @@ def test_a_missing_feature_is_not_there(each: Missing) -> None:
     assert [name for name in each.absent if exists(name)] == [], "move it to FEATURES"
     built = [one for one in each.requirements if not NOT_BUILT[one]]
     assert built == [], "docs/requirements.md calls it built: move it to FEATURES"
-    assert [one for one in each.requirements if NOT_BUILT[one] == "all" and one in marked()] == []
+    assert [one for one in each.requirements if NOT_BUILT[one] == "all" and one in cited()] == []
 
 
 def test_the_list_and_the_requirements_miss_the_same() -> None:

@@ -48,7 +48,7 @@ async def test_of_many_workers_one_claims_a_run(world: World, n: int) -> None:
     assert len(shop.attempts) == 1
 
 
-@pytest.mark.req("REC-1", "REC-3", "RUN-2")
+@pytest.mark.req("REC-1", "REC-3", "REC-4", "RUN-2")
 @pytest.mark.every_store
 async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: World) -> None:
     """Its row is closed once it has expired, its runs are taken, and they are `recovering`."""
@@ -166,7 +166,7 @@ async def test_an_answer_that_comes_after_the_run_was_taken_is_kept_as_evidence(
     assert world.effect("order/a").status.value == "uncertain"
 
 
-@pytest.mark.req("REC-2", "RUN-3")
+@pytest.mark.req("REC-1", "REC-2", "RUN-3")
 async def test_a_run_past_its_execution_budget_is_taken_from_a_living_worker(world: World) -> None:
     """600 s by default; the holder that overran it is fenced and stops."""
 

@@ -165,6 +165,7 @@ def test_a_reason_with_few_runs_is_not_hidden_by_one_with_many() -> None:
     assert (summary.attention, summary.at_least) == (3_001, [])
 
 
+@pytest.mark.req("OBS-5")
 def test_counts_beyond_the_limit_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> StatusSummary:
         monkeypatch.setattr(MemoryStore, "flagged_max", 10, raising=False)
