@@ -3,10 +3,8 @@
 import inspect
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
-from importlib.resources import files
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -117,7 +115,6 @@ def routes() -> dict[str, APIRoute]:
 
 
 ROUTES = routes()
-PERMISSIONS = tomllib.loads((files("outlast.service.identity") / "permissions.toml").read_text(encoding="utf-8"))
 ids = [f"{each.id}-{each.request.__name__}" for each in OPERATIONS]
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=ids)
 
@@ -230,12 +227,6 @@ def test_the_example_of_a_request_is_valid_for_its_route(operation: Operation[An
         text = json.dumps(value) if isinstance(value, bool) else str(value)
         _, errors = fields[name].validate(text, {}, loc=("query", name))
         assert not errors, errors
-
-
-@each_operation
-def test_a_declaration_agrees_with_the_table_of_permissions(operation: Operation[Any, Any]) -> None:
-    assert set(operation.roles) == set(PERMISSIONS["operations"][operation.id])
-    assert operation.people_only == (operation.id in PERMISSIONS["people"]["operations"])
 
 
 @each_operation

@@ -1,11 +1,15 @@
 """The table of permissions: closed by default, with operations for people only."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from outlast.core.approvals import EVERY_ROLE
 from outlast.errors import Forbidden
+from outlast.operations.declaration import Operation
+from outlast.operations.run_operations import LIST_RUNS
 from outlast.service.identity import Anonymous, Permissions, Principal, permissions, permit
 
 
@@ -40,13 +44,31 @@ def test_a_program_decides_nothing_with_any_role(operation: str) -> None:
     assert caught.value.refusal == "not_a_person"
 
 
-def test_an_inconsistent_table_is_refused() -> None:
-    head = '[includes]\nadmin = ["viewer"]\n[people]\noperations = [{people}]\n[operations]\nlist_runs = ["{role}"]\n'
-    Permissions.parse(head.format(people="", role="viewer"))
+TABLE = '[includes]\nadmin = ["viewer"]\n[operations]\nget_openapi = ["{role}"]\n'
+
+
+def declared(*roles: str, people_only: bool = False) -> Operation[Any, Any]:
+    return replace(LIST_RUNS, roles=roles, people_only=people_only)
+
+
+def test_a_declared_operation_has_the_roles_of_its_declaration_and_those_that_include_them() -> None:
+    found = Permissions.parse(TABLE.format(role="admin"), [declared("viewer", people_only=True)])
+    assert found.roles == {"get_openapi": {"admin"}, "list_runs": {"viewer", "admin"}}
+    assert found.people_only == {"list_runs"}
+
+
+def test_inconsistent_rights_are_refused() -> None:
     with pytest.raises(ValueError, match="unknown roles: viewr"):
-        Permissions.parse(head.format(people="", role="viewr"))
-    with pytest.raises(ValueError, match="unknown operations to people: decide"):
-        Permissions.parse(head.format(people='"decide"', role="viewer"))
+        Permissions.parse(TABLE.format(role="viewr"))
+    table = TABLE.format(role="viewer")
+    with pytest.raises(ValueError, match="unknown roles: viewr"):
+        Permissions.parse(table, [declared("viewr")])
+    with pytest.raises(ValueError, match="list_runs is declared twice, with different rights"):
+        Permissions.parse(table, [declared("viewer"), declared("admin")])
+    with pytest.raises(ValueError, match="list_runs is declared twice, with different rights"):
+        Permissions.parse(table, [declared("viewer"), declared("viewer", people_only=True)])
+    with pytest.raises(ValueError, match=r"permissions\.toml lists declared operations: list_runs"):
+        Permissions.parse(table + 'list_runs = ["viewer"]\n', [declared("viewer")])
 
 
 def test_the_local_operator_has_every_role() -> None:

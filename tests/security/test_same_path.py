@@ -20,7 +20,7 @@ from outlast.runtime.stores import open_store, until
 from outlast.service.identity import Anonymous
 from outlast.store.port import Store
 from tests.security.flows import payments
-from tests.security.test_matrix import BODIES, TABLE, UNKNOWN_IDS, address, without_ids
+from tests.security.test_matrix import EXAMPLES, TABLE, UNKNOWN_IDS, address, without_ids
 
 OF_AN_ID = [row for row in TABLE if re.search("{(run|approval|effect|webhook|delivery)}", row["path"])]
 ASKED = ("load", "load_many", "rows", "page", "query", "run_rows", "now", "commit", "submit", "urgent_sync")
@@ -93,8 +93,7 @@ def test_ids_of_other_tenants_take_the_path_of_unknown_ids(tmp_path: Path) -> No
 async def _asked(
     client: httpx2.AsyncClient, store: Store, row: dict[str, str], accept: str, ids: dict[str, str]
 ) -> tuple[int, str, list[tuple[str, str]]]:
-    body = BODIES.get(row["operation"])
-    given: dict[str, Any] = {"json": body} if body is not None else {}
+    given: dict[str, Any] = {"json": EXAMPLES[row["operation"]].body} if row["operation"] in EXAMPLES else {}
     headers = {"Accept": accept, "If-Match": '"v1"'}
     names = sorted(ids.values(), key=len, reverse=True)
     with CallRecorder(store) as recorder:

@@ -69,7 +69,7 @@ ASSIGN_ATTENTION: Final = Operation(
     RunAttention,
     "POST",
     "/attention/assign",
-    ("operator",),
+    ("operator",),  # and not people alone: it decides nothing, so a program may do it, for example by a rota
     AssignAttention(RUN, "ana", note="calls them"),
 )
 

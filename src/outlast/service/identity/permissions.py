@@ -1,7 +1,11 @@
-"""Callers, and the table of operations that their roles permit (permissions.toml, closed by default)."""
+"""Callers, and the table of operations that their roles permit, closed by default.
+
+An operation of `/v1` names its roles in its declaration. permissions.toml has the roles, and the few operations that
+are not declared. `tests/security/matrix.csv` shows the whole table.
+"""
 
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,6 +13,8 @@ from typing import Any, Protocol
 
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.errors import Forbidden, Unauthenticated
+from outlast.operations import OPERATIONS
+from outlast.operations.declaration import Operation
 from outlast.service.identity.listen import is_loopback
 
 
@@ -68,17 +74,18 @@ class Permissions:
     """Roles of the installation, which do not belong to a tenant."""
 
     @classmethod
-    def parse(cls, text: str) -> "Permissions":
-        """Parse permissions.toml. Raises ValueError if it is inconsistent."""
+    def parse(cls, text: str, declared: Iterable[Operation[Any, Any]] = ()) -> "Permissions":
+        """Parse permissions.toml, and add the declared operations. Raises ValueError if both are inconsistent."""
         given: dict[str, Any] = tomllib.loads(text)
         includes: dict[str, list[str]] = given["includes"]
         known = {name for names in includes.values() for name in names} | set(includes)
-        operations: dict[str, list[str]] = given["operations"]
-        people = frozenset(given["people"]["operations"])
+        rights = _rights_of(declared)
+        by_hand: dict[str, list[str]] = given["operations"]
+        if twice := rights.keys() & by_hand.keys():
+            raise ValueError(f"permissions.toml lists declared operations: {', '.join(sorted(twice))}")
+        operations = {**by_hand, **{name: roles for name, (roles, _) in rights.items()}}
         if unknown := {name for names in operations.values() for name in names} - known:
-            raise ValueError(f"permissions.toml names unknown roles: {', '.join(sorted(unknown))}")
-        if astray := people - set(operations):
-            raise ValueError(f"permissions.toml restricts unknown operations to people: {', '.join(sorted(astray))}")
+            raise ValueError(f"operations name unknown roles: {', '.join(sorted(unknown))}")
         installation = frozenset(given.get("installation", {}).get("roles", ()))
         held = {role: _included(role, includes) for role in known}
         if mixed := {role for role in known - installation if held[role] & installation}:
@@ -86,7 +93,7 @@ class Permissions:
                 f"permissions.toml includes roles of the installation in roles of tenants: {', '.join(sorted(mixed))}"
             )
         roles = {name: frozenset(r for r in known if held[r] & set(least)) for name, least in operations.items()}
-        return cls(roles, people, installation)
+        return cls(roles, frozenset(name for name, (_, people_only) in rights.items() if people_only), installation)
 
     def permit(self, principal: Principal, operation_id: str) -> None:
         """Raise Forbidden if the caller may not use the operation: `not_listed`, `not_a_person`, `role`."""
@@ -114,6 +121,16 @@ class Permissions:
             )
 
 
+def _rights_of(declared: Iterable[Operation[Any, Any]]) -> dict[str, tuple[tuple[str, ...], bool]]:
+    """Return the roles of each operation, and True if it is for people only. Raises ValueError if two differ."""
+    found: dict[str, tuple[tuple[str, ...], bool]] = {}
+    for each in declared:
+        rights = (each.roles, each.people_only)
+        if found.setdefault(each.id, rights) != rights:
+            raise ValueError(f"{each.id} is declared twice, with different rights")
+    return found
+
+
 def _included(role: str, includes: Mapping[str, list[str]]) -> frozenset[str]:
     """Return the role and all roles that it includes."""
     found, ahead = {role}, [role]
@@ -127,7 +144,7 @@ def _included(role: str, includes: Mapping[str, list[str]]) -> frozenset[str]:
 @cache
 def permissions() -> Permissions:
     """Return the table of the package."""
-    return Permissions.parse(files(__package__).joinpath("permissions.toml").read_text(encoding="utf-8"))
+    return Permissions.parse(files(__package__).joinpath("permissions.toml").read_text(encoding="utf-8"), OPERATIONS)
 
 
 def permit(principal: Principal, operation_id: str) -> None:
