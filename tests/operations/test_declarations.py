@@ -132,13 +132,15 @@ def test_every_other_route_is_made_of_its_declaration() -> None:
     assert not wrong
 
 
-def test_a_function_that_answers_another_operation_is_refused() -> None:
-    router = DeclaredRouter("runs")
+def test_a_function_that_answers_another_operation_or_one_that_is_served_is_refused() -> None:
+    router = DeclaredRouter()
 
     async def extend_run(call: ServedCall[Any]) -> None: ...
 
     with pytest.raises(TypeError, match=r"extend_run answers cancel_run: give it the same name"):
-        router.answers(runs.CANCEL_RUN, "Cancel")(extend_run)
+        router.answers(runs.CANCEL_RUN)(extend_run)
+    with pytest.raises(TypeError, match="extend_run is answered twice"):
+        router.answers(runs.EXTEND_RUN)(extend_run)
     assert not router.routes
 
 

@@ -2,9 +2,9 @@
 
 Modules: `declaration` (the types), `field_types` (limits and texts of fields), `bodies` (models of bodies), `handlers`,
 and by resource `run_operations`, `effect_operations` and so on. A method of `Client` makes a request. `Operations`
-answers it by the handler of its operation, and the HTTP client sends it. `service/declared_routes.py` makes the routes.
-Tests compare the declarations with the permissions, the examples and the methods of `Client`. By hand stay streams,
-downloads, probes and the OpenAPI document.
+answers it by the handler of its operation, and the HTTP client sends it. `service/declared_routes.py` makes the routes,
+and `service/identity` reads the permissions. Tests compare the declarations with the examples and the methods of
+`Client`. By hand stay streams, downloads, probes and the OpenAPI document.
 """
 
 from collections.abc import Mapping

@@ -66,6 +66,13 @@ LIST_APPROVALS: Final = Operation(
         decided_by="me",
         sort="deadline",
     ),
+    summary="List approvals",
+    tag="approvals",
+    description=(
+        "List approvals, newest first or by deadline.\n"
+        "\n"
+        "With a filter, a page may have fewer than `limit` items and a next page."
+    ),
 )
 
 
@@ -77,7 +84,16 @@ class GetApproval(OperationRequest[ApprovalDetail]):
 
 
 GET_APPROVAL: Final = Operation(
-    "get_approval", GetApproval, ApprovalDetail, "GET", "/approvals/{approval}", ("viewer",), GetApproval(APPROVAL)
+    "get_approval",
+    GetApproval,
+    ApprovalDetail,
+    "GET",
+    "/approvals/{approval}",
+    ("viewer",),
+    GetApproval(APPROVAL),
+    summary="Show an approval",
+    tag="approvals",
+    description="Return the exact calls, the approvers, the changes since the request, and the schema of the decision.",
 )
 
 
@@ -111,6 +127,8 @@ DECIDE_APPROVAL: Final = Operation(
     conditional="approval",
     if_match_required=True,
     body=DecideApprovalBody,
+    summary="Decide an approval",
+    tag="approvals",
 )
 
 
@@ -133,6 +151,9 @@ CLAIM_APPROVAL: Final = Operation(
     ClaimApproval(APPROVAL, version=9),
     people_only=True,
     conditional="approval",
+    summary="Claim an approval",
+    tag="approvals",
+    description="Tell other approvers that the caller is reviewing it. They may still decide.",
 )
 
 
@@ -162,4 +183,7 @@ REASSIGN_APPROVAL: Final = Operation(
     ReassignApproval(APPROVAL, "finance | person:ana", reason="Ben is away"),
     people_only=True,
     conditional="approval",
+    summary="Reassign an approval",
+    tag="approvals",
+    description="Let other roles or persons decide. Requires the right to decide, or the role admin.",
 )

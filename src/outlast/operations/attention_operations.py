@@ -44,6 +44,9 @@ LIST_ATTENTION: Final = Operation(
     "/attention",
     ("viewer",),
     ListAttention(reason=Reason.EXCEPTION, workflow="refund", assigned_to="me"),
+    summary="List attention",
+    tag="operators",
+    description="List the reasons why runs require attention, with the choices and the consequence of ignoring them.",
 )
 
 
@@ -71,6 +74,14 @@ ASSIGN_ATTENTION: Final = Operation(
     "/attention/assign",
     ("operator",),  # and not people alone: it decides nothing, so a program may do it, for example by a rota
     AssignAttention(RUN, "ana", note="calls them"),
+    summary="Assign attention",
+    tag="operators",
+    description=(
+        "Assign one reason why a run requires attention to a person, or remove its assignment.\n"
+        "\n"
+        "It gives no right to answer and takes none. It ends when the reason does. "
+        "The same person twice changes nothing."
+    ),
 )
 
 
@@ -98,6 +109,8 @@ RESOLVE_ATTENTION: Final = Operation(
     ResolveAttention(RUN, Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text="the supplier is late", by="7d"),
     people_only=True,
     conditional="run",
+    summary="Answer attention",
+    tag="operators",
 )
 
 
@@ -133,4 +146,6 @@ RESOLVE_ATTENTION_OF_MANY: Final = Operation(
     ),
     people_only=True,
     body_name="ResolveMany",
+    summary="Answer attention of many runs",
+    tag="operators",
 )

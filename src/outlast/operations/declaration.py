@@ -7,7 +7,7 @@ every request into the parts of an HTTP request, and `service/declared_routes.py
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
@@ -90,6 +90,13 @@ class Operation(Generic[Q, R]):
     """Least roles that may use it. Roles that include them may, too."""
     example: Q
     """Request as a reader would send it. A test sends it to the route."""
+    _: KW_ONLY
+    summary: str
+    """Title of its route, in the OpenAPI document and in docs/http.md."""
+    tag: str
+    """Group of its route in the OpenAPI document."""
+    description: str = ""
+    """Text of its route, which its handler answers. Empty: a function in `service/routes` answers and describes it."""
     people_only: bool = False
     """True if the credential of a program is refused, whatever roles it has."""
     conditional: Shown | None = None

@@ -35,6 +35,9 @@ LIST_EFFECTS: Final = Operation(
     "/runs/{run}/effects",
     ("viewer",),
     ListEffects(RUN),
+    summary="Effects of a run",
+    tag="history",
+    description="List the effects of the run in the order of their intents, with late answers of replaced workers.",
 )
 
 
@@ -61,6 +64,9 @@ LIST_LEDGER: Final = Operation(
     "/effects",
     ("viewer",),
     ListLedger(status=EffectStatus.UNCERTAIN, activity="pay", run=RUN, since="24h"),
+    summary="List effects",
+    tag="operators",
+    description="List the effects of all runs, newest first, with the outcome of each call.",
 )
 
 
@@ -100,4 +106,6 @@ RESOLVE_EFFECT: Final = Operation(
     ResolveEffect(RUN, "pay", "happened", visit=1, reason="the bank confirms it", external_id="P-1"),
     people_only=True,
     conditional="effect",
+    summary="Settle an uncertain effect",
+    tag="operators",
 )

@@ -100,6 +100,8 @@ START_RUN: Final = Operation(
     ("starter",),
     StartRun("refund", {"order_id": "A-17", "cents": 4200}, run_id=RUN, key="A-17"),
     status_code=201,
+    summary="Start a run",
+    tag="runs",
 )
 
 
@@ -109,7 +111,15 @@ class ListWorkflows(OperationRequest[WorkflowList]):
 
 
 LIST_WORKFLOWS: Final = Operation(
-    "list_workflows", ListWorkflows, WorkflowList, "GET", "/workflows", ("viewer",), ListWorkflows()
+    "list_workflows",
+    ListWorkflows,
+    WorkflowList,
+    "GET",
+    "/workflows",
+    ("viewer",),
+    ListWorkflows(),
+    summary="List workflows",
+    tag="workflows",
 )
 
 
@@ -121,7 +131,15 @@ class GetWorkflow(OperationRequest[WorkflowDetail]):
 
 
 GET_WORKFLOW: Final = Operation(
-    "get_workflow", GetWorkflow, WorkflowDetail, "GET", "/workflows/{name}", ("viewer",), GetWorkflow("refund")
+    "get_workflow",
+    GetWorkflow,
+    WorkflowDetail,
+    "GET",
+    "/workflows/{name}",
+    ("viewer",),
+    GetWorkflow("refund"),
+    summary="Show a workflow",
+    tag="workflows",
 )
 
 
@@ -152,6 +170,13 @@ LIST_RUNS: Final = Operation(
     ListRuns(
         status=RunStatus.RUNNING, workflow="refund", attention=True, waiting_for="approval", q="A-17", since="24h"
     ),
+    summary="List runs",
+    tag="runs",
+    description=(
+        "List runs, newest first.\n"
+        "\n"
+        "With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page."
+    ),
 )
 
 
@@ -163,7 +188,18 @@ class GetRun(OperationRequest[RunDetail]):
     run: str
 
 
-GET_RUN: Final = Operation("get_run", GetRun, RunDetail, "GET", "/runs/{run}", ("viewer",), GetRun(RUN))
+GET_RUN: Final = Operation(
+    "get_run",
+    GetRun,
+    RunDetail,
+    "GET",
+    "/runs/{run}",
+    ("viewer",),
+    GetRun(RUN),
+    summary="Show a run",
+    tag="runs",
+    description="Return the run with its state, its waits, its visits and its effects, counted from rows.",
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +210,15 @@ class GetRunSummary(OperationRequest[RunSummary]):
 
 
 GET_RUN_SUMMARY: Final = Operation(
-    GET_RUN.id, GetRunSummary, RunSummary, "GET", GET_RUN.path, GET_RUN.roles, GetRunSummary(RUN)
+    GET_RUN.id,
+    GetRunSummary,
+    RunSummary,
+    "GET",
+    GET_RUN.path,
+    GET_RUN.roles,
+    GetRunSummary(RUN),
+    summary=GET_RUN.summary,
+    tag=GET_RUN.tag,
 )
 
 
@@ -190,7 +234,16 @@ def _input(found: RunInput) -> Any:
 
 
 GET_INPUT: Final = Operation(
-    "get_input", GetInput, part(RunInput, _input), "GET", "/runs/{run}/input", ("viewer",), GetInput(RUN)
+    "get_input",
+    GetInput,
+    part(RunInput, _input),
+    "GET",
+    "/runs/{run}/input",
+    ("viewer",),
+    GetInput(RUN),
+    summary="Show the input of a run",
+    tag="runs",
+    description="Return the input of the run, as its workflow parsed it.",
 )
 
 
@@ -202,7 +255,16 @@ class ExplainRun(OperationRequest[RunExplanation]):
 
 
 EXPLAIN_RUN: Final = Operation(
-    "explain_run", ExplainRun, RunExplanation, "GET", "/runs/{run}/explain", ("viewer",), ExplainRun(RUN)
+    "explain_run",
+    ExplainRun,
+    RunExplanation,
+    "GET",
+    "/runs/{run}/explain",
+    ("viewer",),
+    ExplainRun(RUN),
+    summary="Explain a run",
+    tag="runs",
+    description="Explain the state of the run in one sentence with its facts, as `outlast explain` does.",
 )
 
 
@@ -225,6 +287,9 @@ GET_UNMOVABLE: Final = Operation(
     "/runs/{run}/unmovable",
     ("viewer",),
     GetUnmovable(RUN),
+    summary="Can a run move?",
+    tag="runs",
+    description="Return why the run cannot move to another version of its workflow now. `why` is empty if it can.",
 )
 
 
@@ -239,7 +304,16 @@ class ListResults(OperationRequest[ResultList]):
 
 
 LIST_RESULTS: Final = Operation(
-    "list_results", ListResults, ResultList, "GET", "/runs/{run}/results", ("viewer",), ListResults(RUN, after=2)
+    "list_results",
+    ListResults,
+    ResultList,
+    "GET",
+    "/runs/{run}/results",
+    ("viewer",),
+    ListResults(RUN, after=2),
+    summary="Results",
+    tag="history",
+    description="List the results of the run, in the order of first emission. Pass `next_cursor` as `after`.",
 )
 
 
@@ -263,6 +337,13 @@ LIST_STEPS: Final = Operation(
     "/runs/{run}/steps",
     ("viewer",),
     ListSteps(RUN, kind="tool_call", step="c-1"),
+    summary="Steps of a run",
+    tag="history",
+    description=(
+        "List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.\n"
+        "\n"
+        "Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole."
+    ),
 )
 
 
@@ -281,6 +362,8 @@ LIST_CHECKPOINTS: Final = Operation(
     "/runs/{run}/checkpoints",
     ("viewer",),
     ListCheckpoints(RUN),
+    summary="Checkpoints of a run",
+    tag="history",
 )
 
 
@@ -311,7 +394,20 @@ class GetTimeline(OperationRequest[Timeline]):
 
 
 GET_TIMELINE: Final = Operation(
-    "get_timeline", GetTimeline, Timeline, "GET", "/runs/{run}/timeline", ("viewer",), GetTimeline(RUN)
+    "get_timeline",
+    GetTimeline,
+    Timeline,
+    "GET",
+    "/runs/{run}/timeline",
+    ("viewer",),
+    GetTimeline(RUN),
+    summary="Timeline of a run",
+    tag="history",
+    description=(
+        "Return visits, attempts and waits as bars in lanes of nodes, and crashes, takeovers and questions as marks.\n"
+        "\n"
+        "Beyond 400 bars, neighbouring ones of a lane are grouped."
+    ),
 )
 
 
@@ -342,6 +438,8 @@ LIST_EVENTS: Final = Operation(
     "/runs/{run}/events",
     ("viewer",),
     ListEvents(RUN, after=3, of_type="dev.outlast.run.*"),
+    summary="Events of a run",
+    tag="history",
 )
 
 
@@ -375,6 +473,8 @@ SIGNAL_RUN: Final = Operation(
     conditional="run",
     body_name="SendSignal",
     status_code=202,
+    summary="Signal a run",
+    tag="runs",
 )
 
 
@@ -398,6 +498,11 @@ CANCEL_RUN: Final = Operation(
     ("operator",),
     CancelRun(RUN, reason="the customer called", version=9),
     conditional="run",
+    summary="Cancel a run",
+    tag="runs",
+    description=(
+        "Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects."
+    ),
 )
 
 
@@ -420,6 +525,9 @@ CONTINUE_RUN: Final = Operation(
     ("operator",),
     ContinueRun(RUN, reason="the supplier is back"),
     conditional="run",
+    summary="Continue a run",
+    tag="runs",
+    description="Answer its attention with `continue`. The run continues in the same visit.",
 )
 
 
@@ -449,6 +557,9 @@ EXTEND_RUN: Final = Operation(
     ExtendRun(RUN, by="7d", reason="the supplier is on holiday"),
     people_only=True,
     conditional="run",
+    summary="Extend a run",
+    tag="runs",
+    description="Extend the time limit of a run that exceeded it.",
 )
 
 
@@ -481,6 +592,9 @@ RAISE_BUDGET: Final = Operation(
     RaiseBudget(RUN, tokens=50_000, money="2.50", reason="the report is worth it"),
     people_only=True,
     conditional="run",
+    summary="Raise a budget",
+    tag="runs",
+    description="Add amounts to the budget of the run. It goes on without repeating a call that was paid.",
 )
 
 
@@ -510,6 +624,9 @@ MOVE_RUN: Final = Operation(
     ("operator",),
     MoveRun(RUN, "refund", 2, node="review", reason="version 1 is gone"),
     conditional="run",
+    summary="Move to a version",
+    tag="runs",
+    description="Move a run to another version, because no worker serves its own or its node no longer exists.",
 )
 
 
@@ -535,4 +652,7 @@ MOVE_RUN_TO_SCHEDULER: Final = Operation(
     MoveRunToScheduler(RUN, "temporal", reason="past one database"),
     conditional="run",
     body_name="MoveToScheduler",
+    summary="Move to a scheduler",
+    tag="runs",
+    description="Let another engine schedule the run. A worker must not execute it now. State, waits and effects stay.",
 )

@@ -34,7 +34,17 @@ class GetSummary(OperationRequest[StatusSummary]):
     """Count the items that need a person, and all that cannot continue."""
 
 
-GET_SUMMARY: Final = Operation("get_summary", GetSummary, StatusSummary, "GET", "/summary", ("viewer",), GetSummary())
+GET_SUMMARY: Final = Operation(
+    "get_summary",
+    GetSummary,
+    StatusSummary,
+    "GET",
+    "/summary",
+    ("viewer",),
+    GetSummary(),
+    summary="Counts for a header",
+    tag="operators",
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,17 @@ class GetMe(OperationRequest[CallerInfo]):
     """Show the caller with its tenant and roles."""
 
 
-GET_ME: Final = Operation("get_me", GetMe, CallerInfo, "GET", "/me", ("viewer", "monitor"), GetMe())
+GET_ME: Final = Operation(
+    "get_me",
+    GetMe,
+    CallerInfo,
+    "GET",
+    "/me",
+    ("viewer", "monitor"),
+    GetMe(),
+    summary="Show the caller",
+    tag="me",
+)
 
 
 # --- workers and versions ----------------------------------------------------------------------
@@ -66,6 +86,9 @@ LIST_WORKERS: Final = Operation(
     "/workers",
     ("monitor",),
     ListWorkers(everybody=True),
+    summary="List workers",
+    tag="operators",
+    description="List the workers, which serve all tenants: lanes, lease, event loop delay, free capacity.",
 )
 
 
@@ -86,6 +109,14 @@ DRAIN_WORKER: Final = Operation(
     "/workers/{worker}/drain",
     ("maintainer",),
     DrainWorker("w-1204-6f1c3a", reason="a new release"),
+    summary="Drain a worker",
+    tag="operators",
+    description=(
+        "Ask a worker to take no more runs and to stop. It reads the request at its next heartbeat.\n"
+        "\n"
+        "Its runs reach a boundary or are given back, as if its process were asked to end. "
+        "Asking twice changes nothing."
+    ),
 )
 
 
@@ -99,7 +130,16 @@ def _versions(found: VersionList) -> Sequence[VersionStatus]:
 
 
 LIST_VERSIONS: Final = Operation(
-    "list_versions", ListVersions, part(VersionList, _versions), "GET", "/versions", ("viewer",), ListVersions()
+    "list_versions",
+    ListVersions,
+    part(VersionList, _versions),
+    "GET",
+    "/versions",
+    ("viewer",),
+    ListVersions(),
+    summary="List workflow versions",
+    tag="operators",
+    description="List each version that is served or has unfinished runs.",
 )
 
 
@@ -114,7 +154,16 @@ def _budgets(found: BudgetList) -> Sequence[DailyBudget]:
 
 
 LIST_BUDGETS: Final = Operation(
-    "list_budgets", ListBudgets, part(BudgetList, _budgets), "GET", "/budgets", ("viewer",), ListBudgets()
+    "list_budgets",
+    ListBudgets,
+    part(BudgetList, _budgets),
+    "GET",
+    "/budgets",
+    ("viewer",),
+    ListBudgets(),
+    summary="List budgets",
+    tag="operators",
+    description="List the tenant's daily budget with its usage today.",
 )
 
 
@@ -139,6 +188,8 @@ SET_BUDGET: Final = Operation(
     ("operator",),
     SetBudget(tokens=1_000_000, money="50", reason="the plan of March"),
     people_only=True,
+    summary="Set the daily budget",
+    tag="operators",
 )
 
 
@@ -156,7 +207,20 @@ class SetSlots(OperationRequest[SlotLimit]):
     ] = False
 
 
-SET_SLOTS: Final = Operation("set_slots", SetSlots, SlotLimit, "POST", "/slots", ("maintainer",), SetSlots(20))
+SET_SLOTS: Final = Operation(
+    "set_slots",
+    SetSlots,
+    SlotLimit,
+    "POST",
+    "/slots",
+    ("maintainer",),
+    SetSlots(20),
+    summary="Raise the maximum of admitted runs",
+    tag="operators",
+    description=(
+        "Raise the maximum of admitted runs of the caller's tenant, or of all tenants. Runs that are queued start."
+    ),
+)
 
 
 # --- pauses ------------------------------------------------------------------------------------
@@ -170,7 +234,16 @@ def _pauses(found: PauseList) -> Sequence[ActivePause]:
 
 
 LIST_PAUSES: Final = Operation(
-    "list_pauses", ListPauses, part(PauseList, _pauses), "GET", "/pauses", ("viewer",), ListPauses()
+    "list_pauses",
+    ListPauses,
+    part(PauseList, _pauses),
+    "GET",
+    "/pauses",
+    ("viewer",),
+    ListPauses(),
+    summary="List pauses",
+    tag="pauses",
+    description="List active pauses and open circuit breakers, with the number of runs that wait for each.",
 )
 
 
@@ -196,6 +269,11 @@ PAUSE: Final = Operation(
     PauseCalls("activity", "erp.reserve", reason="the ERP is down"),
     body_name="CreatePause",
     status_code=201,
+    summary="Pause",
+    tag="pauses",
+    description=(
+        "Pause new calls. Workers comply within one heartbeat; calls in progress finish, and runs wait visibly (S-23)."
+    ),
 )
 
 
@@ -216,4 +294,7 @@ RESUME: Final = Operation(
     ("operator",),
     ResumeCalls("activity", "erp.reserve"),
     body_name="EndPause",
+    summary="Resume",
+    tag="pauses",
+    description="Remove a pause or close a circuit breaker. Every run that waited for it becomes due.",
 )

@@ -37,7 +37,16 @@ class ListWebhooks(OperationRequest[WebhookList]):
 
 
 LIST_WEBHOOKS: Final = Operation(
-    "list_webhooks", ListWebhooks, WebhookList, "GET", "/webhooks", ("operator",), ListWebhooks()
+    "list_webhooks",
+    ListWebhooks,
+    WebhookList,
+    "GET",
+    "/webhooks",
+    ("operator",),
+    ListWebhooks(),
+    summary="List webhooks",
+    tag="webhooks",
+    description="List the webhooks of the tenant, without their secrets.",
 )
 
 
@@ -73,6 +82,8 @@ ADD_WEBHOOK: Final = Operation(
     ("admin",),
     AddWebhook("https://example.com/hooks", types=["dev.outlast.workflow.*"], headers={"X-Api-Key": "k"}),
     status_code=201,
+    summary="Add a webhook",
+    tag="webhooks",
 )
 
 
@@ -112,6 +123,8 @@ ADD_NOTIFICATION: Final = Operation(
     ("admin",),
     AddNotification("ntfys://ntfy.sh/topic", role="finance", kinds=["asked", "escalated"]),
     status_code=201,
+    summary="Tell approvers",
+    tag="webhooks",
 )
 
 
@@ -124,7 +137,16 @@ class GetWebhook(OperationRequest[WebhookDetail]):
 
 
 GET_WEBHOOK: Final = Operation(
-    "get_webhook", GetWebhook, WebhookDetail, "GET", "/webhooks/{webhook}", ("operator",), GetWebhook(WEBHOOK)
+    "get_webhook",
+    GetWebhook,
+    WebhookDetail,
+    "GET",
+    "/webhooks/{webhook}",
+    ("operator",),
+    GetWebhook(WEBHOOK),
+    summary="Show a webhook",
+    tag="webhooks",
+    description="Return the webhook with the state of its deliveries, counted from rows.",
 )
 
 
@@ -138,7 +160,16 @@ class TestWebhook(OperationRequest[WebhookAttempt]):
 
 
 TEST_WEBHOOK: Final = Operation(
-    "test_webhook", TestWebhook, WebhookAttempt, "POST", "/webhooks/{webhook}/test", ("operator",), TestWebhook(WEBHOOK)
+    "test_webhook",
+    TestWebhook,
+    WebhookAttempt,
+    "POST",
+    "/webhooks/{webhook}/test",
+    ("operator",),
+    TestWebhook(WEBHOOK),
+    summary="Test a webhook",
+    tag="webhooks",
+    description="Send a signed test event now, and return the answer of the receiver.",
 )
 
 
@@ -166,6 +197,8 @@ ROTATE_WEBHOOK: Final = Operation(
     ("admin",),
     RotateWebhook(WEBHOOK, keep="24h", version=2),
     body_name="RotateSecret",
+    summary="Rotate the secret",
+    tag="webhooks",
 )
 
 
@@ -187,6 +220,9 @@ DISABLE_WEBHOOK: Final = Operation(
     ("admin",),
     DisableWebhook(WEBHOOK, reason="the receiver moves"),
     body_name="ReasonBody",
+    summary="Disable a webhook",
+    tag="webhooks",
+    description="Stop deliveries until the webhook is enabled again.",
 )
 
 
@@ -205,6 +241,9 @@ ENABLE_WEBHOOK: Final = Operation(
     "/webhooks/{webhook}/enable",
     ("admin",),
     EnableWebhook(WEBHOOK),
+    summary="Enable a webhook",
+    tag="webhooks",
+    description="Resume deliveries after the last delivered event.",
 )
 
 
@@ -216,7 +255,16 @@ class RemoveWebhook(OperationRequest[WebhookSummary]):
 
 
 REMOVE_WEBHOOK: Final = Operation(
-    "remove_webhook", RemoveWebhook, WebhookSummary, "DELETE", "/webhooks/{webhook}", ("admin",), RemoveWebhook(WEBHOOK)
+    "remove_webhook",
+    RemoveWebhook,
+    WebhookSummary,
+    "DELETE",
+    "/webhooks/{webhook}",
+    ("admin",),
+    RemoveWebhook(WEBHOOK),
+    summary="Remove a webhook",
+    tag="webhooks",
+    description="Remove the webhook permanently. It cannot be enabled again.",
 )
 
 
@@ -240,6 +288,9 @@ LIST_DELIVERIES: Final = Operation(
     "/webhooks/{webhook}/deliveries",
     ("operator",),
     ListDeliveries(WEBHOOK, status=DeliveryStatus.DEAD),
+    summary="List deliveries of a webhook",
+    tag="webhooks",
+    description="List its deliveries, newest first. Those accepted at the first attempt are not recorded.",
 )
 
 
@@ -254,7 +305,16 @@ class ListAllDeliveries(OperationRequest[DeliveryList]):
 
 
 LIST_ALL_DELIVERIES: Final = Operation(
-    "list_all_deliveries", ListAllDeliveries, DeliveryList, "GET", "/deliveries", ("operator",), ListAllDeliveries()
+    "list_all_deliveries",
+    ListAllDeliveries,
+    DeliveryList,
+    "GET",
+    "/deliveries",
+    ("operator",),
+    ListAllDeliveries(),
+    summary="List deliveries",
+    tag="webhooks",
+    description="List the deliveries of all webhooks, newest first.",
 )
 
 
@@ -273,6 +333,11 @@ REDELIVER_DEAD: Final = Operation(
     "/webhooks/{webhook}/redeliver",
     ("operator",),
     RedeliverDead(WEBHOOK),
+    summary="Redeliver undeliverable events",
+    tag="webhooks",
+    description=(
+        "Send up to 1,000 undeliverable events again, with the same bytes and ids. If `more` is true, repeat this."
+    ),
 )
 
 
@@ -291,4 +356,7 @@ REDELIVER: Final = Operation(
     "/deliveries/{delivery}/redeliver",
     ("operator",),
     Redeliver(f"{WEBHOOK}:refu_0c9k2m4x7q1z:3"),
+    summary="Redeliver an event",
+    tag="webhooks",
+    description="Send the event again, with the same bytes and id, regardless of the order of its run.",
 )

@@ -1,12 +1,13 @@
 """Routes of `/v1` that come from the declarations in `outlast.operations`.
 
-`serve` makes the route of an operation that needs nothing but its handler in `Operations`. `answers` marks a function
-that answers the request otherwise, for instance with another header. Both take path, method, parameters, body and
-response from the declaration. Routes whose parameters no request has are written by hand, and a test lists them.
+An operation with a description has a route without further code: `served` makes it, and the handler in `Operations`
+answers. `answers` marks a function that answers otherwise, for instance with another header. Both take path, method,
+parameters, body and response from the declaration. Routes whose parameters no request has are written by hand, and a
+test lists them.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -100,26 +101,28 @@ Answer = Callable[[ServedCall[Q]], Awaitable[Any]]
 class DeclaredRouter(APIRouter):
     """Router below `/v1` whose routes are secured, and which makes routes of declared operations."""
 
-    def __init__(self, tag: str) -> None:
-        super().__init__(prefix="/v1", tags=[tag], route_class=SecuredRoute)
+    def __init__(self) -> None:
+        super().__init__(prefix="/v1", route_class=SecuredRoute)
 
-    def serve(self, operation: Operation[Any, Any], summary: str, description: str) -> None:
+    def serve(self, operation: Operation[Any, Any]) -> None:
         """Add the route of an operation, which its handler in `Operations` answers."""
-        self._add(operation, summary, description, ServedCall.whole, None)
+        self._add(operation, operation.description, ServedCall.whole, None)
 
     def answers(
-        self, operation: Operation[Q, Any], summary: str, *, responses: dict[int | str, dict[str, Any]] | None = None
+        self, operation: Operation[Q, Any], *, responses: dict[int | str, dict[str, Any]] | None = None
     ) -> Callable[[Answer[Q]], Answer[Q]]:
         """Add the route of an operation that the marked function answers. Its docstring is the description.
 
-        Raises TypeError if the function has another name than the operation.
+        Raises TypeError if the function has another name than the operation, or the operation another description.
         """
 
         def add(answer: Answer[Q]) -> Answer[Q]:
             name = getattr(answer, "__name__", "")
             if name != operation.id:
                 raise TypeError(f"{name} answers {operation.id}: give it the same name")
-            self._add(operation, summary, inspect.getdoc(answer) or "", answer, responses)
+            if operation.description:
+                raise TypeError(f"{name} is answered twice: leave its description to the docstring of the function")
+            self._add(operation, inspect.getdoc(answer) or "", answer, responses)
             return answer
 
         return add
@@ -127,7 +130,6 @@ class DeclaredRouter(APIRouter):
     def _add(
         self,
         operation: Operation[Any, Any],
-        summary: str,
         description: str,
         answer: Answer[Any],
         responses: dict[int | str, dict[str, Any]] | None,
@@ -139,10 +141,20 @@ class DeclaredRouter(APIRouter):
             operation_id=operation.id,
             response_model=operation.response,
             status_code=operation.status_code,
-            summary=summary,
+            summary=operation.summary,
             description=description,
+            tags=[operation.tag],
             responses=responses,
         )
+
+
+def served(operations: Iterable[Operation[Any, Any]]) -> DeclaredRouter:
+    """Return the routes of the operations that need no function of their own."""
+    router = DeclaredRouter()
+    for each in operations:
+        if each.description:
+            router.serve(each)
+    return router
 
 
 def endpoint_of(operation: Operation[Any, Any], answer: Answer[Any]) -> Callable[..., Awaitable[Any]]:

@@ -10,7 +10,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.operations import OPERATIONS
 from outlast.service import problems
+from outlast.service.declared_routes import served
 from outlast.service.identity import Anonymous, SameOriginMiddleware
 from outlast.service.openapi import draw
 from outlast.service.problems import Handler
@@ -25,7 +27,7 @@ from outlast.service.service_state import ServiceState, page_instead
 
 UNTRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # polled every few seconds, and part of no run
 ROUTERS: Final = (
-    runs.router, history.router, approvals.router, operators.router, operators.pauses, runs.workflows, webhooks.router,
+    served(OPERATIONS), runs.router, history.router, approvals.router, operators.router, webhooks.router,
     service.me, service.probes, service.document, service.metrics,
 )  # fmt: skip
 ABOUT = """Durable execution over HTTP: start and watch runs, decide approvals, settle uncertain effects.

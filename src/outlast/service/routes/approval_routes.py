@@ -5,33 +5,17 @@ from typing import Any
 
 from outlast.models.approvals import ApprovalSummary, DecisionRecorded
 from outlast.operations.approval_operations import (
-    CLAIM_APPROVAL,
     DECIDE_APPROVAL,
-    GET_APPROVAL,
-    LIST_APPROVALS,
-    REASSIGN_APPROVAL,
     DecideApproval,
 )
 from outlast.runtime.operations import Operations
 from outlast.service.conditional import etag, on_approval
 from outlast.service.declared_routes import DeclaredRouter, ServedCall
 
-router = DeclaredRouter("approvals")
-router.serve(
-    LIST_APPROVALS,
-    "List approvals",
-    "List approvals, newest first or by deadline.\n"
-    "\n"
-    "With a filter, a page may have fewer than `limit` items and a next page.",
-)
-router.serve(
-    GET_APPROVAL,
-    "Show an approval",
-    "Return the exact calls, the approvers, the changes since the request, and the schema of the decision.",
-)
+router = DeclaredRouter()
 
 
-@router.answers(DECIDE_APPROVAL, "Decide an approval")
+@router.answers(DECIDE_APPROVAL)
 async def decide_approval(call: ServedCall[DecideApproval]) -> DecisionRecorded:
     """Decide the version that was shown, which `If-Match` names. The run is due when this returns.
 
@@ -51,16 +35,6 @@ async def decide_approval(call: ServedCall[DecideApproval]) -> DecisionRecorded:
     call.response.headers["ETag"] = etag(decided.version)
     run = await ops.summary_where(decided.run, await call.state.serving(ops))
     return DecisionRecorded(approval=decided, run=run, served=run.served)
-
-
-router.serve(
-    CLAIM_APPROVAL, "Claim an approval", "Tell other approvers that the caller is reviewing it. They may still decide."
-)
-router.serve(
-    REASSIGN_APPROVAL,
-    "Reassign an approval",
-    "Let other roles or persons decide. Requires the right to decide, or the role admin.",
-)
 
 
 async def decide(

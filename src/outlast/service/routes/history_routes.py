@@ -14,12 +14,9 @@ from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.errors import BadRequest, Forbidden, InvalidInput, TooManyFailures, Unauthenticated, Unverifiable
 from outlast.models import instant
 from outlast.models.runs import Checkpoint, CheckpointList, EventList
-from outlast.operations.effect_operations import LIST_EFFECTS
 from outlast.operations.run_operations import (
-    GET_TIMELINE,
     LIST_CHECKPOINTS,
-    LIST_RESULTS,
-    LIST_STEPS,
+    LIST_EVENTS,
     ListCheckpoints,
 )
 from outlast.runtime.operations import Operations
@@ -69,7 +66,7 @@ async def _allowed(
     return (now.tenant, now.name) == (principal.tenant, principal.name)
 
 
-router = DeclaredRouter("history")
+router = DeclaredRouter()
 After = Annotated[int, Query(ge=0, le=2**53, description="Only items after this number.")]
 Accept = Annotated[str | None, Header(max_length=1_000, include_in_schema=False)]
 LastEventId = Annotated[
@@ -84,7 +81,7 @@ PAGE = 500
 
 @router.get(
     "/runs/{run}/events", operation_id="list_events", response_model=EventList, responses=STREAM,
-    summary="Events of a run",
+    summary=LIST_EVENTS.summary, tags=[LIST_EVENTS.tag],
 )  # fmt: skip
 async def list_events(
     state: State,
@@ -149,6 +146,7 @@ async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener)
 
 @router.get(
     "/events", operation_id="stream_events", response_class=Response, summary="Events of all runs",
+    tags=[LIST_EVENTS.tag],
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )  # fmt: skip
 async def stream_events(
@@ -196,7 +194,7 @@ def caller_of(request: Request) -> tuple[str, str]:
     return request.state.principal.name, request.client.host if request.client else ""
 
 
-@router.answers(LIST_CHECKPOINTS, "Checkpoints of a run")
+@router.answers(LIST_CHECKPOINTS)
 async def list_checkpoints(call: ServedCall[ListCheckpoints]) -> CheckpointList:
     """List completed nodes, oldest first. After a crash, the run continues after the last one."""
     return CheckpointList(checkpoints=checkpoints_of(await call.ops.history(call.asked.run)))
@@ -218,29 +216,3 @@ def checkpoints_of(events: Iterable[Event]) -> list[Checkpoint]:
                 )
             )
     return found
-
-
-router.serve(
-    GET_TIMELINE,
-    "Timeline of a run",
-    "Return visits, attempts and waits as bars in lanes of nodes, and crashes, takeovers and questions as marks.\n"
-    "\n"
-    "Beyond 400 bars, neighbouring ones of a lane are grouped.",
-)
-router.serve(
-    LIST_STEPS,
-    "Steps of a run",
-    "List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.\n"
-    "\n"
-    "Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole.",
-)
-router.serve(
-    LIST_RESULTS,
-    "Results",
-    "List the results of the run, in the order of first emission. Pass `next_cursor` as `after`.",
-)
-router.serve(
-    LIST_EFFECTS,
-    "Effects of a run",
-    "List the effects of the run in the order of their intents, with late answers of replaced workers.",
-)

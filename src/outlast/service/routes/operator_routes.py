@@ -13,24 +13,15 @@ from outlast.models.effects import EffectRecord
 from outlast.models.runs import RequestRecorded
 from outlast.models.service import BudgetList, StatusSummary
 from outlast.operations.attention_operations import (
-    ASSIGN_ATTENTION,
-    LIST_ATTENTION,
     RESOLVE_ATTENTION,
     RESOLVE_ATTENTION_OF_MANY,
     ResolveAttention,
     ResolveAttentionOfMany,
 )
-from outlast.operations.effect_operations import LIST_LEDGER, RESOLVE_EFFECT, ResolveEffect
+from outlast.operations.effect_operations import RESOLVE_EFFECT, ResolveEffect
 from outlast.operations.service_operations import (
-    DRAIN_WORKER,
-    LIST_BUDGETS,
-    LIST_PAUSES,
-    LIST_VERSIONS,
-    LIST_WORKERS,
-    PAUSE,
-    RESUME,
+    GET_SUMMARY,
     SET_BUDGET,
-    SET_SLOTS,
     SetBudget,
 )
 from outlast.runtime.operations import Operations
@@ -38,15 +29,10 @@ from outlast.service.conditional import etag, stale
 from outlast.service.declared_routes import DeclaredRouter, ServedCall
 from outlast.service.service_state import Ops
 
-router = DeclaredRouter("operators")
-router.serve(
-    LIST_ATTENTION,
-    "List attention",
-    "List the reasons why runs require attention, with the choices and the consequence of ignoring them.",
-)
+router = DeclaredRouter()
 
 
-@router.answers(RESOLVE_ATTENTION, "Answer attention")
+@router.answers(RESOLVE_ATTENTION)
 async def resolve_attention(call: ServedCall[ResolveAttention]) -> RequestRecorded:
     """Answer with one of the offered choices. To settle an uncertain effect, use POST /effects/{id}/resolve."""
     _check_extension(call.asked)
@@ -54,7 +40,7 @@ async def resolve_attention(call: ServedCall[ResolveAttention]) -> RequestRecord
     return recorded
 
 
-@router.answers(RESOLVE_ATTENTION_OF_MANY, "Answer attention of many runs")
+@router.answers(RESOLVE_ATTENTION_OF_MANY)
 async def resolve_attention_of_many(call: ServedCall[ResolveAttentionOfMany]) -> AnswerList:
     """Give up to 100 runs the same answer to one reason. Each has its own outcome; a refused one stops no other."""
     _check_extension(call.asked)
@@ -66,17 +52,7 @@ def _check_extension(asked: ResolveAttention | ResolveAttentionOfMany) -> None:
         raise InvalidInput(f"`by` requires the choice {Choice.EXTEND.value}", "", "leave `by` out")
 
 
-router.serve(
-    ASSIGN_ATTENTION,
-    "Assign attention",
-    "Assign one reason why a run requires attention to a person, or remove its assignment.\n"
-    "\n"
-    "It gives no right to answer and takes none. It ends when the reason does. The same person twice changes nothing.",
-)
-router.serve(LIST_LEDGER, "List effects", "List the effects of all runs, newest first, with the outcome of each call.")
-
-
-@router.answers(RESOLVE_EFFECT, "Settle an uncertain effect")
+@router.answers(RESOLVE_EFFECT)
 async def resolve_effect(call: ServedCall[ResolveEffect]) -> EffectRecord:
     """Record that it happened (with its id at the receiver), that it did not, or give it up.
 
@@ -112,7 +88,8 @@ async def settle(ops: Operations, asked: ResolveEffect) -> EffectRecord:
     "/summary",
     operation_id="get_summary",
     response_model=StatusSummary,
-    summary="Counts for a header",
+    summary=GET_SUMMARY.summary,
+    tags=[GET_SUMMARY.tag],
     responses={304: {"description": "Nothing has changed since the ETag in `If-None-Match`."}},
 )
 async def get_summary(
@@ -134,43 +111,8 @@ async def get_summary(
     return found
 
 
-router.serve(
-    LIST_WORKERS,
-    "List workers",
-    "List the workers, which serve all tenants: lanes, lease, event loop delay, free capacity.",
-)
-router.serve(
-    DRAIN_WORKER,
-    "Drain a worker",
-    "Ask a worker to take no more runs and to stop. It reads the request at its next heartbeat.\n"
-    "\n"
-    "Its runs reach a boundary or are given back, as if its process were asked to end. Asking twice changes nothing.",
-)
-router.serve(LIST_VERSIONS, "List workflow versions", "List each version that is served or has unfinished runs.")
-router.serve(LIST_BUDGETS, "List budgets", "List the tenant's daily budget with its usage today.")
-
-
-@router.answers(SET_BUDGET, "Set the daily budget")
+@router.answers(SET_BUDGET)
 async def set_budget(call: ServedCall[SetBudget]) -> BudgetList:
     """Set or remove the tenant's daily budget. Workers comply within one heartbeat; runs that wait look again."""
     await call.ops.perform(call.asked)
     return BudgetList(budgets=list(await after_commit(call.ops.budgets())))
-
-
-router.serve(
-    SET_SLOTS,
-    "Raise the maximum of admitted runs",
-    "Raise the maximum of admitted runs of the caller's tenant, or of all tenants. Runs that are queued start.",
-)
-pauses = DeclaredRouter("pauses")
-pauses.serve(
-    LIST_PAUSES,
-    "List pauses",
-    "List active pauses and open circuit breakers, with the number of runs that wait for each.",
-)
-pauses.serve(
-    PAUSE,
-    "Pause",
-    "Pause new calls. Workers comply within one heartbeat; calls in progress finish, and runs wait visibly (S-23).",
-)
-pauses.serve(RESUME, "Resume", "Remove a pause or close a circuit breaker. Every run that waited for it becomes due.")

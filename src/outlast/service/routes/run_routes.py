@@ -10,19 +10,8 @@ from outlast.flow.workflow import Workflow
 from outlast.models.runs import RunStarted, SignalRecorded
 from outlast.models.service import WorkflowDetail, WorkflowList, WorkflowSummary
 from outlast.operations.run_operations import (
-    CANCEL_RUN,
-    CONTINUE_RUN,
-    EXPLAIN_RUN,
-    EXTEND_RUN,
-    GET_INPUT,
-    GET_RUN,
-    GET_UNMOVABLE,
     GET_WORKFLOW,
-    LIST_RUNS,
     LIST_WORKFLOWS,
-    MOVE_RUN,
-    MOVE_RUN_TO_SCHEDULER,
-    RAISE_BUDGET,
     SIGNAL_RUN,
     START_RUN,
     GetWorkflow,
@@ -36,12 +25,11 @@ from outlast.service.declared_routes import DeclaredRouter, ServedCall
 from outlast.service.service_state import ServiceState, root_of
 from outlast.telemetry.traces import parent_of
 
-router = DeclaredRouter("runs")
+router = DeclaredRouter()
 
 
 @router.answers(
     START_RUN,
-    "Start a run",
     responses={200: {"model": RunStarted, "description": "It was started before."}},
 )
 async def start_run(call: ServedCall[StartRun]) -> RunStarted:
@@ -73,54 +61,7 @@ def _traceparent(request: Request) -> str:
     return header if parent_of(header) is not None else ""
 
 
-router.serve(
-    LIST_RUNS,
-    "List runs",
-    "List runs, newest first.\n"
-    "\n"
-    "With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page.",
-)
-router.serve(
-    GET_RUN, "Show a run", "Return the run with its state, its waits, its visits and its effects, counted from rows."
-)
-router.serve(GET_INPUT, "Show the input of a run", "Return the input of the run, as its workflow parsed it.")
-router.serve(
-    GET_UNMOVABLE,
-    "Can a run move?",
-    "Return why the run cannot move to another version of its workflow now. `why` is empty if it can.",
-)
-router.serve(
-    EXPLAIN_RUN,
-    "Explain a run",
-    "Explain the state of the run in one sentence with its facts, as `outlast explain` does.",
-)
-router.serve(
-    CANCEL_RUN,
-    "Cancel a run",
-    "Cancel a run. Its approvals can no longer be decided. It ends once a worker has settled its open effects.",
-)
-router.serve(
-    CONTINUE_RUN, "Continue a run", "Answer its attention with `continue`. The run continues in the same visit."
-)
-router.serve(EXTEND_RUN, "Extend a run", "Extend the time limit of a run that exceeded it.")
-router.serve(
-    RAISE_BUDGET,
-    "Raise a budget",
-    "Add amounts to the budget of the run. It goes on without repeating a call that was paid.",
-)
-router.serve(
-    MOVE_RUN,
-    "Move to a version",
-    "Move a run to another version, because no worker serves its own or its node no longer exists.",
-)
-router.serve(
-    MOVE_RUN_TO_SCHEDULER,
-    "Move to a scheduler",
-    "Let another engine schedule the run. A worker must not execute it now. State, waits and effects stay.",
-)
-
-
-@router.answers(SIGNAL_RUN, "Signal a run")
+@router.answers(SIGNAL_RUN)
 async def signal_run(call: ServedCall[SignalRun]) -> SignalRecorded:
     """Send a signal to the run. A signal with an id or an Idempotency-Key is delivered once."""
     named = replace(call.asked, signal_id=call.asked.signal_id or call.key)
@@ -128,10 +69,7 @@ async def signal_run(call: ServedCall[SignalRun]) -> SignalRecorded:
     return recorded
 
 
-workflows = DeclaredRouter("workflows")
-
-
-@workflows.answers(LIST_WORKFLOWS, "List workflows")
+@router.answers(LIST_WORKFLOWS)
 async def list_workflows(call: ServedCall[ListWorkflows]) -> WorkflowList:
     """List the newest version of each workflow that is loaded here."""
     return await workflow_list(call.state, call.ops)
@@ -143,7 +81,7 @@ async def workflow_list(state: ServiceState, ops: Operations) -> WorkflowList:
     return WorkflowList(workflows=[_summary(state, each, serving) for _, each in sorted(state.by_name.items())])
 
 
-@workflows.answers(GET_WORKFLOW, "Show a workflow")
+@router.answers(GET_WORKFLOW)
 async def get_workflow(call: ServedCall[GetWorkflow]) -> WorkflowDetail:
     """Return its graph, its versions, and the JSON Schema of its input."""
     return await workflow_detail(call.state, call.ops, call.asked.name)

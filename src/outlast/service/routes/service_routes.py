@@ -17,10 +17,10 @@ from outlast.service.responses import Health
 from outlast.service.secured_route import SecuredRoute
 from outlast.service.service_state import State
 
-me = DeclaredRouter("me")
+me = DeclaredRouter()
 
 
-@me.answers(GET_ME, "Show the caller")
+@me.answers(GET_ME)
 async def get_me(call: ServedCall[GetMe]) -> CallerInfo:
     """Return the authenticated caller with its roles."""
     return caller_info(call.ops.actor, call.ops.tenant, call.http.state.principal.until_ms)
