@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from outlast import Context, Refusal, Workflow
+from outlast.core.business_days import BusinessDays
 
 from .governance import LIFESPAN
 from .letters import Ask, Bid, Line, Receipt, bid_signal
@@ -44,7 +45,7 @@ def declines(asked: dict[str, Receipt | Refusal]) -> dict[str, str]:
 
 
 async def take_in_answers(
-    ctx: Context[Negotiation], round_number: int, asked: dict[str, Receipt | Refusal], until: datetime
+    ctx: Context[Negotiation], round_number: int, asked: dict[str, Receipt | Refusal], until: datetime | BusinessDays
 ) -> list[str]:
     """Collect bids until the round closes or each reached supplier has bid. Return the reached suppliers."""
     s = ctx.state

@@ -3,10 +3,15 @@
 The limits come from "Pause for four days, resume in five seconds" (Buyer Team, May 2026), and are defined only here.
 """
 
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from outlast import business_days
+from outlast.core.business_days import BusinessDays
+from outlast.errors import InvalidInput
 
 from .money import money
 
@@ -18,8 +23,10 @@ SPOT_AT_MOST = timedelta(minutes=5)
 """Upper bound of a spot negotiation, exclusive (under 5 minutes)."""
 ROUNDS_AT_MOST = 5
 """Maximum number of rounds of a leverage auction."""
-AUCTION_AT_MOST = timedelta(days=5)
-"""Maximum length of a leverage auction, over all its rounds."""
+AUCTION_DAYS_AT_MOST = 5
+"""Maximum length of a leverage auction in business days, over all its rounds."""
+AUCTION_CEILING = business_days(2 * AUCTION_DAYS_AT_MOST, zone="Europe/Berlin")
+"""Ceiling of the auction node. It includes a weekend, which the 168 hours do not, and five days for the approval."""
 BOTTLENECK_AT_MOST = timedelta(days=14)
 """Maximum length of a bottleneck negotiation, over all its steps."""
 BOTTLENECK_CEILING = BOTTLENECK_AT_MOST + APPROVAL_WITHIN + timedelta(days=1)
@@ -75,13 +82,39 @@ class Wishes(BaseModel):
     """Largest price difference that counts as an agreement."""
 
 
+class Calendar(BaseModel):
+    """The business days of the buyer. They are part of the purchase, so they do not change while it is negotiated."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = "Europe/Berlin"
+    holidays: Annotated[list[date], Field(max_length=400)] = []
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, zone: str) -> str:
+        try:
+            business_days(1, zone=zone)
+        except InvalidInput as error:
+            raise ValueError(str(error)) from None
+        return zone
+
+    def days(self, n: int) -> BusinessDays:
+        """Return the term of `n` business days."""
+        return business_days(n, zone=self.zone, holidays=self.holidays)
+
+
 class Governance(BaseModel):
     """The rules of one negotiation. The run stores them, so a change of defaults does not affect active runs."""
 
     model_config = ConfigDict(extra="forbid")
 
     rounds: Annotated[int, Field(ge=1, le=ROUNDS_AT_MOST)] = ROUNDS_AT_MOST
-    round_length: Span = timedelta(hours=24)
+    round_days: Annotated[int, Field(ge=1, le=AUCTION_DAYS_AT_MOST)] = 1
+    """Length of a round of the auction in business days."""
+    calendar: Calendar = Calendar()
+    converged_within_bp: Annotated[int, Field(ge=0, le=10_000)] = 10
+    """Largest change of a price, in basis points, that is no move. An auction ends if no bid moves."""
     spot_within: Annotated[timedelta, Field(gt=timedelta(), lt=SPOT_AT_MOST)] = timedelta(minutes=3)
     bottleneck_steps: tuple[Span, Span, Span] = (timedelta(days=6), timedelta(days=4), timedelta(days=4))
     """Time to wait for the full quantity, for substitutes, and for a partial quantity."""
@@ -104,9 +137,10 @@ class Governance(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> "Governance":
-        if self.rounds * self.round_length > AUCTION_AT_MOST:
+        if self.rounds * self.round_days > AUCTION_DAYS_AT_MOST:
             raise ValueError(
-                f"{self.rounds} rounds of {self.round_length} are longer than an auction's {AUCTION_AT_MOST.days} days"
+                f"{self.rounds} rounds of {self.round_days} business days are longer than an auction's "
+                f"{AUCTION_DAYS_AT_MOST} business days"
             )
         steps = sum(self.bottleneck_steps, timedelta())
         if steps > BOTTLENECK_AT_MOST:
@@ -121,7 +155,7 @@ class Governance(BaseModel):
         return self
 
     def negotiating_time(self, quadrant: str) -> timedelta:
-        """Return the longest duration of a quadrant's negotiation, without its approval."""
+        """Return the longest duration of a negotiation by hours, without its approval. An auction has business days."""
         match quadrant:
             case "SPOT":
                 return self.spot_within
@@ -130,7 +164,14 @@ class Governance(BaseModel):
             case "STRATEGIC":
                 return self.strategic_rounds * self.strategic_round_length
             case _:
-                return self.rounds * self.round_length
+                raise ValueError(f"a {quadrant} negotiation has no length in hours")
+
+    def ordered_on(self, quadrant: str, day: date) -> date:
+        """Return the latest day of the order, without the approval, if the negotiation begins on a day."""
+        if quadrant != "LEVERAGE":
+            return day - (-self.negotiating_time(quadrant) // timedelta(days=1)) * timedelta(days=1)
+        noon = datetime.combine(day, time(12), tzinfo=ZoneInfo(self.calendar.zone))
+        return self.calendar.days(self.rounds * self.round_days).ends(noon).date()
 
     def approval_reason(self, quadrant: str, cents: int, cycle: int = 1) -> str | None:
         """Return the reason why an order of this size needs an approval, or None if it needs no approval."""

@@ -91,12 +91,13 @@ class Bid(BaseModel):
 
 
 class Feedback(BaseModel):
-    """Feedback to a supplier after a round has closed."""
+    """Feedback to a supplier after a round has closed, the last one too."""
 
     run_id: str
     cycle: Turn
     round: Turn
-    best_cents: Positive
+    best_cents: Annotated[int, Field(ge=0, le=10**13)]
+    """Best price of the goods; 0 if no bid is open."""
     rank: Annotated[int, Field(ge=0)]
     """Rank among the bidders, 1 is the best; 0 without a bid."""
     bidders: int

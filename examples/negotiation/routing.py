@@ -48,8 +48,7 @@ def delivery_gate(purchase: Purchase, today: date, quadrant: Quadrant = "LEVERAG
     for the approval is not included, because it depends on the winner. A bottleneck purchase accepts partial
     quantities, so a candidate with any capacity is admitted.
     """
-    days = _days(purchase.governance.negotiating_time(quadrant))
-    ordered = max(today, purchase.requested_on) + timedelta(days=days)
+    ordered = purchase.governance.ordered_on(quadrant, max(today, purchase.requested_on))
     discarded: list[Discarded] = []
     admitted: list[str] = []
     for candidate in purchase.candidates:
@@ -97,7 +96,3 @@ def _uncertified(candidate: Candidate, purchase: Purchase) -> list[str]:
         for name in purchase.required_certifications
         if name not in candidate.certifications
     ]
-
-
-def _days(span: timedelta) -> int:
-    return -(-span // timedelta(days=1))

@@ -45,6 +45,27 @@ class Bottleneck(BaseModel):
     answers: list[StepAnswer] = []
 
 
+class Auction(BaseModel):
+    """State of the auction."""
+
+    converged_in: int = 0
+    """Round after which no bid moved any more; 0: the rounds were used up."""
+
+
+class Award(BaseModel):
+    """The order that the evaluation proposes or a person chose, and the status of its approval."""
+
+    bid_id: str
+    why: str
+    approval_status: Literal["NOT_NEEDED", "PENDING_HUMAN", "APPROVED", "REJECTED"]
+    decided_by: str = ""
+    reason: str = ""
+    """Reason of the decision."""
+    is_choice: bool = False
+    """True if the approver chose this bid instead of the best one."""
+    order_id: str = ""
+
+
 class Strategic(BaseModel):
     """State of the strategic route."""
 
@@ -73,6 +94,7 @@ class Negotiation(BaseModel):
     cycle: int = 1
     another_round: AnotherRound | None = None
     """The request that opened the second cycle."""
+    auction: Auction | None = None
     bottleneck: Bottleneck | None = None
     strategic: Strategic | None = None
     rounds_held: int = 0
@@ -82,20 +104,39 @@ class Negotiation(BaseModel):
     why_nothing: str = ""
     """Reason why no bid is open. The next node fails the run with it, so that the state of this node is kept."""
     scores: list[ScoreLine] = []
-    winner: str = ""
-    """The id of the bid to be ordered."""
-    why_winner: str = ""
-    approved_by: str = ""
-    chosen_by: str = ""
-    """The approver who chose this bid instead of the best one; empty otherwise."""
+    award: Award | None = None
     fallen: dict[str, str] = {}
     """Bids that could not be ordered, with the reasons."""
     fall_outs: int = 0
     """Number of bids dropped after the award was decided."""
     advice: list[str] = []
-    order_id: str = ""
     unreached: dict[str, str] = {}
     """Suppliers whose last letter was refused, with the reasons."""
+
+    @property
+    def winner(self) -> str:
+        """The id of the bid to be ordered; empty before the evaluation."""
+        return self.award.bid_id if self.award else ""
+
+    @property
+    def why_winner(self) -> str:
+        """The reason why this bid is to be ordered."""
+        return self.award.why if self.award else ""
+
+    @property
+    def approved_by(self) -> str:
+        """The approver of the order; empty if none was needed."""
+        return self.award.decided_by if self.award and self.award.approval_status == "APPROVED" else ""
+
+    @property
+    def chosen_by(self) -> str:
+        """The approver who chose this bid instead of the best one; empty otherwise."""
+        return self.approved_by if self.award and self.award.is_choice else ""
+
+    @property
+    def order_id(self) -> str:
+        """The number of the order; empty before it is placed."""
+        return self.award.order_id if self.award else ""
 
     def active(self) -> list[str]:
         """Return the suppliers that have not declined."""
@@ -124,8 +165,8 @@ class Negotiation(BaseModel):
                 bid.status = "SUPERSEDED"
         self.cycle += 1
         self.another_round = AnotherRound(by=by, reason=reason)
-        self.rounds_held, self.scores, self.winner, self.why_winner = 0, [], "", ""
-        self.bottleneck = self.strategic = None
+        self.rounds_held, self.scores, self.award = 0, [], None
+        self.auction = self.bottleneck = self.strategic = None
 
     def take_in(self, bids: list[Bid], round_number: int) -> None:
         """Add the bids of a round. A newer bid supersedes the older one of its supplier.

@@ -12,7 +12,7 @@ from .placing import classification
 from .purchase import problems
 from .routes import bottleneck, leverage, spot, strategic
 from .routing import ROUTES, Route
-from .state import HeldBid, Negotiation, ScoreLine
+from .state import Award, HeldBid, Negotiation, ScoreLine
 from .summary import letter_text, order_text
 from .suppliers import place_order, send_message
 
@@ -62,7 +62,9 @@ async def evaluate(ctx: Context[Negotiation]) -> Literal["approve"]:
         fallen = "; ".join(f"{bid_id} {why}" for bid_id, why in s.fallen.items())
         raise Fail(f"no bid can be ordered: {fallen}")
     s.scores = [ScoreLine.model_validate(score.model_dump(include=set(ScoreLine.model_fields))) for score in ranked]
-    s.winner, s.why_winner, s.chosen_by = ranked[0].bid_id, scoring.why_first(ranked), ""
+    first = ranked[0].bid_id
+    status: Literal["PENDING_HUMAN", "NOT_NEEDED"] = "PENDING_HUMAN" if approval_reason(s, first) else "NOT_NEEDED"
+    s.award = Award(bid_id=first, why=scoring.why_first(ranked), approval_status=status)
     return "approve"
 
 
@@ -73,39 +75,46 @@ async def approve(ctx: Context[Negotiation]) -> Literal["award"] | Route:
     One more round is offered in the first cycle only. The commit that leads back supersedes the bids of the rejected
     round. A crash before that commit changes nothing, and a re-run after it cannot evaluate them.
     """
-    s, rules = ctx.state, ctx.state.purchase.governance
-    best = s.bid(s.winner)
-    assert s.quadrant is not None
-    reason = rules.approval_reason(s.quadrant, best.cents, s.cycle)
+    s, rules, award = ctx.state, ctx.state.purchase.governance, ctx.state.award
+    assert s.quadrant is not None and award is not None
+    reason = approval_reason(s, award.bid_id)
     if reason is None:
         return "award"
     plans = {line.bid_id: order_plan(s, s.bid(line.bid_id)) for line in s.scores}
     decision = await ctx.approval(
-        plans[s.winner],
+        plans[award.bid_id],
         summary=order_text(s, reason),
         by=role(rules.approver_role),
         within=rules.approval_within,
-        alternatives=[plan for bid_id, plan in plans.items() if bid_id != s.winner],
+        alternatives=[plan for bid_id, plan in plans.items() if bid_id != award.bid_id],
         again=max(0, CYCLES_AT_MOST - s.cycle),
     )
     if decision.outcome == "again":
         s.go_round_again(decision.by, decision.reason)
         return ROUTES[s.quadrant]
+    award.decided_by, award.reason = decision.by, decision.reason
     if decision.chosen is None:
-        raise Cancel(f"rejected by {decision.by}: {decision.reason}")
-    s.approved_by = decision.by
+        award.approval_status = "REJECTED"
+        return "award"
+    award.approval_status = "APPROVED"
     chosen = next(bid_id for bid_id, plan in plans.items() if plan == decision.chosen)
-    if chosen != s.winner:
-        s.winner, s.chosen_by = chosen, decision.by
-        s.why_winner = f"{s.bid(chosen).supplier_id} was chosen by {decision.by}: {decision.reason}"
+    if chosen != award.bid_id:
+        award.bid_id, award.is_choice = chosen, True
+        award.why = f"{s.bid(chosen).supplier_id} was chosen by {decision.by}: {decision.reason}"
     return "award"
 
 
 @negotiation.node(status="AWARDING", end="AWARDED", max_visits=DECISIONS_AT_MOST)
 async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
-    """Node 7. Place the order if the bid is still open and can be ordered, then write to each active supplier."""
-    s = ctx.state
-    winner = s.bid(s.winner)
+    """Node 7. Place the order if the bid is still open and can be ordered, then write to each active supplier.
+
+    A rejected award ends the run here, so that the state keeps the decision.
+    """
+    s, award = ctx.state, ctx.state.award
+    assert award is not None
+    if award.approval_status == "REJECTED":
+        raise Cancel(f"rejected by {award.decided_by}: {award.reason}")
+    winner = s.bid(award.bid_id)
     if winner.status != "OPEN":
         return falls_out(s, "WITHDRAWN", f"its bid is {winner.status}")
     if why := routing.objections(s.purchase, winner, ctx.entered_at.date()):
@@ -116,7 +125,7 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
         if refused.code == UNREACHABLE:
             raise  # the supplier has not declined: an operator retries, gives up or cancels
         return falls_out(s, "WITHDRAWN", f"does not accept the order: {refused.detail}")
-    s.order_id = order.order_id
+    award.order_id = order.order_id
     if s.quadrant == "BOTTLENECK":
         s.advice = advice.safety_stock(s.purchase, winner)
     letters = {
@@ -135,13 +144,23 @@ async def award(ctx: Context[Negotiation]) -> Literal["evaluate"] | None:
 
 
 def falls_out(s: Negotiation, status: Literal["UNFIT", "WITHDRAWN"], why: str) -> Literal["evaluate"]:
-    """Drop the awarded bid and return to the evaluation. Raises Fail if the rules or the open bids do not allow it."""
+    """Drop the awarded bid and return to the evaluation. Raises Fail if the rules or the open bids do not allow it.
+
+    By default the rules do not: the one loop of a negotiation leads from the approval to another round. With
+    `when_winner_falls_out="evaluate"`, at most `FALL_OUTS_AT_MOST` bids are replaced, each with its own approval.
+    """
     bid = s.bid(s.winner)
     s.drop(bid.bid_id, status, f"{bid.supplier_id} {why}")
     s.fall_outs += 1
     if s.purchase.governance.when_winner_falls_out == "fail" or not s.open_bids() or s.fall_outs > FALL_OUTS_AT_MOST:
         raise Fail(s.fallen[bid.bid_id])
     return "evaluate"
+
+
+def approval_reason(s: Negotiation, bid_id: str) -> str | None:
+    """Return the reason why the order of a bid needs an approval, or None if it needs none."""
+    assert s.quadrant is not None
+    return s.purchase.governance.approval_reason(s.quadrant, s.bid(bid_id).cents, s.cycle)
 
 
 def order_plan(s: Negotiation, bid: HeldBid) -> Plan[Order]:

@@ -171,6 +171,23 @@ def test_a_fixed_term_ends_as_the_term_itself_in_its_period(n: int, after: int, 
     assert fixed.due(asked) == term.due(asked)
 
 
+def test_a_term_may_count_from_another_instant_than_its_request() -> None:
+    friday = datetime(2026, 11, 27, 14, tzinfo=UTC)
+    term = business_days(2, zone=BERLIN).since(friday)
+    for asked in ("2026-11-27T15:00", "2026-11-30T09:00", "2027-05-01T00:00"):
+        assert term.due(at(asked)).local.isoformat() == "2026-12-01T15:00:00+01:00"
+    assert business_days(2, zone=BERLIN).ends(friday) == term.due(0).local, "a letter can state the end of the wait"
+    assert str(term) == "2 business days in Europe/Berlin since 2026-11-27T14:00:00+00:00"
+    fixed = TERM.decode(TERM.encode(term.fixed(at("2026-11-28T00:00"), at("2026-12-20T00:00"))))
+    assert fixed is not None and fixed.due(at("2026-12-10T00:00")) == term.due(0)
+
+
+@pytest.mark.parametrize("start", [datetime(2026, 11, 27), date(2026, 11, 27), "2026-11-27"], ids=repr)  # noqa: DTZ001
+def test_a_term_counts_from_an_instant_with_a_zone_only(start: Any) -> None:
+    with pytest.raises(InvalidInput, match="an instant with a time zone"):
+        business_days(2, zone=BERLIN).since(start)
+
+
 # --- holidays ------------------------------------------------------------------------------
 def test_the_holidays_of_bavaria() -> None:
     bavaria = public_holidays.country_holidays("DE", subdiv="BY")

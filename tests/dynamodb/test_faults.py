@@ -23,7 +23,7 @@ from tests.examples.test_auction import auction
 from tests.mutants import remove
 
 WRITE = "TransactWriteItems"
-SENT = {"invitations": 5 + 4 * 4, "feedback": 4 * 4, "orders": 1, "messages": 4}
+SENT = {"invitations": 5 + 4 * 4, "feedback": 4 * 5, "orders": 1, "messages": 4}
 RUNS = tuple(f"run-{i}" for i in range(4))
 
 

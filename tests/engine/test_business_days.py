@@ -120,6 +120,26 @@ async def test_a_changed_holiday_table_moves_no_wait_that_was_requested(world: W
     assert local(later.deadline)[:10] == "2026-01-15", "a later wait uses the new table: Wednesday, then one day"
 
 
+async def test_a_wait_ends_at_the_instant_that_a_letter_stated(world: World) -> None:
+    """The wait is requested after the letter was sent; here a night and a weekend lie between."""
+    stated: list[str] = []
+
+    async def body(ctx: Ctx) -> None:
+        term = days(3)
+        stated.append(term.ends(ctx.now()).isoformat())
+        await ctx.receive("sent", Go)
+        await ctx.receive("w", Go, until=term.since(ctx.now()))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await until(world, "2026-01-03T12:00:00", flow)
+    await world.signal("sent")
+    assert [local(each.deadline) for each in world.waits() if each.name == "w"] == ["2026-01-08T01:00:00+01:00"]
+    assert set(stated) == {"2026-01-08T01:00:00+01:00"}
+    assert (await explained(world))["due"].endswith("skipped Thu 1 Jan, Sat 3 Jan, Sun 4 Jan, Tue 6 Jan")
+
+
 async def test_an_early_signal_ends_a_wait_in_business_days(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         got = await ctx.receive("w", Go, timeout=days(5))

@@ -80,7 +80,7 @@ def test_a_purchase_is_auctioned_approved_and_awarded(tmp_path: Path, monkeypatc
         "quotes": 0,
         "inquiries": 0,
         "proposals": 0,
-        "feedback": 4 * 4,
+        "feedback": 4 * 5,
         "orders": 1,
         "messages": 4,
         "cancellations": 0,

@@ -1,6 +1,6 @@
 """The limits in `governance` have the specified values, and the workflow keeps them."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from examples.negotiation import governance
 from examples.negotiation.governance import Governance
 from examples.negotiation.workflow import negotiation
+from outlast import business_days
 from tests.examples.play import negotiate, prompt
 
 
@@ -18,7 +19,7 @@ def test_the_limits_have_the_specified_values() -> None:
     assert timedelta(hours=168) == governance.LIFESPAN
     assert timedelta(hours=96) == governance.APPROVAL_WITHIN
     assert timedelta(minutes=5) == governance.SPOT_AT_MOST
-    assert (governance.ROUNDS_AT_MOST, timedelta(days=5)) == (5, governance.AUCTION_AT_MOST)
+    assert (governance.ROUNDS_AT_MOST, governance.AUCTION_DAYS_AT_MOST) == (5, 5)
     assert timedelta(days=14) == governance.BOTTLENECK_AT_MOST
     assert timedelta(days=28) == governance.STRATEGIC_AT_MOST
     assert governance.CYCLES_AT_MOST == 2
@@ -31,7 +32,8 @@ def test_the_workflow_and_its_nodes_declare_the_limits() -> None:
     assert nodes["bottleneck"].ceiling == governance.BOTTLENECK_CEILING
     assert nodes["bottleneck"].ceiling >= governance.BOTTLENECK_AT_MOST + governance.APPROVAL_WITHIN
     assert nodes["strategic"].ceiling == governance.STRATEGIC_AT_MOST
-    assert nodes["spot"].ceiling is nodes["auction"].ceiling is None
+    assert nodes["spot"].ceiling is None
+    assert nodes["auction"].ceiling == business_days(10, zone="Europe/Berlin")
     assert {nodes[n].max_visits for n in ("spot", "auction", "bottleneck", "strategic")} == {governance.CYCLES_AT_MOST}
     assert Governance().approval_within == governance.APPROVAL_WITHIN
 
@@ -40,8 +42,8 @@ def test_the_workflow_and_its_nodes_declare_the_limits() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        {"rounds": 6, "round_length": "PT1H"},
-        {"rounds": 5, "round_length": "PT24H0M1S"},
+        {"rounds": 6},
+        {"rounds": 3, "round_days": 2},
         {"spot_within": "PT5M"},
         {"bottleneck_steps": ["P6D", "P4D", "P4DT1S"]},
         {"strategic_rounds": 4, "strategic_round_length": "P6DT1S"},
@@ -56,21 +58,24 @@ def test_rules_beyond_a_limit_are_refused(rules: dict[str, Any]) -> None:
 def test_rules_at_the_limit_are_accepted() -> None:
     rules = Governance()
     assert rules.negotiating_time("SPOT") < governance.SPOT_AT_MOST
-    assert rules.negotiating_time("LEVERAGE") == governance.AUCTION_AT_MOST
+    assert rules.rounds * rules.round_days == governance.AUCTION_DAYS_AT_MOST
+    assert rules.ordered_on("LEVERAGE", date(2026, 3, 2)) == date(2026, 3, 9), "Monday, and five business days"
+    assert rules.ordered_on("SPOT", date(2026, 3, 2)) == date(2026, 3, 3)
+    assert rules.ordered_on("BOTTLENECK", date(2026, 3, 2)) == date(2026, 3, 16)
     assert rules.negotiating_time("BOTTLENECK") == governance.BOTTLENECK_AT_MOST
     assert rules.negotiating_time("STRATEGIC") + rules.approval_within == governance.STRATEGIC_AT_MOST
 
 
 @pytest.mark.req("APP-1")
-def test_an_auction_without_bids_lasts_five_rounds_and_five_days(
+def test_an_auction_without_bids_lasts_five_rounds_and_five_business_days(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = negotiate(tmp_path, monkeypatch, "leverage-nobody", governance={"rounds": 5})
     assert end.state.shown == "FAILED"
     assert end.state.reason == "no bid in 5 rounds from 3 suppliers; declined: none"
-    assert end.passed == pytest.approx(5, abs=0.01)
-    assert end.counts["invitations"].sent == 15
-    assert end.counts["feedback"].sent == end.counts["orders"].arrived == 0
+    assert end.passed == pytest.approx(8, abs=1.1), "a weekend lies in five business days, another day at their begin"
+    assert end.counts["invitations"].sent == end.counts["feedback"].sent == 15, "each round has its feedback"
+    assert end.counts["orders"].arrived == 0
     assert end.slots == [""]
 
 

@@ -50,7 +50,7 @@ def test_the_gate_discards_candidates_that_cannot_deliver_with_all_reasons() -> 
         (
             "farrow",
             [
-                "delivers on 2026-05-06 (60 days after an order on 2026-03-07), needed by 2026-04-20",
+                "delivers on 2026-05-08 (60 days after an order on 2026-03-09), needed by 2026-04-20",
                 "can deliver 20000 of 40000 pieces of box-m",
                 "has no FSC certificate",
             ],
@@ -60,7 +60,9 @@ def test_the_gate_discards_candidates_that_cannot_deliver_with_all_reasons() -> 
 
 def test_the_gate_counts_from_today_and_accepts_the_last_possible_day() -> None:
     asked = purchase()
-    last = asked.need_by - timedelta(days=5 + 24)  # five days of auction, then dunlin's 24 days of lead time
+    ordered = asked.need_by - timedelta(days=24)  # dunlin's 24 days of lead time
+    last = ordered - timedelta(days=7)  # Friday to Friday are five business days of auction
+    assert (last.strftime("%A"), last + timedelta(days=7)) == ("Friday", ordered)
     assert "dunlin" in routing.delivery_gate(asked, last).supplier_ids
     assert "dunlin" not in routing.delivery_gate(asked, last + timedelta(days=1)).supplier_ids
     assert routing.delivery_gate(asked, date(2000, 1, 1)) == routing.delivery_gate(asked, asked.requested_on)

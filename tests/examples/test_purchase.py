@@ -57,9 +57,9 @@ def test_the_spend_agrees_with_the_items_within_two_percent(spend: int, agrees: 
 
 
 def test_rounds_longer_than_the_auction_are_refused() -> None:
-    found = problems(sample("leverage") | {"governance": {"round_length": "PT25H"}})
+    found = problems(sample("leverage") | {"governance": {"round_days": 2}})
     assert found == [
-        "$.governance 5 rounds of 1 day, 1:00:00 are longer than an auction's 5 days (given: what is given)"
+        "$.governance 5 rounds of 2 business days are longer than an auction's 5 business days (given: what is given)"
     ]
 
 

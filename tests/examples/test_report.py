@@ -99,7 +99,8 @@ def test_text_from_outside_is_escaped(ended: Ended) -> None:
         candidate.name = HOSTILE
     s.declined = {"dunlin": HOSTILE}
     s.purchase.category = HOSTILE
-    s.why_winner = s.why_quadrant = HOSTILE
+    assert s.award is not None
+    s.award.why = s.why_quadrant = HOSTILE
     html = page(report_of(ended)._replace(s=s, reason=HOSTILE, proof=(HOSTILE,)))
     assert "<script" not in html
     assert not {"script", "a"} & set(parts(html).tags)

@@ -77,6 +77,16 @@ def test_an_approval_without_a_decision(outlast_app: AppFactory) -> None:
 
 
 @pytest.mark.req("TEST-2")
+@pytest.mark.parametrize("time", ["12d", "52w", timedelta(days=3_000)])
+def test_weeks_and_years_pass_at_once(outlast_app: AppFactory, time: str | timedelta) -> None:
+    """More than 1,000,000,000 ms, 11.6 days, were refused once."""
+    app = outlast_app(orders)
+    run = app.start(orders, {"supplier": "acme"})
+    app.clock.skip(time)
+    assert run.waiting_for == ["signal calm"]
+
+
+@pytest.mark.req("TEST-2")
 def test_a_rejection_and_a_run_that_ends_itself(outlast_app: AppFactory) -> None:
     app = outlast_app(orders)
     one, two = (app.start(orders, {"supplier": "acme"}) for _ in range(2))

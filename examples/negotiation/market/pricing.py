@@ -48,8 +48,8 @@ def _units(supplier: Supplier, line: Line) -> int:
 
 
 def hear(stance: Stance, feedback: Feedback) -> None:
-    """Remember the best price of a round."""
-    stance.heard_cents = feedback.best_cents
+    """Remember the best price of a round with a bid."""
+    stance.heard_cents = feedback.best_cents or stance.heard_cents
 
 
 def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitation) -> Bid:
@@ -62,7 +62,7 @@ def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitatio
         cents = price
     elif isinstance(asked, Proposal):
         cents = stance.last_cents
-    elif stance.heard_cents < stance.last_cents:
+    elif 0 < stance.heard_cents < stance.last_cents:
         cents = min(stance.last_cents, max(floor, stance.heard_cents * (100 - supplier.step_percent) // 100))
     else:
         cents = stance.last_cents

@@ -78,13 +78,27 @@ class BusinessDays:
     holidays: Container[date] = field(hash=False)
     weekend: tuple[str, ...] = WEEKEND
     at: time | None = None
+    since_ms: int | None = None
+    """Business instant from which the term counts; None: that of its first request."""
+
+    def since(self, start: datetime) -> "BusinessDays":
+        """Return the term that counts from `start`, such as `ctx.now()`, and not from its first request.
+
+        Raises InvalidInput if `start` has no time zone.
+        """
+        return replace(self, since_ms=_instant(start))
+
+    def ends(self, start: datetime) -> datetime:
+        """Return the end of the term if it begins at `start`, in the term's zone. Raises InvalidInput."""
+        return self.since(start).due(0).local
 
     def due(self, from_ms: int) -> Due:
-        """Return the end of the term that begins at a business instant.
+        """Return the end of the term that begins at a business instant, or at its own.
 
         From a day that is no business day, the count starts at the next business day. A wall time that does not exist
         on the last day moves forward, an ambiguous one is the first. Raises InvalidInput.
         """
+        from_ms = from_ms if self.since_ms is None else self.since_ms
         zone = zone_of(self.zone)
         begins = (_EPOCH + from_ms * _MILLISECOND).astimezone(zone)
         skipped: list[date] = []
@@ -102,6 +116,7 @@ class BusinessDays:
     def fixed(self, from_ms: int, until_ms: int) -> "BusinessDays":
         """Return the term with the holidays that count if it begins in a period, for a process without their object."""
         zone = zone_of(self.zone)
+        from_ms = from_ms if self.since_ms is None else self.since_ms
         first = (_EPOCH + from_ms * _MILLISECOND).astimezone(zone).date()
         last = self.due(until_ms).local.date()
         days = (first + n * ONE_DAY for n in range((last - first).days + 1))
@@ -142,7 +157,8 @@ class BusinessDays:
         """Return the term without its holidays: `5 business days in Europe/Berlin at 18:00`."""
         at = f" at {self.at.isoformat()}" if self.at is not None else ""
         weekend = "" if self.weekend == WEEKEND else f" with weekend {'+'.join(self.weekend) or 'none'}"
-        return f"{self.n} business day{'s' if self.n != 1 else ''} in {self.zone}{weekend}{at}"
+        since = "" if self.since_ms is None else f" since {(_EPOCH + self.since_ms * _MILLISECOND).isoformat()}"
+        return f"{self.n} business day{'s' if self.n != 1 else ''} in {self.zone}{weekend}{at}{since}"
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -155,6 +171,13 @@ def zone_of(name: str) -> ZoneInfo:
             "it is a name of the IANA database, which comes with the system or with the package tzdata",
             f'e.g. zone="Europe/Berlin"; if the name is right: {to_install("calendar")}',
         ) from None
+
+
+def _instant(start: datetime) -> int:
+    checked: object = start  # a caller without a type checker may pass anything
+    if not isinstance(checked, datetime) or checked.tzinfo is None:
+        raise InvalidInput(f"business days since {start!r}", "it is an instant with a time zone", "e.g. ctx.now()")
+    return (checked - _EPOCH) // _MILLISECOND
 
 
 def _exists(day: date, zone: ZoneInfo) -> bool:
@@ -205,8 +228,9 @@ def _dump_term(term: BusinessDays | None) -> str:
         return ""
     assert isinstance(term.holidays, frozenset), "any other container is an author's object"
     at = term.at.isoformat() if term.at is not None else ""
+    since = {} if term.since_ms is None else {"since": term.since_ms}
     return _compact(
-        {"n": term.n, "zone": term.zone, "weekend": term.weekend, "at": at, "holidays": _runs_of(term.holidays)}
+        {"n": term.n, "zone": term.zone, "weekend": term.weekend, "at": at, "holidays": _runs_of(term.holidays)} | since
     )
 
 
@@ -216,7 +240,7 @@ def _load_term(text: str) -> BusinessDays | None:
     plain = json.loads(text)
     at = time.fromisoformat(plain["at"]) if plain["at"] else None
     holidays = frozenset(_days_of(plain["holidays"]))
-    return BusinessDays(int(plain["n"]), str(plain["zone"]), holidays, tuple(plain["weekend"]), at)
+    return BusinessDays(int(plain["n"]), str(plain["zone"]), holidays, tuple(plain["weekend"]), at, plain.get("since"))
 
 
 DUE: Final = Column("due", _dump_due, _load_due)

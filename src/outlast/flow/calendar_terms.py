@@ -32,7 +32,8 @@ def business_days(
     - `weekend`: days of the week that are no business days.
     - `at`: wall time on the last day, e.g. `"18:00"` [that of the beginning].
 
-    The term ends at the same wall time `n` business days later. Raises InvalidInput.
+    The term ends at the same wall time `n` business days later. It counts from its first request; `.since(instant)` of
+    the term counts from another instant, and `.ends(instant)` returns the end. Raises InvalidInput.
     """
     check = Arguments("business_days", of_call=True)
     check.number("n", n, 1, DAYS_MAX)

@@ -90,8 +90,8 @@ class AppClock:
 
         That includes sleeps, deadlines and ceilings.
         """
-        ms = timedelta_of("the time to pass", text) / timedelta(milliseconds=1)
-        self._app.do(skip(self._app.store, milliseconds=ms))
+        passes = timedelta_of("the time to pass", text)
+        self._app.do(skip(self._app.store, seconds=passes.total_seconds()))  # as ms, 12 days would be beyond SKIP_MAX
         self._app.settle()
 
     def advance(self, text: Duration) -> None:
