@@ -149,7 +149,7 @@ class DeclaredRouter(APIRouter):
 
 
 def served(operations: Iterable[Operation[Any, Any]]) -> DeclaredRouter:
-    """Return the routes of the operations that need no function of their own."""
+    """Return the routes of the operations that need no written function."""
     router = DeclaredRouter()
     for each in operations:
         if each.description:
