@@ -1,4 +1,4 @@
-"""The model of the desk: scripted and served by the office, or a real one that the environment names."""
+"""The model of the desk: a stand-in that the office serves, or a real one that the environment names."""
 
 import os
 from collections.abc import AsyncIterator
@@ -8,19 +8,19 @@ import httpx2
 from outlast.agent import Model, ModelAnswer, ModelRequest, provided
 
 from .office import ENV, MODEL
+from .stand_in import NAME
 from .tools import trust
 
-NAME = "desk-script-1"
 CONFIGURED = ("OUTLAST_MODEL", "OUTLAST_MODEL_URL")
 
 
 class OfficeModel:
-    """The scripted model. The office records each request, so a test can count the answers that were paid."""
+    """The stand-in. The office records each request, so a test can count the answers that were paid."""
 
     name = NAME
 
     async def request(self, request: ModelRequest) -> ModelAnswer:
-        """Return the next answer of the script. Raises httpx2.HTTPError."""
+        """Return the answer of the stand-in. Raises httpx2.HTTPError."""
         key = {"Idempotency-Key": request.digest(NAME)}
         async with httpx2.AsyncClient(base_url=os.environ[ENV], trust_env=False, verify=trust()) as http:
             answer = await http.post(MODEL, content=request.model_dump_json(), headers=key)
@@ -34,5 +34,5 @@ class OfficeModel:
 
 
 def desk_model() -> Model:
-    """Return the configured model, or the scripted one if the environment names none."""
+    """Return the configured model, or the stand-in if the environment names none."""
     return provided() if any(os.environ.get(name) for name in CONFIGURED) else OfficeModel()

@@ -10,8 +10,8 @@ execution is a line of the record, which is written before the answer. The state
 | `/services/NAME/restarts` | service platform | restarts again | yes, by key |
 | `/refunds` | bank | is recognized by its key | not needed |
 | `/mail` | mail | is sent again | no |
-| `/model` | model provider with a scripted model | is recognized by its key | not needed |
-| `/logs`, `/runbooks`, `/calendar`, `/people` | read by the desk and its policy | | |
+| `/model` | model provider with the stand-in of `stand_in.py` | is recognized by its key | not needed |
+| `/logs`, `/runbooks`, `/orders`, `/health`, `/calendar`, `/people` | read by the desk and its policy | | |
 """
 
 import argparse
@@ -30,12 +30,13 @@ from outlast.testing import FakeReceivers, slow, status, times_out
 from outlast.testing.fake_receivers import Behaviour
 from outlast.testing.http_receiver import HttpRequest
 
-from . import incident
+from . import stand_in
+from .incident import NUMBER, WORLD, World
 
 ENV: Final = "DESK_URL"
 """The environment variable with the address of the office. It belongs to the installation, not to the run."""
 TICKETS, REQUESTS, MAIL, REFUNDS, MODEL = "/tickets", "/tickets/requests", "/mail", "/refunds", "/model"
-COMMENTS: Final = f"{TICKETS}/{incident.NUMBER}/comments"
+COMMENTS: Final = f"{TICKETS}/{NUMBER}/comments"
 SLOW_S: Final = 1.5
 Misbehaviour = Mapping[str, tuple[Behaviour, ...]]
 """Path → behaviour of the first attempts of each request. The paths are those of the table above."""
@@ -55,21 +56,30 @@ MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
 }
 
 
-def office(misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, leads: bool = True) -> FakeReceivers:
-    """Return the systems, which are not started yet. `leads`: False if every approver has lost the right to approve."""
+def office(
+    misbehaviour: Misbehaviour = MISBEHAVIOURS["calm"], *, leads: bool = True, world: World = WORLD
+) -> FakeReceivers:
+    """Return the systems, which are not started yet.
+
+    `leads`: False if every approver has lost the right to approve. `world`: the incidents.
+    """
     found = FakeReceivers(env=ENV)
     does: Callable[[str], tuple[Behaviour, ...]] = lambda path: misbehaviour.get(path, ())  # noqa: E731
     found.route(TICKETS, *does(TICKETS), duplicates="act", reply=_open)
     found.route(REQUESTS)
     found.route(f"{TICKETS}/FU-", reply=_change)
-    found.route(f"{TICKETS}/{incident.NUMBER}", reply=_change, asked=_ticket)
-    found.route(COMMENTS, *does(COMMENTS), reply=_change)
+    for number in world.tickets:
+        path = f"{TICKETS}/{number}"
+        found.route(path, reply=_change, asked=functools.partial(_ticket, world))
+        found.route(f"{path}/comments", *does(f"{path}/comments"), reply=_change)
     found.route("/services", *does("/services"), duplicates="act", reply=_change)
     found.route(REFUNDS, *does(REFUNDS))
     found.route(MAIL, *does(MAIL), duplicates="act", askable=False)
     found.route(MODEL, *does(MODEL), reply=_model)
-    found.route("/logs", asked=lambda request, _: incident.LOGS.get(_last(request)))
-    found.route("/runbooks", asked=lambda request, _: incident.RUNBOOKS.get(_last(request)))
+    found.route("/logs", asked=lambda request, _: world.services.get(_last(request)))
+    found.route("/runbooks", asked=lambda request, _: world.runbooks.get(_last(request)))
+    found.route("/orders", asked=functools.partial(_order, world))
+    found.route("/health", asked=lambda request, _: {"ailing": _last(request) in world.ailing})
     found.route("/calendar", reply=_change, asked=lambda _, changes: {"frozen": _latest(changes, "frozen", [])})
     return found.route("/people", reply=_change, asked=functools.partial(_person, leads))
 
@@ -99,17 +109,21 @@ def _latest(changes: Sequence[Any], name: str, default: Any) -> Any:
 
 
 def _model(request: HttpRequest) -> Any:
-    """Return the answer of the script that follows the answers in the transcript."""
-    given = sum(message["role"] == "assistant" for message in _body(request)["messages"])
-    return incident.SCRIPT[min(given, len(incident.SCRIPT) - 1)]
+    return stand_in.answer(_body(request))
 
 
-def _ticket(request: HttpRequest, changes: Sequence[Any]) -> Any:
-    if _last(request) != incident.NUMBER:
+def _ticket(world: World, request: HttpRequest, changes: Sequence[Any]) -> Any:
+    if (number := _last(request)) not in world.tickets:
         return None
-    closed = any(change["path"].endswith("/close") for change in changes)
-    comments = [change["text"] for change in changes if change["path"].endswith("/comments")]
-    return {**incident.TICKET, "status": "closed" if closed else "open", "comments": comments}
+    mine = [change for change in changes if change["path"].startswith(f"{TICKETS}/{number}/")]
+    closed = any(change["path"].endswith("/close") for change in mine)
+    comments = [change["text"] for change in mine if change["path"].endswith("/comments")]
+    return {"number": number, **world.tickets[number], "status": "closed" if closed else "open", "comments": comments}
+
+
+def _order(world: World, request: HttpRequest, _: Sequence[Any]) -> Any:
+    order = _last(request)
+    return {"order": order, "charges": world.orders[order]} if order in world.orders else None
 
 
 def _person(leads: bool, request: HttpRequest, changes: Sequence[Any]) -> Any:
@@ -142,10 +156,14 @@ def main() -> int:
     cli = argparse.ArgumentParser(prog="desk.office", description="The systems of the desk, with a record.")
     cli.add_argument("--record", type=Path, required=True, help="file to append the record to (JSON lines)")
     cli.add_argument("--misbehaves", choices=MISBEHAVIOURS, default="calm", help="how the systems misbehave [calm]")
+    cli.add_argument(
+        "--world", type=Path, help="file with the incidents (JSON of `incident.World`) [those of the demo]"
+    )
     given = cli.parse_args()
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    here = office(MISBEHAVIOURS[given.misbehaves])
+    world = World.model_validate_json(given.world.read_bytes()) if given.world else WORLD
+    here = office(MISBEHAVIOURS[given.misbehaves], world=world)
     here.listen(given.record)
     print(json.dumps({"url": here.url}), flush=True)
     signal.sigwait(stops)

@@ -30,10 +30,18 @@ class Ticket(BaseModel):
 
     number: str
     title: str
+    service: str
     text: str
     customer: str = ""
     status: Literal["open", "closed"] = "open"
     comments: list[str] = []
+
+
+class Order(BaseModel):
+    """An order with each charge for it, in cents."""
+
+    order: str
+    charges: list[int]
 
 
 class Opened(BaseModel):
@@ -68,6 +76,12 @@ async def read_runbook(name: str) -> str:
     return str(await _get(f"/runbooks/{quote(name)}"))
 
 
+@lookup(key="order/{order}")
+async def read_order(order: str) -> Order:
+    """Read an order with each charge for it, in cents."""
+    return Order.model_validate(await _get(f"/orders/{quote(order)}"))
+
+
 # --- the receiver can be asked: reconcile ------------------------------------------------------------
 @activity(key="ticket/{about}/{topic}", once_per="run", if_uncertain="reconcile")
 async def open_ticket(about: str, topic: str, text: str) -> Opened:
@@ -88,13 +102,13 @@ async def withdraw_ticket(done: Opened, about: str, topic: str, text: str) -> No
 
 
 @activity(key="restart/{service}", once_per="run", if_uncertain="reconcile", no_undo="a service stays restarted")
-async def restart_service(service: str, reason: str) -> Receipt:
-    """Restart a service. Requests in progress are lost."""
+async def restart_service(number: str, service: str, reason: str) -> Receipt:
+    """Restart a service for a ticket. Requests in progress are lost."""
     return await _post(f"/services/{quote(service)}/restarts", Receipt, reason=reason)
 
 
 @restart_service.reconcile
-async def find_restart(service: str, reason: str) -> Finding[Receipt]:
+async def find_restart(number: str, service: str, reason: str) -> Finding[Receipt]:
     """Ask the service platform for the restart of this call's key."""
     return await _find(f"/services/{quote(service)}/restarts", Receipt)
 
@@ -117,15 +131,15 @@ async def comment(number: str, topic: str, text: str) -> Receipt:
     if_uncertain=resend(remembered_for=REMEMBERS),
     no_undo="the customer keeps the money",
 )
-async def refund(order: str, cents: int) -> Receipt:
-    """Refund an order, once."""
+async def refund(number: str, order: str, cents: int) -> Receipt:
+    """Refund the second charge for an order that a ticket names, once."""
     return await _post("/refunds", Receipt, order=order, cents=cents)
 
 
 # --- neither: a person is asked ----------------------------------------------------------------------
 @activity(key="mail/{to}/{topic}", once_per="run", if_uncertain="ask_person", no_undo="a mail cannot be unsent")
-async def send_mail(to: str, topic: str, text: str) -> Receipt:
-    """Send a mail. `topic` is its subject."""
+async def send_mail(number: str, to: str, topic: str, text: str) -> Receipt:
+    """Send a mail to the customer of a ticket, or within the shop. `topic` is its subject."""
     return await _post("/mail", Receipt, to=to, subject=topic, text=text)
 
 
@@ -133,6 +147,7 @@ TOOLS: list[Activity[..., Any]] = [
     read_ticket,
     read_logs,
     read_runbook,
+    read_order,
     open_ticket,
     comment,
     restart_service,

@@ -25,6 +25,12 @@ from tests.e2e.helpers import looking
 from tests.examples.helpers import GIVE_UP_S, ROOT, plain
 
 TASK = {"objective": incident.OBJECTIVE}
+ANSWERS = 13
+"""Number of answers of the model in INC-42: twelve calls, each decided from the results before it, and the end."""
+OUTCOME = (
+    "INC-42: connection-leak has a ticket, checkout was restarted, search was restarted, A-17 was refunded, "
+    "ada@customer.example has an answer."
+)
 EFFECTS = {
     "ticket/INC-42/connection-leak",
     "comment/INC-42/cause",
@@ -34,6 +40,11 @@ EFFECTS = {
     "mail/ada%40customer.example/your%20order%20A-17",
     "comment/INC-42/result",
 }
+
+
+def acted(record: Record) -> set[str]:
+    """Return the keys of the calls that the office executed."""
+    return {e.key.split(":", 3)[3] for e in record.of("executed") if e.key.startswith("default:")}
 
 
 # --- the story ----------------------------------------------------------------------------------------
@@ -53,15 +64,18 @@ def test_the_incident_is_worked_with_a_kill_approvals_and_a_freeze(tmp_path: Pat
         ((run,), _) = look.do(lambda ops: ops.rows.runs())
         steps = look.do(lambda ops: ops.steps(run.run)).steps
     kinds = [step.kind for step in steps]
-    assert Counter(kinds)["model_decision"] == len(incident.SCRIPT) and Counter(kinds)["approval_response"] == 4
+    assert Counter(kinds)["model_decision"] == ANSWERS and Counter(kinds)["approval_response"] == 4
     ticket = next(n for n, step in enumerate(steps) if step.key == "ticket/INC-42/connection-leak")
     assert ticket < kinds.index("approval_request"), "a clock that moved does not change the order"
-    acted = {e.key.split(":", 3)[3] for e in record.of("executed") if e.key.startswith("default:")}
-    assert acted == EFFECTS - {"restart/search"}
+    assert acted(record) == EFFECTS - {"restart/search"}
     asked = [e.key for e in record.of("attempt", route=office.MODEL)]
-    assert len(asked) == len(set(asked)) == len(incident.SCRIPT), "no answer of the model was paid twice"
+    assert len(asked) == len(set(asked)) == ANSWERS, "no answer of the model was paid twice"
 
 
+REVOKED = (
+    "INC-42: connection-leak has a ticket, checkout was not restarted (right-revoked), search was not restarted "
+    "(right-revoked), A-17 was not refunded (right-revoked), ada@customer.example has no answer (right-revoked)."
+)
 UNSTORED = re.compile(r"POST /model call:|outlast\.model/\w+ (?:call:after|store\.batch:(?:before|inside))")
 """Crashes between a request to the model and the commit of its answer."""
 
@@ -71,10 +85,10 @@ UNSTORED = re.compile(r"POST /model call:|outlast\.model/\w+ (?:call:after|store
 @pytest.mark.req("APP-5", "EFF-2")
 def test_the_desk_survives_every_crash(end: RunEnd, pytestconfig: pytest.Config) -> None:
     """`scripts/crash desk` runs all cases. An answer of the model that was stored is never requested again."""
-    assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
+    assert end.status == "completed" and end.outcome == OUTCOME
     assert {key for key, status in end.effects.items() if status == "done"} == EFFECTS
     asked = Counter(e.key for e in end.receivers.of("attempt", route=office.MODEL))
-    assert len(asked) == len(incident.SCRIPT)
+    assert len(asked) == ANSWERS
     again, lost = sum(asked.values()) - len(asked), len(UNSTORED.findall(end.case))
     second = 1 if pytestconfig.getoption("crash_pairs") else 0  # `end.case` names the first crash of a pair only
     assert lost <= again <= lost + second, asked
@@ -85,10 +99,50 @@ def test_the_desk_survives_every_crash(end: RunEnd, pytestconfig: pytest.Config)
 @pytest.mark.req("APP-5", "GATE-6")
 def test_an_approved_action_that_policy_refuses_stays_refused_after_every_crash_of_the_desk(end: RunEnd) -> None:
     """Policy learns on consumption that the approver has lost the right."""
-    assert end.status == "completed" and end.outcome == incident.SCRIPT[-1]["text"]
+    assert end.status == "completed" and end.outcome == REVOKED
     assert set(end.effects) == {key for key in EFFECTS if key.startswith(("ticket/", "comment/"))}
     refused = [m for m in end.state["messages"] if m["role"] == "tool" and "right-revoked" in m["text"]]
     assert len(refused) == 4
+
+
+# --- other incidents, other paths ---------------------------------------------------------------------
+PATHS = {
+    incident.NUMBER: (EFFECTS, OUTCOME),
+    incident.DISK_FULL: (
+        {"ticket/INC-43/clean-up", "comment/INC-43/cause", "comment/INC-43/result"},
+        "INC-43: clean-up has a ticket.",
+    ),
+    incident.OVER: ({"comment/INC-44/result"}, "INC-44: nothing was changed."),
+    "INC-99": (set[str](), "INC-99 could not be read."),
+}
+
+
+@pytest.mark.req("APP-5")
+@pytest.mark.parametrize("number", PATHS)
+def test_each_incident_takes_its_own_path(outlast_app: AppFactory, systems: FakeReceivers, number: str) -> None:
+    """The stand-in decides from what it read. By the position in the transcript, each would end as INC-42."""
+    run = outlast_app(desk).start(desk, {"objective": incident.objective(number)})
+    finished(run, by="bo")
+    effects, outcome = PATHS[number]
+    assert acted(systems.record) == effects
+    assert run.outcome == outcome
+    systems.assert_effects_once()
+
+
+@pytest.mark.req("APP-5")
+def test_a_service_that_recovers_is_not_restarted_and_a_single_charge_is_not_refunded(outlast_app: AppFactory) -> None:
+    """The same incident with other results: the calls that these gave a reason for are missing."""
+    services = {**incident.WORLD.services, "search": ["09:52:00 queries fast again"]}
+    other = incident.WORLD.model_copy(update={"services": services, "orders": {"A-17": [8900]}})
+    with office.office(world=other) as systems:
+        app = outlast_app(desk)
+        run = app.start(desk, TASK)
+        finished(run, by="bo")
+        assert acted(systems.record) == EFFECTS - {"restart/search", "refund/A-17"}
+        assert "search" not in str(run.outcome) and "A-17" not in str(run.outcome)
+        (mail,) = [json.loads(row.args) for row in app.rows(run.id).effects if row.activity == "send_mail"]
+        assert "refund" not in mail["text"]
+        systems.assert_effects_once()
 
 
 # --- facts that change while an approval waits --------------------------------------------------------
@@ -142,7 +196,7 @@ def test_an_approved_action_is_refused_when_a_fact_has_changed(
     systems.assert_effects_once()
     later = {"ticket-closed": {"restart/search", "refund/A-17"}}.get(rule, set())
     assert not any(systems.executed(key) for key in later), "nothing more is proposed to people for a closed ticket"
-    assert run.outcome == incident.SCRIPT[-1]["text"]
+    assert f"checkout was not restarted ({rule})" in str(run.outcome), "the end is told from the results"
 
 
 @pytest.mark.req("APP-5", "GATE-6")
@@ -199,11 +253,20 @@ def test_a_mail_without_an_answer_is_put_to_a_person(outlast_app: AppFactory) ->
 
 
 # --- the rules -----------------------------------------------------------------------------------------
-FACTS = {"/tickets/INC-42": {"status": "open"}, "/calendar": {"frozen": ["search"]}, "/people/ana": {"leads": False}}
+FACTS: dict[str, Any] = {
+    "/tickets/INC-42": {**incident.WORLD.tickets["INC-42"], "status": "open"},
+    "/tickets/INC-99": None,
+    "/calendar": {"frozen": ["search"]},
+    "/people/ana": {"leads": False},
+    "/health/checkout": {"ailing": True},
+    "/health/payments": {"ailing": False},
+    "/orders/A-17": {"charges": [8900, 8900]},
+}
 
 
 def verdict(activity: str, *, by: str = "", occasion: Any = "commit", **arguments: Any) -> Verdict:
     now = datetime.now(UTC)
+    arguments = {"number": "INC-42", **arguments}
     asked = PolicyRequest(
         activity, "key", arguments, "default", "desk", 1, "r", "step", 1, "me", now, occasion,
         Approved("ap_1", (by,), (), now) if by else None,
@@ -215,13 +278,12 @@ def verdict(activity: str, *, by: str = "", occasion: Any = "commit", **argument
 def test_policy_asks_a_lead_about_every_call_with_a_high_impact() -> None:
     for asked in (
         verdict("restart_service", service="checkout"),
-        verdict("refund", order="A-17", cents=10_000),
+        verdict("refund", order="A-17", cents=8_900),
         verdict("send_mail", to="ada@customer.example"),
-        verdict("send_mail", to="x@shop.example.evil.example"),
     ):
         assert isinstance(asked, NeedsApproval) and f"{asked.by}" == "lead"
     for allowed in ("comment", "open_ticket", "read_logs"):
-        assert isinstance(verdict(allowed, number="INC-42"), Allow)
+        assert isinstance(verdict(allowed), Allow)
     assert isinstance(verdict("send_mail", to="team@shop.example"), Allow)
     assert isinstance(verdict("restart_service", occasion="offer"), Allow)
 
@@ -234,7 +296,14 @@ def test_policy_refuses_by_rule_and_by_fact() -> None:
         verdict("refund", order="A-17", cents="1"),
         verdict("restart_service", service="search"),
         verdict("restart_service", service="checkout", by="ana"),
+        verdict("restart_service", service="payments"),
+        verdict("restart_service", service="checkout", number="INC-99"),
+        verdict("refund", order="B-20", cents=4_200),
+        verdict("refund", order="A-1", cents=8_900),
+        verdict("refund", order="A-17", cents=8_901),
+        verdict("send_mail", to="x@shop.example.evil.example"),
     ]
     assert [each.rule for each in rules if isinstance(each, Deny)] == [
-        "refund-limit", "refund-limit", "refund-limit", "deploy-freeze", "right-revoked",
+        "refund-limit", "refund-limit", "refund-limit", "deploy-freeze", "right-revoked", "healthy",
+        "no-such-ticket", "not-in-ticket", "not-in-ticket", "not-charged-twice", "not-the-customer",
     ]  # fmt: skip
