@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.figures import percentile
-from outlast.core.events import EventType
+from outlast.core.events import TAKEN, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.run_rows import EVENT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Run, Slot, Worker, is_over
@@ -19,6 +19,8 @@ from outlast.store.port import Store
 
 TENANT = "default"
 PLACES = {"repeated": "repeat", "reconciled": "reconcile", "asked": "ask", "slowly": "slow"}
+CLAIMS = {each.value for each in TAKEN}
+LOST = {EventType.TAKEN_OVER.value, EventType.REQUEUED.value}  # the owner before has died
 
 
 class Verdict(NamedTuple):
@@ -188,15 +190,27 @@ def _left(rows: Rows, figures: dict[str, Any], wrong: list[str]) -> None:
 
 
 def takeovers(rows: Rows, kills: dict[int, int]) -> dict[str, Any]:
-    """Return the times from a worker's kill to the next claim of each of its runs, in ms."""
-    took: list[int] = []
-    for events in rows.events.values():
+    """Return figures of `taken_over`."""
+    return spread([*taken_over(rows, kills).values()])
+
+
+def taken_over(rows: Rows, kills: dict[int, int]) -> dict[str, int]:
+    """Return the ms from a worker's kill to the next claim of each of its runs, by run.
+
+    A survivor without a free place queues the run of a dead worker, and another one claims it.
+    """
+    took: dict[str, int] = {}
+    for run, events in rows.events.items():
+        killed = 0
         for event in events:
-            if event.type == EventType.TAKEN_OVER.value:
+            if event.type in LOST:
                 pid = int(json.loads(event.body)["data"]["from"].split("-")[1])
-                if pid in kills and event.at >= kills[pid]:  # otherwise it was replaced before the kill
-                    took.append(event.at - kills[pid])
-    return spread(took)
+                killed = kills.get(pid, 0)
+                killed = killed if event.at >= killed else 0  # it was replaced before the kill
+            if event.type in CLAIMS and killed:
+                took.setdefault(run, event.at - killed)
+                killed = 0
+    return took
 
 
 def spread(took: list[int]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+HELD = {"one": "which held all runs", "half": "the fullest of all"}
+
 
 def summary(report: dict[str, Any]) -> str:
     """Return a summary in Markdown."""
@@ -33,20 +35,21 @@ def of_any(report: dict[str, Any]) -> str:
 def of_flight(report: dict[str, Any]) -> str:
     """Return the summary of a measurement with runs in flight."""
     wrong, lines = report["wrong"], []
-    for what in ("takeover", "called_again"):
+    for what in ("takeover", "executed"):
         each = report[what]
         times = f", p50 {each['p50_ms']} ms, p99 {each['p99_ms']} ms, max {each['max_ms']} ms" if each["runs"] else ""
-        lines.append(f"- {what.replace('_', ' ')} after SIGKILL: {each['runs']:,} runs{times}")
+        lines.append(f"- {what} after SIGKILL: {each['runs']:,} runs{times}")
     return "\n".join(
         [
             f"## {report['store']}, {report['in_flight']:,} runs in flight, {report['killed']} of {report['workers']} "
-            f"workers killed, heartbeat window {report['heartbeat_window_s']:g} s",
+            f"workers killed, {HELD[report['holders']]}, heartbeat window {report['heartbeat_window_s']:g} s",
             "",
             f"- verdict: **{f'{len(wrong)} things wrong' if wrong else 'nothing wrong'}**",
             *lines,
             f"- all in flight after {report['in_flight_s']} s, ended within {report['ended_s']} s; "
-            f"{report['cpu_ms_a_run']} ms of CPU for each taken over; load {report['load']:.0f}; "
-            f"fsck {report.get('fsck')}",
+            f"{report['cpu_ms_a_run']} ms of CPU for each taken over; fsck {report.get('fsck')}",
+            f"- {report['workers'] - report['killed']} left, each with -c {report['concurrency']}; load "
+            f"{report['load_before']:.1f} before, {report['load_at_kill']:.1f} at the kill, {report['load']:.1f} after",
             *(f"- WRONG: {each}" for each in wrong),
             "",
         ]
