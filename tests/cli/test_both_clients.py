@@ -41,6 +41,8 @@ READS: list[tuple[str, int]] = [
     ("runs ls --limit 0", 2),
     *((f"runs show {run}", 0) for run in ("r1", "r2", "r3", "r4", "r5")),
     ("runs show r9", 3),
+    *((f"runs show {run} --state", 0) for run in ("r1", "r3", "r4")),
+    ("runs show r9 --state", 3),
     ("runs effects r1", 0),
     ("runs effects r3", 0),
     ("runs effects r9", 3),

@@ -164,6 +164,8 @@ def test_a_handle_reads_follows_and_ends(place: Place) -> None:
         await waits(client, run.id, "signal")
         assert (await run.status()).status == RunStatus.WAITING
         assert (await client.run_input(run.id))["supplier"] == "acme"
+        held = await client.run_state(run.id)
+        assert (held.node, held.state["supplier"], held.redacted) == ("wait_for_offer", "acme", False)
         assert (await run.detail()).visits[0].node == "wait_for_offer"
         assert await run.signal("offer", {"cents": 99}, signal_id="o-1")
         assert not await run.signal("offer", flows.Offer(cents=99), signal_id="o-1")

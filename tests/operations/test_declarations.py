@@ -47,6 +47,7 @@ VARIANTS = {runs.GET_RUN_SUMMARY: "clients read the part of get_run that lists h
 """Second declarations of an operation."""
 METHODS: dict[str, type[OperationRequest[Any]]] = {
     "Client.run": runs.GetRun, "Client.run_summary": runs.GetRunSummary, "Client.runs": runs.ListRuns,
+    "Client.run_state": runs.GetState,
     "Client.run_input": runs.GetInput, "Client.results": runs.ListResults, "Client.steps": runs.ListSteps,
     "Client.timeline": runs.GetTimeline, "Client.events": runs.ListEvents, "Client.explain": runs.ExplainRun,
     "Client.signal": runs.SignalRun, "Client.cancel": runs.CancelRun, "Client.continue_run": runs.ContinueRun,

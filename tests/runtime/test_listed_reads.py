@@ -137,7 +137,8 @@ def test_a_read_over_many_runs_replaces_an_unreadable_row(
 OF_ONE: dict[str, Callable[[Operations, str], Awaitable[Any]]] = {
     "approval": Operations.approval, "attention": Operations.attention_of, "effects": Operations.effects,
     "effect": lambda ops, run: ops.effect(run, "order/x"), "run_summary": Operations.run_summary,
-    "run": Operations.run, "run_input": Operations.run_input, "results": Operations.results,
+    "run": Operations.run, "run_input": Operations.run_input, "run_state": Operations.run_state,
+    "results": Operations.results,
     "steps": Operations.steps, "timeline": Operations.timeline, "events": Operations.events,
     "explain": Operations.explain,
 }  # fmt: skip

@@ -29,7 +29,7 @@ from outlast.ui.app import error_page, pages
 from tests.service import flows
 
 PATIENCE_S = 60.0
-ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls, flows.orders)
+ALL = (flows.refunds, flows.jobs, flows.wishes, flows.calls, flows.orders, flows.vaults)
 
 
 @dataclass

@@ -97,7 +97,7 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     run = ask("post", "/v1/workflows/{name}/runs", given, name="refund")["run"]
     approval, _ = service.asked(run)
     ask("get", "/v1/runs?status=waiting")
-    for what in ("", "/input", "/explain", "/unmovable", "/events"):
+    for what in ("", "/input", "/state", "/explain", "/unmovable", "/events"):
         ask("get", f"/v1/runs/{{run}}{what}", run=run)
     ask("get", "/v1/approvals?status=pending")
     ask("get", "/v1/approvals/{approval}", approval=approval)

@@ -72,6 +72,27 @@ async def hear(ctx: Context[Wish]) -> None:
     ctx.state.text = said.text
 
 
+class Vault(BaseModel):
+    password: str
+    opened: int = 0
+    kept: int = 0
+
+
+vaults = Workflow("vault", state=Vault)
+
+
+@vaults.node(start=True)
+async def unlock(ctx: Context[Vault]) -> Literal["keep"]:
+    ctx.state.opened += 1
+    return "keep"
+
+
+@vaults.node
+async def keep(ctx: Context[Vault]) -> None:
+    ctx.state.kept += 1
+    await ctx.receive("close", Said)
+
+
 class Order(BaseModel):
     number: str
 

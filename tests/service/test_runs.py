@@ -74,6 +74,22 @@ def test_a_run_is_followed_to_its_end(service: Service) -> None:
     assert len(service.get(f"/v1/runs/{run}/timeline").json()["visits"]) == 4
 
 
+@pytest.mark.req("CKP-1", "GATE-8")
+def test_the_state_of_a_live_run_is_that_of_its_last_checkpoint(service: Service) -> None:
+    """An operator reads it while the run waits, without its secrets. `matrix.csv` has the roles that may not."""
+    run = service.start("vault", password="hunter2-hunter2")
+    service.until(f"/v1/runs/{run}", lambda body: body["status"] == RunStatus.WAITING and body["node"] == "keep")
+    shown = service.get(f"/v1/runs/{run}/state").json()
+    assert (shown["completed"], shown["node"], shown["seq"]) == ("unlock", "keep", 3)
+    assert shown["state"] == {"opened": 1, "password": "[redacted]", "kept": 0}, "what `keep` did since is not there"
+    assert shown["redacted"] is True
+    assert service.post(f"/v1/runs/{run}/signals/close", {"payload": {"text": "x"}}).status_code == 202
+    service.ended(run)
+    ended = service.get(f"/v1/runs/{run}/state").json()
+    assert (ended["completed"], ended["state"]["kept"]) == ("", 1)
+    assert service.get("/v1/runs/refu_none/state").status_code == 404
+
+
 @pytest.mark.req("RUN-4")
 def test_a_signal_with_a_key_is_delivered_once(service: Service) -> None:
     run = service.start("wish", text="?")
@@ -134,7 +150,7 @@ def test_a_workflow_shows_the_schema_of_its_input(service: Service) -> None:
     assert body["topology"]["nodes"]["review"]["to"] == ["pay"] and body["start"] == "review"
     assert service.get("/v1/workflows/none").json()["code"] == "OUT-401"
     names = [each["workflow"] for each in service.get("/v1/workflows").json()["workflows"]]
-    assert names == ["call", "job", "order", "refund", "wish"]
+    assert names == ["call", "job", "order", "refund", "vault", "wish"]
 
 
 def test_workers_versions_and_attention_are_listed(service: Service) -> None:

@@ -56,6 +56,13 @@ def test_the_first_tab_says_what_explain_says(service: Service) -> None:
         assert command in text
 
 
+def test_the_data_tab_leads_to_the_state_of_a_run_that_goes_on(service: Service) -> None:
+    _, run = waiting(service)
+    page = service.get(f"/ui/runs/{run}/data")
+    assert f'href="/ui/runs/{run}/state"' in page.text and f"outlast runs show {run} --state" in page.text
+    assert service.get(f"/ui/runs/{run}/state").json() == service.get(f"/v1/runs/{run}/state").json()["state"]
+
+
 def waiting(service: Service) -> tuple[str, str]:
     approval, _ = service.asked()
     run = str(service.get(f"/v1/approvals/{approval}").json()["run"])

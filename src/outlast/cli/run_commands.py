@@ -146,12 +146,17 @@ def _footer(screen: Screen, views: Sequence[RunListItem]) -> list[str]:
 
 @runs.command("show")
 @click.argument("run")
+@click.option("--state", is_flag=True, help="Only its state at the last checkpoint, as JSON.")
 @reads_client
-async def show(client: Client, screen: Screen, run: str) -> int:
-    """Show a run: visits, waits, choices, effects and crashes."""
-    from outlast.cli.run_page import show_run  # these pages are imported when shown: `runs ls` is called often
+async def show(client: Client, screen: Screen, run: str, state: bool) -> int:
+    """Show a run: visits, waits, choices, effects and crashes.
 
-    return await show_run(client, screen, run)
+    With --state, its state at the last checkpoint, while it runs and after its end. Values that look like secrets are
+    redacted. A service shows it to operators only.
+    """
+    from outlast.cli.run_page import show_run, show_state  # imported when shown, because `runs ls` is called often
+
+    return await (show_state if state else show_run)(client, screen, run)
 
 
 @runs.command("effects")

@@ -116,6 +116,19 @@ def data_of(event: CloudEvent) -> Mapping[str, Any]:
 PURGED: Final = "deleted, because the retention of a ledger is over; the history remains"
 
 
+async def show_state(client: Client, screen: Screen, run: str) -> int:
+    """Print the state of a run at its last checkpoint."""
+    view = await client.run_state(run)
+    if screen.data(view):
+        return OK
+    screen.line(json.dumps(view.state, ensure_ascii=False, indent=1))
+    wrote = f"node {view.completed} completed" if view.completed else "no node wrote it since"
+    screen.advice(f"event {view.seq} {screen.since(view.at)}: {wrote}, node {view.node}")
+    if view.redacted:
+        screen.advice(f"values that look like secrets are redacted → outlast export {run} --whole")
+    return OK
+
+
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)

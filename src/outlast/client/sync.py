@@ -35,6 +35,7 @@ from outlast.models.runs import (
     RunExplanation,
     RunList,
     RunStarted,
+    RunState,
     RunSummary,
 )
 from outlast.models.service import (
@@ -447,6 +448,13 @@ class SyncClient:
     def run_input(self, run: str) -> Any:
         """Return the input of a run as its workflow parsed it."""
         return self._loop.run(lambda: self._target.run_input(run))
+
+    def run_state(self, run: str) -> RunState:
+        """Return the state of a run at its last checkpoint, without values that look like secrets.
+
+        What the current node has changed since is not in it. Raises NotFound.
+        """
+        return self._loop.run(lambda: self._target.run_state(run))
 
     def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         """Return one page of results in the order of first emission, `after` an ordinal."""

@@ -36,6 +36,7 @@ from outlast.models.runs import (
     RunDelta,
     RunDetail,
     RunListItem,
+    RunState,
     RunSummary,
     Takeover,
     UsedAmounts,
@@ -235,6 +236,20 @@ def result_row(result: Result) -> ResultRow:
         kind=result.kind,
         data=result.value(),
         at=instant(result.at),
+    )
+
+
+def run_state(run: Run, last: Event, state: Any, shown: Any) -> RunState:
+    """Return the state that an event of a run wrote. `shown`: without the values that look like secrets."""
+    data = last.data()
+    return RunState(
+        run=run.run,
+        node=run.node,
+        completed=data.get("completed", ""),
+        seq=last.seq,
+        at=exact_instant(last.at),
+        state=shown,
+        redacted=shown != state,
     )
 
 

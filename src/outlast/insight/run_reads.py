@@ -1,5 +1,6 @@
 """Reads of runs and of their effects, as clients see them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from outlast.insight.row_models import (
     list_item,
     result_row,
     run_detail,
+    run_state,
     run_summary,
     with_schemas,
 )
@@ -20,9 +22,10 @@ from outlast.insight.tenant_rows import TenantRows, effect_name
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.models.attention import RunAttention
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunSummary
+from outlast.models.runs import EndedRun, ResultList, RunDetail, RunExplanation, RunList, RunState, RunSummary
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
+from outlast.telemetry.redact import redacted
 
 
 class RunOverview(NamedTuple):
@@ -100,6 +103,12 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
         facts.allowed,
         ledger_purged=facts.ledger_purged,
     )
+
+
+async def state_of_run(rows: TenantRows, run: str) -> RunState:
+    """Return the state of a run at its last checkpoint, redacted in a thread because a large one takes seconds."""
+    found, state = await rows.last_state(run)
+    return run_state(found.run, found.last, state, await asyncio.to_thread(redacted, state))
 
 
 async def end_of_run(rows: TenantRows, run: Run) -> EndedRun:

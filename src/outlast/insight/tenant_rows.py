@@ -43,7 +43,7 @@ from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudge
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.commands import no_run
-from outlast.engine.snapshots import joined
+from outlast.engine.snapshots import joined, state_of_rows
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
@@ -233,6 +233,13 @@ class TenantRows:
             raise NotFound(f"the input of run {run} has been deleted")
         state = (await joined(self.store, (self.tenant, run), first.snapshot)).state
         return decoded(state, f"the input of run {run}")
+
+    async def last_state(self, run: str) -> tuple[RunRows, Any]:
+        """Return the rows of a run and its state at the last checkpoint."""
+        rows = await self._run_rows(run)
+        if rows.last.snapshot is None:
+            raise NotFound(f"the state of run {run} has been deleted")
+        return rows, decoded(await state_of_rows(self.store, rows), f"the state of run {run}")
 
     async def _run_rows(self, run: str) -> RunRows:
         (rows,) = await self.store.run_rows([(self.tenant, run)])

@@ -188,6 +188,18 @@ class RunInput(Model):
     input: Json
 
 
+class RunState(Model):
+    """State of a run at its last checkpoint. Values that look like secrets are redacted, as in an export."""
+
+    run: str
+    node: str = Field(description="Node of the run: with this state it began, or ended.")
+    completed: str = Field(description="Node whose completion wrote it. Empty: a start, a move or an end did.")
+    seq: Count = Field(description="Number of the event that wrote it.")
+    at: Instant
+    state: Json
+    redacted: bool = Field(description="Whether a value was left out.")
+
+
 class Unmovable(Model):
     """Whether a run can move to another version of its workflow now."""
 

@@ -23,6 +23,7 @@ from outlast.models.runs import (
     RunInput,
     RunList,
     RunStarted,
+    RunState,
     RunSummary,
     SignalRecorded,
     Unmovable,
@@ -244,6 +245,29 @@ GET_INPUT: Final = Operation(
     summary="Show the input of a run",
     tag="runs",
     description="Return the input of the run, as its workflow parsed it.",
+)
+
+
+@dataclass(frozen=True)
+class GetState(OperationRequest[RunState]):
+    """Show the state of a run at its last checkpoint, without values that look like secrets."""
+
+    run: str
+
+
+GET_STATE: Final = Operation(
+    "get_state",
+    GetState,
+    RunState,
+    "GET",
+    "/runs/{run}/state",
+    ("operator",),  # it may hold data of customers that no list shows
+    GetState(RUN),
+    summary="Show the state of a run",
+    tag="runs",
+    description="Return the state of the run at its last checkpoint, while it runs and after it has ended.\n"
+    "\n"
+    "Values that look like secrets are redacted.",
 )
 
 

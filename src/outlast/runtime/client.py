@@ -36,6 +36,7 @@ from outlast.models.runs import (
     RunExplanation,
     RunList,
     RunStarted,
+    RunState,
     RunSummary,
 )
 from outlast.models.service import (
@@ -355,6 +356,13 @@ class Client(ABC):
     async def run_input(self, run: str) -> Any:
         """Return the input of a run as its workflow parsed it."""
         return await self._call(run_ops.GetInput(run))
+
+    async def run_state(self, run: str) -> RunState:
+        """Return the state of a run at its last checkpoint, without values that look like secrets.
+
+        What the current node has changed since is not in it. Raises NotFound.
+        """
+        return await self._call(run_ops.GetState(run))
 
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         """Return one page of results in the order of first emission, `after` an ordinal."""

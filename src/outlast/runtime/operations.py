@@ -48,6 +48,7 @@ from outlast.insight.run_reads import (
     one_effect,
     result_page,
     run_page,
+    state_of_run,
     summaries_of,
 )
 from outlast.insight.run_timeline import timeline_of
@@ -67,6 +68,7 @@ from outlast.models.runs import (
     RunExplanation,
     RunList,
     RunStarted,
+    RunState,
     RunSummary,
 )
 from outlast.models.service import (
@@ -672,6 +674,11 @@ class Operations(Client):
     @of_one
     async def _get_input(self, request: run_ops.GetInput) -> Any:
         return await self.rows.input(request.run)
+
+    @handles(run_ops.GET_STATE)
+    @of_one
+    async def _get_state(self, request: run_ops.GetState) -> RunState:
+        return await state_of_run(self.rows, request.run)
 
     @handles(run_ops.LIST_RESULTS)
     @of_one

@@ -273,6 +273,12 @@ async def get_input(ops: Ops, run: RunId) -> Response:
     return document(await ops.run_input(run))
 
 
+@router.get("/state", operation_id="ui:get_state")
+async def get_state(ops: Ops, run: RunId) -> Response:
+    """Return the state at the last checkpoint, as JSON. Values like secrets are redacted."""
+    return document((await ops.run_state(run)).state)
+
+
 @router.get("/outcome", operation_id="ui:get_run")
 async def get_outcome(ops: Ops, run: RunId) -> Response:
     """Return the outcome whole, as JSON."""
