@@ -2,18 +2,29 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from pydantic import BaseModel
 
-from outlast import Workflow
+from outlast import Context, Workflow
 from outlast.core.approvals import Actor
 from outlast.runtime.operations import Operations
 from tests.service.flows import Wish, hear
-from tests.ui.conftest import Service
+from tests.ui.conftest import Running, Service
 from tests.ui.html_page import HtmlPage
 from tests.ui.test_run_pages import PAGE_MAX, fields, flagged
 from tests.ui.test_workflow_pages import submit
+
+
+class Finds(BaseModel):
+    count: int
+
+
+async def find(ctx: Context[Finds]) -> None:
+    for n in range(ctx.state.count):
+        await ctx.emit(n, key=f"{n}")
 
 
 def rows(text: str) -> list[str]:
@@ -51,6 +62,22 @@ def test_new_runs_are_announced_and_the_rows_stay(service: Service) -> None:
     region = service.get(address[1].replace("&amp;", "&"))
     assert rows(region.text) == before
     assert "2 new runs" in region.text
+
+
+@pytest.mark.req("OUT-5", "OUT-7")
+def test_a_list_shows_the_count_of_results_with_each_status(tmp_path: Path) -> None:
+    found = Workflow("found", state=Finds)
+    found.node(start=True)(find)
+    with Running(f"sqlite:{tmp_path / 'runs.db'}", [found]) as service:
+        one, some, none = (service.start("found", count=count) for count in (1, 3, 0))
+        for run in (one, some, none):
+            service.ended(run)
+        text = service.get("/ui/runs").text
+        counts = dict(re.findall(r'href="/ui/runs/([^"]+)/results">([^<]+)<', text))
+        assert counts == {one: "1 result", some: "3 results"} and none in rows(text)
+        form = {**fields(text, "many"), "run": [some]}
+        preview = service.client.post("/ui/many/cancel", data=form, headers={"Origin": service.url})
+        assert f'/ui/runs/{some}/results">3 results<' in preview.text
 
 
 def test_a_page_of_fifty_runs_is_small(service: Service) -> None:
