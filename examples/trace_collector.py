@@ -20,6 +20,7 @@ SHOWN = {
     "workflow.start": ("outlast.workflow",),
     "workflow.checkpoint": ("outlast.node",),
     "workflow.end": ("outlast.status",),
+    "interrupt.requested": ("outlast.waits_for", "outlast.wait"),
     "interrupt.waiting": ("outlast.waits_for", "outlast.wait"),
 }
 """Attributes shown beside the name of a span. Other spans show the key of the call."""

@@ -310,6 +310,20 @@ def test_a_sentence_has_no_secret_and_no_control_sequence() -> None:
     assert "\x1b" not in said
 
 
+@pytest.mark.req("OBS-1")
+def test_attention_is_seen_in_the_tracer_while_it_waits() -> None:
+    """No one has answered, so no `interrupt.waiting` was sent. The reason of the wait was: once, as a span."""
+    memory, traces, _ = traced()
+    world = played(Observer(Counters(), traces, None), leaks)
+    (entry,) = world.run().attention
+    spans = memory.get_finished_spans()
+    assert [span.name for span in spans if span.name == "interrupt.waiting"] == []
+    (asked,) = [span for span in spans if span.name == "interrupt.requested"]
+    assert asked.attributes is not None and asked.start_time == entry.since * 1_000_000
+    shown = [asked.attributes[f"outlast.{name}"] for name in ("waits_for", "wait", "node")]
+    assert shown == ["attention", entry.reason.value, world.run().node]
+
+
 @pytest.mark.req("OBS-1", "OBS-3")
 def test_a_secret_in_a_key_or_in_a_wait_is_in_no_span() -> None:
     memory, traces, _ = traced()

@@ -65,6 +65,8 @@ def test_one_trace_from_start_to_award_across_a_kill_and_an_approval(tmp_path: P
         house.until(lambda: any(s["name"] == "workflow.checkpoint" for s in house.spans()))
         house.until(lambda: "pending" in house.outlast("approvals", "ls", "-o", "json"))
         (approval,) = json.loads(house.outlast("approvals", "ls", "-o", "json"))["approvals"]
+        house.until(lambda: any(s["name"] == "interrupt.requested" for s in house.spans()))
+        assert not any(s["name"] == "interrupt.waiting" for s in house.spans()), "the person is still waited for"
         house.outlast("approvals", "approve", approval["approval"], "--role", "boss", "--reason", "good")
         house.until(lambda: any(s["name"] == "workflow.end" for s in house.spans()))
     finally:
@@ -86,6 +88,9 @@ def test_one_trace_from_start_to_award_across_a_kill_and_an_approval(tmp_path: P
     (retry,) = [s for s in spans if s["name"] == "activity.retry"]
     assert retry["attributes"]["outlast.activity"] == "reserve" and retry["attributes"]["outlast.attempt"] == 2
     (wait,) = [s for s in spans if s["name"] == "interrupt.waiting"]
+    (asked,) = [s for s in spans if s["name"] == "interrupt.requested"]
+    assert asked["start_time"] == asked["end_time"] == wait["start_time"] and asked["parent_id"] == wait["parent_id"]
+    assert asked["attributes"]["outlast.wait"] == wait["attributes"]["outlast.wait"]
     assert wait["start_time"] < wait["end_time"] and wait["attributes"]["decision"] == "approved"
     (model,) = [s for s in spans if s["name"] == "activity.ask_model"]
     assert model["attributes"]["gen_ai.operation.name"] == "chat"

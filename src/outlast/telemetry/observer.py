@@ -13,6 +13,7 @@ from outlast.core.limits import NAME
 from outlast.core.machine import ApprovalStatus, EffectStatus, WaitStatus
 from outlast.core.route import Answer
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Event, Run
 from outlast.core.usage import CallUsage
 from outlast.telemetry.logs import RunLog
@@ -94,8 +95,13 @@ class Observer:
         run, at = rows.run, now.business
         for write in commit.writes:
             row = write.row if isinstance(write, Put) else None
-            if isinstance(row, Run) and self.traces is not None and row.visit != run.visit:
-                self.traces.entered(row)  # calls from here on belong to the new visit, even before the commit lands
+            if isinstance(row, Run) and self.traces is not None:
+                if row.visit != run.visit:
+                    self.traces.entered(row)  # calls from here on belong to the new visit, even before the commit lands
+                if row.attention_text and row.attention_text != run.attention_text:
+                    found += [_call(self._asked, row, "attention", a.reason.value, a.since) for a in _new(row, run)]
+            elif isinstance(row, Approval) and self.traces is not None and row.id not in rows.approvals:
+                found.append(_call(self._asked, run, "approval", row.wait, row.asked_at))
             elif isinstance(row, Effect):
                 found += self._effect(rows.effects.get((row.visit, row.key)), row)
             elif isinstance(row, CallUsage):
@@ -107,6 +113,10 @@ class Observer:
             elif isinstance(row, Event) and row.type in ENDS:
                 found.append(_call(self._end, run, row))
         return (lambda: _all(found)) if found else None
+
+    def _asked(self, run: Run, kind: str, what: str, at: int) -> None:
+        if self.traces is not None:
+            self.traces.asked_person(run, kind, what, at)
 
     def _used(self, row: CallUsage) -> None:
         rest = row.tokens - row.input_tokens - row.output_tokens
@@ -144,6 +154,12 @@ class Observer:
             self.traces.end(before, event.at, status)
         if self.run_log is not None:
             self.run_log.write("end", before, status=status, node=before.node, seconds=round(seconds, 3))
+
+
+def _new(row: Run, before: Run) -> list[Attention]:
+    """Return the reasons for attention that the row before did not have."""
+    known = {(a.reason, a.key, a.visit, a.since) for a in before.attention}
+    return [a for a in row.attention if (a.reason, a.key, a.visit, a.since) not in known]
 
 
 def _all(found: list[Callable[[], None]]) -> None:

@@ -203,6 +203,11 @@ class Traces:
         about = {"outlast.status": status, "outlast.node": run.node}
         self._past("workflow.end", run, self._root(run), at, at, about)
 
+    def asked_person(self, run: Run, kind: str, what: str, at: int) -> None:
+        """Send a span of no duration when a person is asked: a tracer sees the wait before it ends."""
+        attributes = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node}
+        self._past("interrupt.requested", run, self._root(run), at, at, attributes)
+
     def waited(self, run: Run, kind: str, what: str, since: int, until: int, about: Mapping[str, str]) -> None:
         """Send the span of a wait over its whole duration, across all processes that took part."""
         attributes = {"outlast.waits_for": kind, "outlast.wait": redact(what), "outlast.node": run.node, **about}
