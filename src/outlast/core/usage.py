@@ -1,8 +1,7 @@
 """Usage that calls report, the limits of budgets, and their rows. Money is counted in micros, 1e-6 of the currency."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
-from math import isfinite
+from decimal import ROUND_CEILING, Decimal
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import DAY, MINUTE
@@ -167,10 +166,11 @@ def micros(money: Money) -> int:
         raise _wrong("money", money)
     try:
         exact = Decimal(repr(money) if isinstance(money, float) else money) * MICROS
-        whole = int(exact.to_integral_value(ROUND_CEILING))
-    except (InvalidOperation, ValueError, TypeError, OverflowError):
+        if not 0 <= exact <= AMOUNT_MAX:  # before it becomes an integer, which could have a million digits
+            raise _wrong("money", money)
+        return int(exact.to_integral_value(ROUND_CEILING))
+    except (ArithmeticError, ValueError, TypeError):
         raise _wrong("money", money) from None
-    return _bounded("money", money, whole)
 
 
 def count(name: str, number: int) -> int:
@@ -182,7 +182,7 @@ def count(name: str, number: int) -> int:
 
 def minutes(number: float) -> int:
     """Return minutes in ms. Raises InvalidInput."""
-    if type(number) not in (int, float) or not isfinite(number):
+    if type(number) not in (int, float) or not 0 <= number <= AMOUNT_MAX:  # so that its product is finite
         raise _wrong("minutes", number)
     return _bounded("minutes", number, int(number * MINUTE))
 
@@ -200,7 +200,11 @@ def _bounded(name: str, given: object, whole: int) -> int:
 
 def _wrong(name: str, given: object) -> InvalidInput:
     whole = "a number" if name in ("money", "minutes") else "a whole number"
-    return InvalidInput(f"{name} is {given!r}"[:200], f"it is {whole} from 0 to 10^15", f"e.g. {name}=50")
+    try:
+        shown = repr(given)
+    except ValueError:  # an integer of more digits than Python converts to text
+        shown = "longer"
+    return InvalidInput(f"{name} is {shown}"[:200], f"it is {whole} from 0 to 10^15", f"e.g. {name}=50")
 
 
 def money_text(amount: int) -> str:
