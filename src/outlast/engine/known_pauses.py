@@ -44,6 +44,11 @@ def pause_key(what: str, name: str = "") -> str:
     )
 
 
+def resume_command(key: str) -> str:
+    """Return the command that ends a pause."""
+    return f"outlast resume {key.replace('/', ' ')}"
+
+
 class PauseCache:
     """Pauses as a worker last read them. A pause is read again before it stops a run."""
 
@@ -62,6 +67,10 @@ class PauseCache:
             self.up[pause.tenant, pause.key] = pause
         else:
             self.up.pop((pause.tenant, pause.key), None)
+
+    async def stopping(self, run: Run) -> Pause | None:
+        """Return the first pause in effect that stops the execution of a run, or None. Raises StoreError."""
+        return await self.first(run.tenant, (f"workflow/{run.workflow}", TENANT)) if self.up else None
 
     async def first(self, tenant: str, keys: Sequence[str]) -> Pause | None:
         """Return the first pause in effect under these keys, or None. Raises StoreError."""
@@ -97,9 +106,7 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str,
     found = await store.load(PAUSE, (tenant, key))
     version = found.version if found is not None else 0
     if found is not None and found.up and found.kind == OPERATOR:
-        raise Conflict(
-            f"{key} is paused already", f"{found.by}: {found.reason}", f"outlast resume {key.replace('/', ' ')}"
-        )
+        raise Conflict(f"{key} is paused already", f"{found.by}: {found.reason}", resume_command(key))
     row = Pause(tenant, key, version + 1, 1, actor, reason, now.business)
     await _change(store, Commit((Put(PAUSE, row, version),), label=f"pause {key}"), key, act, now)
 

@@ -50,7 +50,7 @@ from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.delta_sender import DeltaSender
 from outlast.engine.expected_calls import ExpectedCalls
 from outlast.engine.known_budgets import BudgetCache
-from outlast.engine.known_pauses import TENANT, Breakers, PauseCache
+from outlast.engine.known_pauses import Breakers, PauseCache
 from outlast.engine.lease import Lease
 from outlast.engine.limit_seats import CallSeat, RateLimiter, limit_name
 from outlast.engine.run_session import RunSession
@@ -612,7 +612,7 @@ class NodeExecution:
                 self.cancelled(cancel)
             elif services.lease.draining:
                 self.hand_back("the worker drains")
-            elif await services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT)) is not None:
+            elif await services.pauses.stopping(run) is not None:
                 self.hand_back("it is paused")
         except StoreError as away:  # a failed read
             self.break_off(StoreAway(away.reason))

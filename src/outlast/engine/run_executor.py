@@ -67,7 +67,6 @@ from outlast.engine import admission
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.expected_calls import expected_by
-from outlast.engine.known_pauses import TENANT
 from outlast.engine.left_code import held_by
 from outlast.engine.node_context import NodeContext
 from outlast.engine.node_execution import SETTLED_MEANWHILE, NodeExecution, WorkerServices
@@ -352,7 +351,7 @@ class RunExecutor:
             if wrong := self._wrong or contradiction(run, session.held.last, newest):
                 return self._flagged(Reason.CONTRADICTION, wrong)
             self._unchecked = False
-        pause = await self._services.pauses.first(run.tenant, (f"workflow/{run.workflow}", TENANT))
+        pause = await self._services.pauses.stopping(run)
         return Resting((paused_by(pause, session.clock.now.real),)) if pause is not None else None
 
     # --- executing ----------------------------------------------------------------------------------------

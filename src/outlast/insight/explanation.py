@@ -24,7 +24,7 @@ from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Ro
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
 from outlast.core.rows.run_rows import Run, Slot, Worker, is_over
-from outlast.engine.known_pauses import BREAKER
+from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
@@ -209,7 +209,7 @@ def _paused(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
         clause = f"waits for {key.replace('/', ' ')}, which has been unavailable for {rows.ago(up.since)}{reason_text}"
         return ExplanationPart(clause, again or "one run tries it now", _ways_of(key), up.since, wait.until)
     clause = f"waits because {up.by} paused {key.replace('/', ' ')} {rows.ago(up.since)} ago{reason_text}"
-    return ExplanationPart(clause, f"it {wait.then}", (f"outlast resume {key.replace('/', ' ')}",), up.since)
+    return ExplanationPart(clause, f"it {wait.then}", (resume_command(key),), up.since)
 
 
 def _ways_of(key: str) -> tuple[str, ...]:
