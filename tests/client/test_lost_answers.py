@@ -15,12 +15,15 @@ from outlast.client.service_connection import ServiceConnection
 from outlast.core.limits import ANSWERS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound, OutlastError, Unavailable, Uncertain
-from outlast.models.attention import AnswerFor, AttentionList, RunAttention
+from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.service import PauseEnded
+from outlast.operations import OPERATIONS
+from outlast.operations.declaration import OperationRequest
 from outlast.testing.http_receiver import CutConnection, HttpReceiver, HttpRequest, Reply
 from tests.client import flows
 from tests.client.test_http import answer, between, problem, relay
 from tests.mutants import remove
+from tests.operations.methods import METHODS, call_of
 from tests.service.conftest import Running, Service
 
 PAGE: Final = b"<!doctype html><title>Sign in</title>"
@@ -31,39 +34,29 @@ STATUSES: Final = (
     499, 500, 501, 502, 503, 504, 505, 507, 511, 520, 522, 524, 530,
 )  # fmt: skip
 Write = Callable[[Client], Awaitable[object]]
-# One call of the client for each operation of the service that is no read.
+AFTER_A_READ: Final = {"/v1/attention/{run}/resolve", "/v1/effects/{effect}/resolve"}
+"""Paths of writes that the client sends after a read, so that a proxy without answers never gets them."""
+
+
+def _write_of(request: OperationRequest[Any]) -> Write:
+    return lambda client: call_of(client, request)
+
+
 WRITES: Final[dict[str, Write]] = {
+    **{
+        each.id: _write_of(each.example)
+        for each in OPERATIONS
+        if each.changes and each.request in METHODS.values() and f"/v1{each.path}" not in AFTER_A_READ
+    },
     "start": lambda c: c.start("order", {"supplier": "acme"}),
     "start with a key": lambda c: c.start("order", {"supplier": "acme"}, key="k"),
-    "signal": lambda c: c.signal("r1", "offer", {"cents": 1}),
-    "cancel": lambda c: c.cancel("r1", reason="x"),
-    "continue": lambda c: c.continue_run("r1", reason="x"),
-    "extend": lambda c: c.extend("r1", by="1h", reason="x"),
-    "scheduler": lambda c: c.move_to("r1", "outlast", reason="x"),
-    "raise": lambda c: c.raise_budget("r1", calls=1, reason="x"),
     "approve": lambda c: c.approve("ap_1", version=1),
     "reject": lambda c: c.reject("ap_1", reason="x", version=1),
-    "claim": lambda c: c.claim_approval("ap_1"),
-    "reassign": lambda c: c.reassign("ap_1", "ana", reason="x"),
-    "assign": lambda c: c.assign("r1", "ana"),
-    "answer many": lambda c: c.answer_many([AnswerFor(run="r1", key="")], Reason.EXCEPTION, Choice.CONTINUE, text="x"),
-    "drain": lambda c: c.drain_worker("w1", reason="x"),
-    "slots": lambda c: c.set_slots(3),
     "budget": lambda c: c.set_budget(Budget(calls=1)),
-    "pause": lambda c: c.pause("tenant", reason="x"),
-    "resume": lambda c: c.resume("tenant"),
-    "add webhook": lambda c: c.webhooks.add("https://example.com/x"),
-    "add notification": lambda c: c.webhooks.notify("mailto://a@example.com", role="finance"),
-    "test webhook": lambda c: c.webhooks.test("wh_1"),
     "redeliver": lambda c: c.webhooks.redeliver("wh_1"),
     "redeliver one": lambda c: c.webhooks.redeliver("wh_1:1"),
-    "rotate": lambda c: c.webhooks.rotate("wh_1"),
-    "disable": lambda c: c.webhooks.disable("wh_1", reason="x"),
-    "enable": lambda c: c.webhooks.enable("wh_1"),
-    "remove": lambda c: c.webhooks.remove("wh_1"),
 }
-AFTER_A_READ: Final = {"/v1/runs/{run}/move", "/v1/attention/{run}/resolve", "/v1/effects/{effect}/resolve"}
-"""Paths of writes that the client sends after a read, so that a proxy without answers never gets them."""
+"""Calls of the client that change something: the example of each operation that is one method, and the others."""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +137,7 @@ def test_the_writes_above_are_those_of_the_service(service: Service) -> None:
 def test_a_body_that_is_not_an_answer_is_uncertain_under_each_status(body: bytes) -> None:
     """A page that looks like a problem of Outlast has another media type."""
     for status in (200, 201, 409, 500):
-        found = claimed(WRITES["cancel"], lambda n, status=status: Reply(status, body)).error  # type: ignore[misc]
+        found = claimed(WRITES["cancel_run"], lambda n, status=status: Reply(status, body)).error  # type: ignore[misc]
         assert isinstance(found, Uncertain), (status, found)
         assert "is the URL of the service" in found.fix and "before you repeat it" in found.fix
     away = claimed(lambda c: c.whoami(), lambda n: Reply(500, body)).error
@@ -152,10 +145,10 @@ def test_a_body_that_is_not_an_answer_is_uncertain_under_each_status(body: bytes
 
 
 def test_problems_of_outlast_are_told_as_they_are() -> None:
-    refused = claimed(WRITES["cancel"], lambda n: problem("OUT-402", 409))
+    refused = claimed(WRITES["cancel_run"], lambda n: problem("OUT-402", 409))
     assert type(refused.error) is Conflict and len(refused.requests) == 1
-    assert type(claimed(WRITES["cancel"], lambda n: problem("OUT-504", 503)).error) is Unavailable
-    assert type(claimed(WRITES["cancel"], lambda n: problem("OUT-401", 413)).error) is NotFound
+    assert type(claimed(WRITES["cancel_run"], lambda n: problem("OUT-504", 503)).error) is Unavailable
+    assert type(claimed(WRITES["cancel_run"], lambda n: problem("OUT-401", 413)).error) is NotFound
 
 
 @pytest.mark.req("RUN-4")
@@ -176,20 +169,20 @@ def test_problems_of_outlast_are_told_as_they_are() -> None:
 )
 def test_a_repetition_settles_a_lost_attempt_only_if_the_key_was_looked_up(second: Reply, kind: type) -> None:
     """A service that did not look up the key knows nothing of the attempt whose answer was lost."""
-    found = claimed(WRITES["cancel"], lambda n: None if n == 0 else second)
+    found = claimed(WRITES["cancel_run"], lambda n: None if n == 0 else second)
     assert type(found.error) is kind and len({request.key for request in found.requests}) == 1, found
 
 
 def test_a_refusal_after_a_key_in_flight_may_be_of_the_request_itself() -> None:
     """A key is in flight for 60 s after its process died. The repetition is executed and meets its own act."""
     busy = problem("OUT-424", 409, "in_flight", Retry_After="0")
-    found = claimed(WRITES["cancel"], lambda n: [None, busy, problem("OUT-402", 409)][n])
+    found = claimed(WRITES["cancel_run"], lambda n: [None, busy, problem("OUT-402", 409)][n])
     assert isinstance(found.error, Uncertain) and "OUT-402" in found.error.why
     gateway = Reply(503, PAGE, (*HTML, ("retry-after", "0")))
-    found = claimed(WRITES["cancel"], lambda n: [gateway, problem("OUT-504", 503)][n])
+    found = claimed(WRITES["cancel_run"], lambda n: [gateway, problem("OUT-504", 503)][n])
     assert isinstance(found.error, Uncertain), "a gateway that asks for a repetition may have forwarded the first"
     lost = problem("OUT-505", 503, Retry_After="0")
-    assert isinstance(claimed(WRITES["cancel"], lambda n: [lost, problem("OUT-504", 503)][n]).error, Uncertain)
+    assert isinstance(claimed(WRITES["cancel_run"], lambda n: [lost, problem("OUT-504", 503)][n]).error, Uncertain)
 
 
 @pytest.mark.req("RUN-4")
@@ -340,7 +333,7 @@ def test_without_the_note_that_bytes_left_a_cut_write_is_called_undone(
 ) -> None:
     if not guarded:
         remove("unanswered_writes_called_undone", monkeypatch)
-    error = claimed(WRITES["cancel"], lambda n: None, timeout="1s").error
+    error = claimed(WRITES["cancel_run"], lambda n: None, timeout="1s").error
     assert type(error) is (Uncertain if guarded else Unavailable)
 
 
@@ -349,5 +342,5 @@ def test_without_the_note_that_bytes_left_a_cut_write_is_called_undone(
 def test_without_the_rule_a_page_of_a_proxy_is_taken_for_proof(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     if not guarded:
         remove("answers_of_proxies_believed", monkeypatch)
-    error = claimed(WRITES["cancel"], lambda n: Reply(500, PAGE, HTML)).error
+    error = claimed(WRITES["cancel_run"], lambda n: Reply(500, PAGE, HTML)).error
     assert type(error) is (Uncertain if guarded else Unavailable)

@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
@@ -16,12 +16,7 @@ from outlast.client.service_client import ServiceClient
 from outlast.client.service_webhooks import ServiceWebhooks
 from outlast.models.runs import RequestRecorded
 from outlast.operations import BY_REQUEST, OPERATIONS
-from outlast.operations import approval_operations as approvals
-from outlast.operations import attention_operations as attention
-from outlast.operations import effect_operations as effects
 from outlast.operations import run_operations as runs
-from outlast.operations import service_operations as service
-from outlast.operations import webhook_operations as webhooks
 from outlast.operations.bodies import body_of as body_of_operation
 from outlast.operations.declaration import Operation, OperationRequest, ResponsePart, sent, sent_fields
 from outlast.operations.handlers import handlers_of, handles
@@ -29,11 +24,11 @@ from outlast.runtime import operations as operations_module
 from outlast.runtime import webhooks as webhooks_module
 from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
-from outlast.runtime.webhook_client import WebhookClient
 from outlast.runtime.webhooks import Webhooks
 from outlast.service.declared_routes import DECLARED, DeclaredRouter, ServedCall, asked_of
 from outlast.service.openapi import EXAMPLES
 from outlast.service.service_app import ROUTERS
+from tests.operations.methods import COMPOSED, METHODS, public_methods, requests_of
 
 BY_HAND = {"stream_events": "a stream has no answer that a request could carry"}
 """Operations of `/v1` without a declaration."""
@@ -45,68 +40,14 @@ ROUTES_BY_HAND = {
 """Routes of `/v1` that are not made of a declaration."""
 VARIANTS = {runs.GET_RUN_SUMMARY: "clients read the part of get_run that lists have"}
 """Second declarations of an operation."""
-METHODS: dict[str, type[OperationRequest[Any]]] = {
-    "Client.run": runs.GetRun, "Client.run_summary": runs.GetRunSummary, "Client.runs": runs.ListRuns,
-    "Client.run_state": runs.GetState,
-    "Client.run_input": runs.GetInput, "Client.results": runs.ListResults, "Client.steps": runs.ListSteps,
-    "Client.timeline": runs.GetTimeline, "Client.events": runs.ListEvents, "Client.explain": runs.ExplainRun,
-    "Client.signal": runs.SignalRun, "Client.cancel": runs.CancelRun, "Client.continue_run": runs.ContinueRun,
-    "Client.extend": runs.ExtendRun, "Client.move_to": runs.MoveRunToScheduler,
-    "Client.move_run": runs.MoveRun,
-    "Client.unmovable": runs.GetUnmovable,
-    "Client.raise_budget": runs.RaiseBudget, "Client.effects": effects.ListEffects,
-    "Client.ledger": effects.ListLedger, "Client.approvals": approvals.ListApprovals,
-    "Client.approval": approvals.GetApproval, "Client.claim_approval": approvals.ClaimApproval,
-    "Client.resolve_effect": effects.ResolveEffect,
-    "Client.reassign": approvals.ReassignApproval, "Client.attention": attention.ListAttention,
-    "Client.assign": attention.AssignAttention, "Client.answer": attention.ResolveAttention,
-    "Client.answer_many": attention.ResolveAttentionOfMany, "Client.summary": service.GetSummary,
-    "Client.whoami": service.GetMe, "Client.drain_worker": service.DrainWorker,
-    "Client.versions": service.ListVersions, "Client.budgets": service.ListBudgets,
-    "Client.pauses": service.ListPauses, "Client.set_slots": service.SetSlots,
-    "Client.pause": service.PauseCalls, "Client.resume": service.ResumeCalls,
-    "WebhookClient.get": webhooks.GetWebhook, "WebhookClient.add": webhooks.AddWebhook,
-    "WebhookClient.notify": webhooks.AddNotification, "WebhookClient.test": webhooks.TestWebhook,
-    "WebhookClient.rotate": webhooks.RotateWebhook, "WebhookClient.disable": webhooks.DisableWebhook,
-    "WebhookClient.enable": webhooks.EnableWebhook, "WebhookClient.remove": webhooks.RemoveWebhook,
-}  # fmt: skip
-"""Methods whose parameters are the fields of one request."""
-COMPOSED = {
-    "Client.close": "it asks nothing",
-    "Client.now": "a service is not asked",
-    "Client.until": "it calls the given function",
-    "Client.start": "it has overloads and returns a handle",
-    "Client.get": "it asks nothing and returns a handle",
-    "Client.start_run": "it takes a workflow object, and the input as JSON text",
-    "Client.ended": "it follows a stream",
-    "Client.run_end": "it follows a stream, then reads the run",
-    "Client.worker": "it needs a store",
-    "Client.follow": "it is a stream",
-    "Client.updates": "it is a stream",
-    "Client.to_undo": "it selects from list_effects",
-    "Client.not_undone": "it selects from list_effects",
-    "Client.effect": "it selects from list_effects",
-    "Client.approve": "it decides with one verb of decide_approval",
-    "Client.reject": "it decides with two verbs of decide_approval",
-    "Client.attention_of": "it reads pages of list_attention",
-    "Client.answer_all": "it reads a page and answers each run",
-    "Client.workers": "it asks for all of list_workers",
-    "Client.input_schema": "it is a part of get_workflow",
-    "Client.topology": "it is a part of get_workflow",
-    "Client.unfinished": "it reads pages of list_runs",
-    "Client.move_runs": "it sends one request for each run",
-    "Client.set_budget": "it takes a Budget",
-    "WebhookClient.list": "it reads each webhook of the list",
-    "WebhookClient.unsent_ms": "it is a part of list_webhooks, of which this process reads less",
-    "WebhookClient.deliveries": "it asks one webhook or all",
-    "WebhookClient.redeliver": "it sends one event or all of a webhook",
-}
-"""Methods that no single request describes, with the reason."""
 WITHOUT_A_METHOD = {
     "list_workflows": "programs name their workflows",
     "list_checkpoints": "`steps` shows them",
+    "get_workflow": "each client reads parts of it",
+    "start_run": "each client writes `start_run`, because one has the workflow",
+    "list_webhooks": "each client writes `webhooks.list`, of which this process reads less",
 }
-"""Operations that no method of a client sends."""
+"""Operations that no method of `Client` or `WebhookClient` sends."""
 
 
 def routes() -> dict[str, APIRoute]:
@@ -263,16 +204,6 @@ class Parameter(NamedTuple):
     keyword_only: bool
 
 
-def public_methods() -> Mapping[str, Any]:
-    """Return the methods of the clients by their qualified names."""
-    return {
-        f"{kind.__name__}.{name}": each
-        for kind in (Client, WebhookClient)
-        for name, each in vars(kind).items()
-        if not name.startswith("_") and inspect.isfunction(each)
-    }
-
-
 def bare(hint: Any) -> Any:
     """Return a type without the annotations that say how it is sent."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -347,6 +278,12 @@ def test_an_operation_without_a_handler_or_with_two_is_refused_at_import() -> No
 
 def test_every_method_is_one_request_or_has_a_reason() -> None:
     assert sorted([*METHODS, *COMPOSED]) == sorted(public_methods())
+    assert len({*METHODS.values()}) == len(METHODS), "no request has two methods"
+
+
+def test_every_operation_has_a_method_or_a_reason() -> None:
+    sent_by_one = {request for method in public_methods().values() for request in requests_of(method)}
+    assert {each.id for each in OPERATIONS if each.request not in sent_by_one} == {*WITHOUT_A_METHOD}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -354,4 +291,3 @@ def test_the_parameters_of_a_method_are_the_fields_of_its_request(name: str) -> 
     method, request = parameters_of_method(public_methods()[name]), parameters_of_request(METHODS[name])
     assert method == request
     assert [*method] == [*request], "the order is that of positional arguments"
-    assert f"{METHODS[name].__name__}(" in inspect.getsource(public_methods()[name]), "the method makes this request"

@@ -1,5 +1,6 @@
 """Draws the examples of the OpenAPI document from a real service: python -m tests.service.examples writes
-src/outlast/service/examples.json. Ids, digests and instants are made the same each time; a test compares the fields."""
+src/outlast/service/examples.json. An example stays as it is until its fields change, so a new operation adds lines and
+changes none. A body that is not sent here is that of the declared example. A test compares the fields."""
 
 import asyncio
 import contextlib
@@ -10,15 +11,18 @@ import platform
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from outlast import Context, Workflow
 from outlast.core.addresses import AddressPolicy
+from outlast.operations import OPERATIONS
+from outlast.operations.bodies import body_of
+from outlast.operations.declaration import sent, sent_fields
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service import openapi
 from tests.service import flows
@@ -26,11 +30,6 @@ from tests.service.conftest import Running, Service
 
 TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
-MADE_UP: Final = {  # bodies of what takes a run of months to be asked for
-    "ExtendRun": {"by": "P7D", "reason": "the supplier is on holiday"},
-    "RaiseBudget": {"tokens": 50_000, "money": "2.50", "calls": 0, "minutes": 0, "reason": "the report is worth it"},
-    "MoveRun": {"workflow": "refund", "version": 2, "node": "review", "reason": "version 1 is gone"},
-}
 WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
 ID: Final = re.compile(r"\b(refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")
 HEX: Final = re.compile(r'"[0-9a-f]{64}"')
@@ -57,7 +56,7 @@ class Recorder:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.kept: dict[str, Any] = dict(MADE_UP)
+        self.kept: dict[str, Any] = {}
         self._paths: dict[str, Any] = service.get("/openapi.json").json()["paths"]
 
     def __call__(self, method: str, path: str, body: Any = None, /, tag: str = "", **ids: str) -> Any:
@@ -122,7 +121,45 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     _hear(ask, hook)
     worker = service.get("/v1/workers").json()["workers"][0]["worker"]
     ask("post", "/v1/workers/{worker}/drain", {"reason": "the machine is replaced"}, worker=worker)
-    return ask.kept
+    return {**declared_bodies(), **ask.kept}
+
+
+def declared_bodies() -> dict[str, Any]:
+    """Return the body of the example of each operation by its model, without values that are the defaults."""
+    found: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        body = sent(operation, operation.example).body
+        given = {each.name: body[each.name] for each in sent_fields(operation) if each.name in body}
+        default = {each.name: each.default for each in sent_fields(operation)}
+        if short := {name: value for name, value in given.items() if value != default[name]}:
+            found[body_of(operation).__name__] = short
+    return found
+
+
+def has_the_fields_of(old: Any, new: Any) -> bool:
+    """Return True if two values have the same names of fields, wherever both have any."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(has_the_fields_of(old[name], new[name]) for name in old)
+    if isinstance(old, list) and isinstance(new, list) and old and new:
+        return has_the_fields_of(old[0], new[0])
+    return True
+
+
+def is_valid(name: str, old: Any, new: Any) -> bool:
+    """Return True if an example can stay: its model accepts it, or a new one has the same fields."""
+    bodies = {body_of(each).__name__: body_of(each) for each in OPERATIONS}
+    if name not in bodies:
+        return has_the_fields_of(old, new)
+    try:
+        bodies[name].model_validate_json(json.dumps(old))
+    except ValidationError:
+        return False
+    return True
+
+
+def kept(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new examples. A valid old one stays, because ids, instants and counts differ each time."""
+    return {name: old[name] if name in old and is_valid(name, old[name], each) else each for name, each in new.items()}
 
 
 def _operate(ask: Recorder) -> None:
@@ -243,4 +280,5 @@ def recorded() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(json.dumps(recorded(), ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    found = kept(json.loads(TARGET.read_text(encoding="utf-8")), recorded())
+    TARGET.write_text(json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """The OpenAPI document lists every operation, and answers have the fields of their models."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import jsonschema_rs
 
 from outlast.models.effects import effect_id
+from outlast.operations import OPERATIONS
+from outlast.operations.bodies import body_of
 from outlast.service.identity import permissions
 from tests.service.conftest import Running, Service
+from tests.service.examples import declared_bodies, kept
 
 AGAIN = "draw the examples again: python -m tests.service.examples"
 OPEN = {"healthz", "readyz"}
@@ -150,3 +154,27 @@ def _same(document: Any, schema: dict[str, Any], value: Any, where: str) -> None
     elif isinstance(value, list) and "items" in schema:
         for each in value:
             _same(document, schema["items"], each, where)
+
+
+def test_an_example_stays_until_its_fields_change() -> None:
+    """So a new operation adds lines to examples.json and changes none."""
+    shown = {"run": "r-1", "waits": [{"at": "09:00"}], "ended": None, "left": []}
+    again = {"run": "r-2", "waits": [], "ended": "10:00", "left": [{"kind": "x"}]}
+    renamed = {**again, "waits": [{"since": "09:00"}]}
+    old = {"RunDetail": shown, "CancelRun": {"reason": "late"}, "Gone": {}}
+    assert kept(old, {"RunDetail": again, "CancelRun": {"reason": "x"}}) == {
+        "RunDetail": shown,
+        "CancelRun": {"reason": "late"},
+    }
+    assert kept(old, {"RunDetail": renamed, "New": {"n": 1}}) == {"RunDetail": renamed, "New": {"n": 1}}
+    assert kept({"CancelRun": {"why": "late"}}, {"CancelRun": {"reason": "x"}}) == {"CancelRun": {"reason": "x"}}
+
+
+def test_every_body_has_a_declared_example() -> None:
+    """Which is valid, so the examples lack no body of a new operation."""
+    bodies = {body_of(each).__name__: body_of(each) for each in OPERATIONS}
+    for name, body in declared_bodies().items():
+        bodies[name].model_validate_json(json.dumps(body))
+    assert {name for name, body in bodies.items() if any(f.is_required() for f in body.model_fields.values())} <= {
+        *declared_bodies()
+    }

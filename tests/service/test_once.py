@@ -1,7 +1,7 @@
 """Two replicas of a service over one store: one is killed between an act and its answer, the other gets the repetition.
 
-Every route that writes has a case; a new route without one fails. No row may change at the repetition, so the act
-happened once, whatever it is.
+Each operation that changes something has a case: its example, sent to a resource that waits. `IN_A_WORLD` has those
+that need more. No row may change at the repetition, so the act happened once, whatever it is.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import EVENT, KINDS, REQUEST, RUN, STORE, WORKER, WRITER, Event, Worker
+from outlast.operations import OPERATIONS
+from outlast.operations.declaration import Operation, sent, sent_fields
 from outlast.service import idempotency
 from tests import forked, slices
 from tests.conformance.subject import put_run
@@ -81,6 +83,10 @@ class Scene(NamedTuple):
     def put(self, *puts: Put) -> None:
         self.service.call(self.service.state.store.commit(Commit(puts)))
 
+    def shown(self, operation: str) -> tuple[tuple[str, str], ...]:
+        """Return If-Match with the version of the approval of a case."""
+        return (("If-Match", self.service.get(f"/v1/approvals/{self.approvals[operation]}").headers["etag"]),)
+
     def webhook(self) -> str:
         """Return the id of a new webhook, which was added without a key."""
         return str(self.ask("/v1/webhooks", {"url": f"{self.receiver.url}/{token_hex(4)}"})["webhook"])
@@ -126,8 +132,9 @@ def new_store(kind: str, folder: Path) -> Iterator[str]:
 def new_scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
     """Start the runs of all cases and wait until none of them changes by itself."""
     runs, approvals = dict[str, str](), dict[str, str]()
-    waiting = ("cancel_run", "signal_run", "extend_run", "move_run", "move_run_to_scheduler", "raise_budget",
-               "redeliver", "redeliver_dead")  # fmt: skip
+    plain = {each.id: each.path for each in OPERATIONS if each.changes and each.id not in IN_A_WORLD}
+    waiting = [name for name, path in plain.items() if "{run}" in path]
+    waiting += ["extend_run", "move_run", "move_run_to_scheduler", "redeliver", "redeliver_dead"]
     flagged = ("continue_run", "resolve_attention", "resolve_attention_of_many", "assign_attention")
     with Running(store_url) as busy:
         for name in waiting:
@@ -139,7 +146,7 @@ def new_scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
             busy.waits(runs[name])
         for name in (*flagged, "resolve_effect"):
             busy.flagged(runs[name])
-        for name in ("decide_approval", "claim_approval", "reassign_approval"):
+        for name in ("decide_approval", *(name for name, path in plain.items() if "{approval}" in path)):
             approvals[name] = busy.asked()[0]
     with Running(store_url, worker=False) as service:
         service.state.reach = REACH
@@ -186,14 +193,6 @@ def moved(scene: Scene) -> Ask:
     return Ask(f"/v1/runs/{scene.runs['move_run']}/move", body)
 
 
-def decision(name: str, verb: str, body: Any = None) -> Callable[[Scene], Ask]:
-    def make(scene: Scene) -> Ask:
-        path = f"/v1/approvals/{scene.approvals[name]}"
-        return Ask(f"{path}/{verb}", body, headers=(("If-Match", scene.service.get(path).headers["etag"]),))
-
-    return make
-
-
 def settled(scene: Scene) -> Ask:
     (effect,) = scene.service.get(f"/v1/runs/{scene.runs['resolve_effect']}/effects").json()["effects"]
     body = {"outcome": "happened", "external_id": "R-1", "response": "rang", "reason": "seen"}
@@ -203,10 +202,6 @@ def settled(scene: Scene) -> Ask:
 def resumed(scene: Scene) -> Ask:
     scene.ask("/v1/pauses", {"what": "activity", "name": "ring", "reason": "strike"})
     return Ask("/v1/pauses/resume", {"what": "activity", "name": "ring"})
-
-
-def webhook(verb: str, body: Any = None) -> Callable[[Scene], Ask]:
-    return lambda scene: Ask(f"/v1/webhooks/{scene.webhook()}/{verb}", body)
 
 
 def enabled(scene: Scene) -> Ask:
@@ -229,20 +224,19 @@ def dead(scene: Scene, run: str) -> tuple[str, str]:
     return name, f"{name}:{run}:1"
 
 
-CASES: dict[str, Callable[[Scene], Ask]] = {
+IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
     "start_run": lambda scene: Ask("/v1/workflows/wish/runs", {"input": {"text": "new"}, "key": ""}),
-    "cancel_run": run_of("cancel_run", "cancel", {"reason": "no"}),
     "continue_run": run_of("continue_run", "continue", {"reason": "yes"}),
     "extend_run": extended,
-    "raise_budget": run_of("raise_budget", "raise", {"calls": 1, "reason": "one more"}),
     "move_run": moved,
     "move_run_to_scheduler": run_of(
         "move_run_to_scheduler", "scheduler", {"scheduler": "temporal", "force": True, "reason": "a test"}
     ),
-    "signal_run": run_of("signal_run", "signals/other", {"payload": {"text": "hello"}}),
-    "decide_approval": decision("decide_approval", "decision", {"decision": "approve", "reason": "as agreed"}),
-    "claim_approval": decision("claim_approval", "claim"),
-    "reassign_approval": decision("reassign_approval", "reassign", {"to": "lead", "reason": "away"}),
+    "decide_approval": lambda scene: Ask(
+        f"/v1/approvals/{scene.approvals['decide_approval']}/decision",
+        {"decision": "approve", "reason": "as agreed"},
+        headers=scene.shown("decide_approval"),
+    ),
     "resolve_attention": lambda scene: Ask(
         f"/v1/attention/{scene.runs['resolve_attention']}/resolve", {"choice": "fail", "reason": "no use"}
     ),
@@ -257,23 +251,43 @@ CASES: dict[str, Callable[[Scene], Ask]] = {
         "/v1/attention/assign", {"run": scene.runs["assign_attention"], "to": "ana", "note": "calls them"}
     ),
     "resolve_effect": settled,
-    "drain_worker": lambda scene: Ask(f"/v1/workers/{worker_of_version_2(scene)}/drain", {"reason": "a test"}),
-    "set_slots": lambda scene: Ask("/v1/slots", {"slots": 3}),
-    "set_budget": lambda scene: Ask("/v1/budgets", {"calls": 100_000, "reason": "plan"}),
-    "pause": lambda scene: Ask("/v1/pauses", {"what": "activity", "name": "post", "reason": "strike"}),
     "resume": resumed,
     "add_webhook": lambda scene: Ask("/v1/webhooks", {"url": f"{scene.receiver.url}/added"}),
     "add_notification": lambda scene: Ask("/v1/notifications", {"address": "ntfys://1.1.1.1/topic", "role": "lead"}),
-    "test_webhook": webhook("test"),
-    "rotate_webhook": webhook("rotate", {}),
-    "disable_webhook": webhook("disable", {"reason": "a test"}),
+    "rotate_webhook": lambda scene: Ask(f"/v1/webhooks/{scene.webhook()}/rotate", {}),
     "enable_webhook": enabled,
-    "remove_webhook": lambda scene: Ask(f"/v1/webhooks/{scene.webhook()}", {}, "DELETE"),
     "redeliver_dead": lambda scene: Ask(
         f"/v1/webhooks/{dead(scene, scene.runs['redeliver_dead'])[0]}/redeliver"
     ),
     "redeliver": lambda scene: Ask(f"/v1/deliveries/{dead(scene, scene.runs['redeliver'])[1]}/redeliver"),
 }  # fmt: skip
+"""Requests of operations that need more than their example and a resource that waits."""
+
+
+def case_of(operation: Operation[Any, Any]) -> Callable[[Scene], Ask]:
+    """Return the example of an operation as a request: to a run or approval that waits, a new webhook or a worker."""
+
+    def make(scene: Scene) -> Ask:
+        request = sent(operation, operation.example)
+        known = {
+            "run": lambda: scene.runs[operation.id],
+            "approval": lambda: scene.approvals[operation.id],
+            "webhook": scene.webhook,
+            "worker": lambda: worker_of_version_2(scene),
+        }
+        path = operation.path
+        for each in sent_fields(operation):
+            if each.kind == "path":
+                value = known[each.name]() if each.name in known else getattr(operation.example, each.field)
+                path = path.replace(f"{{{each.name}}}", value)
+        headers = scene.shown(operation.id) if operation.conditional == "approval" else ()
+        return Ask(f"/v1{path}", request.body, operation.method, headers)
+
+    return make
+
+
+CASES = {each.id: IN_A_WORLD.get(each.id) or case_of(each) for each in OPERATIONS if each.changes}
+"""A request of each operation that changes something."""
 
 
 def test_every_route_that_writes_has_a_case(tmp_path: Path) -> None:
@@ -288,7 +302,7 @@ def test_every_route_that_writes_has_a_case(tmp_path: Path) -> None:
     assert writing == set(CASES)
 
 
-def sent(url: str, ask: Ask, key: str) -> httpx2.Response:
+def answered(url: str, ask: Ask, key: str) -> httpx2.Response:
     headers = {"Idempotency-Key": key, **dict(ask.headers)}
     with httpx2.Client(base_url=url, timeout=60) as client:
         return client.request(ask.method, ask.path, json=ask.body, headers=headers)
@@ -303,7 +317,7 @@ def killed_at(url: str, ask: Ask, key: str) -> None:
             address = replica.stdout.readline().strip()
             assert address, "it serves"
             with pytest.raises(httpx2.TransportError):
-                sent(address, ask, key)
+                answered(address, ask, key)
         finally:
             replica.kill()
 
@@ -329,11 +343,11 @@ def test_a_write_whose_replica_is_killed_before_its_answer_is_done_once(
     killed_at(scene.url, ask, key)
     done = scene.rows()
     assert done != before or sum(scene.receiver.ids.values()) > told, "the act has landed"
-    again = sent(scene.service.url, ask, key)
+    again = answered(scene.service.url, ask, key)
     assert again.is_success, again.text
     assert scene.rows() == done, "the repetition changes nothing"
     assert again.json().get("secret", "") == "", "and shows no secret"
-    replayed = sent(scene.service.url, ask, key)
+    replayed = answered(scene.service.url, ask, key)
     assert (replayed.status_code, replayed.headers["Idempotent-Replayed"]) == (again.status_code, "true")
     assert replayed.json() == again.json() and scene.rows() == done
     if operation == "test_webhook":
