@@ -86,6 +86,12 @@ FEATURES: Final = (
     ),
     Feature(
         "agents",
+        "[typed answers](docs/agents.md#a-typed-answer), checked and asked for once more",
+        ("outlast.agent.TypedAnswer",),
+        "typed answers?",
+    ),
+    Feature(
+        "agents",
         "[texts of a model while it writes](docs/client.md)",
         ("outlast.Context.stream", "outlast.RunHandle.updates"),
         "streaming|stream of tokens",

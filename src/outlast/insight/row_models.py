@@ -10,7 +10,7 @@ from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
-from outlast.core.events import trace_of
+from outlast.core.events import EventType, trace_of
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
 from outlast.core.machine import EffectStatus, if_ignored
@@ -21,6 +21,7 @@ from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
 from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
+from outlast.core.verbs import completed_node
 from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
 from outlast.insight.run_history import RunHistory
 from outlast.models import exact_instant, instant
@@ -241,11 +242,10 @@ def result_row(result: Result) -> ResultRow:
 
 def run_state(run: Run, last: Event, state: Any, shown: Any) -> RunState:
     """Return the state that an event of a run wrote. `shown`: without the values that look like secrets."""
-    data = last.data()
     return RunState(
         run=run.run,
         node=run.node,
-        completed=data.get("completed", ""),
+        completed=completed_node(last) if last.type == EventType.CHECKPOINT else "",
         seq=last.seq,
         at=exact_instant(last.at),
         state=shown,
