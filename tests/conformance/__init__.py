@@ -19,6 +19,7 @@ from tests.conformance import (
     reading,
     sharing,
     store_time,
+    threads,
     writers,
 )
 from tests.conformance.subject import HandClock, Promise, Subject
@@ -34,6 +35,18 @@ def _promises(module: ModuleType) -> list[Promise]:
 
 PROMISES: Final[tuple[Promise, ...]] = tuple(
     promise
-    for module in (budgets, commits, fairness, mailbox, ownership, reading, sharing, publishing, store_time, writers)
+    for module in (
+        budgets,
+        commits,
+        fairness,
+        mailbox,
+        ownership,
+        reading,
+        sharing,
+        publishing,
+        store_time,
+        threads,
+        writers,
+    )
     for promise in _promises(module)
 )

@@ -151,6 +151,12 @@ FEATURES: Final = (
         "LangGraph",
     ),
     Feature(
+        "runtimes",
+        "[a checkpointer](docs/langgraph.md) for your own LangGraph graphs",
+        ("outlast.langgraph.OutlastSaver",),
+        "checkpointer",
+    ),
+    Feature(
         "runtimes", "[Temporal](docs/temporal.md)", ("outlast.temporal.TemporalRuntime", "extra temporal"), "Temporal"
     ),
     Feature(
@@ -201,12 +207,6 @@ MISSING: Final = (
     Missing("Takeover of 10,000 runs of one dead worker within 30 s", ("REC-4",)),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
     Missing("Groups of failures by cause, and a view of them over time with deploys", ("OBS-5",)),
-    Missing(
-        "A LangGraph checkpointer over Outlast's store",
-        ("RT-3",),
-        ("outlast.langgraph.OutlastSaver", "outlast.langgraph.Checkpointer"),
-        r"checkpointer over",
-    ),
     Missing("A linter for workflow code", ("TEST-3",), ("outlast lint",), r"`lint`|(?<!import-)linter"),
     Missing("Measurements with more than one machine", ("RT-6",)),
     Missing("A server of the Model Context Protocol", absent=("outlast mcp", "outlast.mcp")),

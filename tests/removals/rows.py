@@ -348,6 +348,13 @@ def no_worker_inside(patch: Patch) -> None:
     patch.setattr(InProcessRuntime, "__aenter__", enter)
 
 
+def second_checkpoint_accepted(patch: Patch) -> None:
+    """A checkpoint must follow the last one of its LangGraph thread."""
+    from outlast.core import graph_threads
+
+    replace(patch, graph_threads.check_follows, lambda *_, **__: None)
+
+
 def threads_not_interrupted(patch: Patch) -> None:
     """A wait of a run is an interrupt of its LangGraph thread."""
     from langgraph.types import Command

@@ -187,10 +187,9 @@ ROWS: Final = {
         "no_worker_inside",
     ),
     "RT-3": _row(
-        "langgraph/test_langgraph",
-        "a_run_is_a_thread_and_its_waits_are_interrupts",
-        "threads_not_interrupted",
-        "the checkpointer over Outlast's store",
+        "langgraph/test_saver",
+        "of_two_checkpoints_after_one_parent_the_second_is_refused[Memory]",
+        "second_checkpoint_accepted",
     ),
     "RT-4": _row("engine/test_schedulers", "our_worker_leaves_runs_of_a_guest", "lanes_without_scheduler"),
     "RT-5": _row(

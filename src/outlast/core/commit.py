@@ -48,6 +48,16 @@ class Drop(NamedTuple):
     seq: int
 
 
+class Erase(NamedTuple):
+    """Delete a row of a thread of LangGraph. A missing row is no error.
+
+    No later commit of the same batch may write the row, which the version of its GraphThread ensures.
+    """
+
+    kind: AnyKind
+    key: Key
+
+
 class Expect(NamedTuple):
     """Condition: the row at `key` has this version; 0: it does not exist."""
 
@@ -95,7 +105,7 @@ class Chain:
 class Commit(NamedTuple):
     """Result of a verb, landed by a store as a whole."""
 
-    writes: tuple[Put | AppendMessage | Wake | Drop, ...]
+    writes: tuple[Put | AppendMessage | Wake | Drop | Erase, ...]
     fence: Fence | None = None
     expects: tuple[Expect, ...] = ()
     whens: tuple[When, ...] = ()
@@ -125,6 +135,8 @@ def actions_of(commit: Commit, large_items: int = 0) -> int:
             items |= {(MESSAGE.name, (n,)), (RUN.name, write.message[:2])}
         elif isinstance(write, Wake):
             items.add((RUN.name, (write.tenant, write.run)))
+        elif isinstance(write, Erase):
+            items.add((write.kind.name, write.key))
         else:
             items.add((UNPUBLISHED.name, (write.tenant, write.run, write.seq)))
     items |= {(expect.kind.name, expect.key) for expect in commit.expects}

@@ -7,7 +7,7 @@ state of each row and the version that it replaces in the store.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Fence, Instant, Put, Wake, When
+from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Erase, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
 from outlast.core.rows.outbox_rows import UNPUBLISHED, Unpublished
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, version_of
@@ -45,10 +45,20 @@ class Batch:
     applies `changes` must verify this, and otherwise judge the batch again without optimism.
 
     Each event of a tenant in `subscribed_tenants` is noted as unpublished (OUT-2). The store deletes the notes whose
-    keys are in `published`.
+    keys are in `published`, and before it writes, the rows in `erased`.
     """
 
-    __slots__ = ("_optimistic", "_read", "_runs", "_subscribed_tenants", "broken", "changes", "now", "published")
+    __slots__ = (
+        "_optimistic",
+        "_read",
+        "_runs",
+        "_subscribed_tenants",
+        "broken",
+        "changes",
+        "erased",
+        "now",
+        "published",
+    )
 
     def __init__(
         self, read: Read, now: Instant, *, optimistic: bool = False, subscribed_tenants: frozenset[str] = frozenset()
@@ -61,10 +71,13 @@ class Batch:
         self._optimistic = optimistic
         self._subscribed_tenants = subscribed_tenants
         self.published: list[Key] = []
+        self.erased: list[tuple[AnyKind, Key]] = []
 
     def row(self, kind: Kind[R], key: Key) -> R | None:
         """Return a row as the commits judged so far leave it."""
         left = self.changes[kind.name].get(key)
+        if left is None and self.erased and (kind, key) in self.erased:
+            return None
         row: R | None = self._read(kind, key) if left is None else left.row
         return row
 
@@ -97,6 +110,7 @@ class Batch:
             self._when(when)
         mine: CommitChanges = {}
         published: list[Key] = []
+        erased: list[tuple[AnyKind, Key]] = []
         for write in writes:
             if type(write) is Put:
                 if write.kind is not RUN:
@@ -109,10 +123,15 @@ class Batch:
                 self._append_message(write, mine)
             elif type(write) is Wake:
                 self._wake(write, mine)
+            elif type(write) is Erase:
+                erased.append((write.kind, write.key))
             else:
                 assert type(write) is Drop
                 published.append(write)
         self.published += published
+        for kind, key in erased:
+            self.changes[kind.name].pop(key, None)
+            self.erased.append((kind, key))
         changes = self.changes
         for (name, key), left in mine.items():
             changes[name][key] = left
@@ -146,6 +165,8 @@ class Batch:
         left = mine.get((kind.name, key)) or self.changes[kind.name].get(key)
         if left is not None:
             return left.row, left.replaces
+        if self.erased and (kind, key) in self.erased:
+            return None, 0
         row: R | None = self._read(kind, key)
         return row, 0 if row is None else version_of(kind, row)
 

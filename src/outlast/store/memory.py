@@ -65,6 +65,8 @@ class MemoryCore:
 
     def apply(self, batch: Batch) -> None:
         """Set every row of a batch and wake subscribers if a run may be due."""
+        for kind, key in batch.erased:
+            self.rows.drop(kind, key)
         for kind in KINDS:
             for key, left in batch.changes[kind.name].items():
                 self.rows.put(kind, key, left.row)

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from outlast.core.row_checks import listed
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
+from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT, GRAPH_THREAD, GRAPH_VALUE, GRAPH_WRITE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
@@ -221,6 +222,10 @@ ORDER: Final = {
     CURSOR.name: "at",
     DELIVERY.name: "first_at",
     UNPUBLISHED.name: "at",
+    GRAPH_THREAD.name: "changed_at",
+    GRAPH_CHECKPOINT.name: "at",
+    GRAPH_WRITE.name: "at",
+    GRAPH_VALUE.name: "at",
     WORKER.name: "started_at",
     WRITER.name: "started_at",
     META.name: "version",

@@ -6,7 +6,7 @@ read. Writers encode with the column of the same name. Instants are integers in 
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 
 This module has the rows of runs, tenants and the store, and the table of all kinds. `effect_rows.py` has the rows of
-effects, waits and approvals, `outbox_rows.py` those of webhooks.
+effects, waits and approvals, `outbox_rows.py` those of webhooks, `graph_rows.py` those of threads of LangGraph.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,6 +29,16 @@ from outlast.core.rows.effect_rows import (
     Memo,
     Usage,
     Wait,
+)
+from outlast.core.rows.graph_rows import (
+    GRAPH_CHECKPOINT,
+    GRAPH_THREAD,
+    GRAPH_VALUE,
+    GRAPH_WRITE,
+    GraphCheckpoint,
+    GraphThread,
+    GraphValue,
+    GraphWrite,
 )
 from outlast.core.rows.outbox_rows import (
     CURSOR,
@@ -348,6 +358,10 @@ Row: TypeAlias = (
     | Cursor
     | Delivery
     | Unpublished
+    | GraphThread
+    | GraphCheckpoint
+    | GraphWrite
+    | GraphValue
     | Worker
     | Writer
     | Meta
@@ -370,7 +384,8 @@ WRITER: Final = Kind("writer", Writer, 2, True, True)
 META: Final = Kind("meta", Meta, 2, True, True)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, WORKER, WRITER, META,
+    TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
+    GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
 )  # fmt: skip
 
 for _kind in KINDS:

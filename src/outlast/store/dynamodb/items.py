@@ -18,6 +18,7 @@ from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
+from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
 from outlast.core.rows.run_rows import (
@@ -174,6 +175,7 @@ class _Layout(NamedTuple):
     head: tuple[str, ...]  # first parts of the sort key
     mark: str = ""  # name of the kind after the key of an effect
     at: int = 0  # number of parts before it
+    apart: str = ""  # before the second part of the partition key, so that no run has this partition
 
 
 _ONCE: Final = _part(0)  # visit of rows that exist once per run or tenant
@@ -187,6 +189,7 @@ _SPECIAL: Final = {
     USAGE.name: _Layout(IDEMPOTENCY, 2, (_ONCE,), "usage", 1),
     UNPUBLISHED.name: _Layout(RUNS, 1, (UNPUBLISHED.name,)),
     REQUEST.name: _Layout(RUNS, 1, (REQUEST.name,)),
+    **{kind.name: _Layout(RUNS, 2, (kind.name,), apart="#") for kind in GRAPH_KINDS},
 }
 _LAYOUTS: Final = {
     kind.name: _SPECIAL.get(kind.name) or _Layout(RUNS, 0 if kind.name in _OF_STORE else 2, (kind.name,))
@@ -234,7 +237,7 @@ def _partition_of(layout: _Layout, key: Key) -> str:
     width = layout.width
     if not width:
         return _STORE_PARTITION
-    return f"{_part(key[0])}#{_part(key[1]) if width > 1 else ''}"
+    return f"{_part(key[0])}#{layout.apart}{_part(key[1]) if width > 1 else ''}"
 
 
 def within(kind: AnyKind, prefix: Key, after: Key = ()) -> KeyRange | None:
@@ -436,6 +439,7 @@ _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
     CURSOR.name: lambda row: (
         {} if row.due_at is None else _listed(list_of(CURSOR, row.tenant, row.subscription), row.due_at)
     ),
+    GRAPH_THREAD.name: lambda row: _listed(list_of(GRAPH_THREAD, row.tenant), row.changed_at),
     CALL_USAGE.name: lambda row: {"spent_of": text(spending_of(row.tenant, row.day))},
 }
 

@@ -351,7 +351,7 @@ class Lander:
         accepted = [commit for commit, answer in zip(commits, answers, strict=True) if isinstance(answer, Done)]
         receipt = self._receipts.next(shard)
         known = {key: each for key, each in found.runs.items() if each is not None}
-        if not (any(batch.changes.values()) or batch.published):
+        if not (any(batch.changes.values()) or batch.published or batch.erased):
             return Judged(batch, answers, known, (), receipt) if exact else None
         built = actions(self._env, batch, accepted, receipt, known, lease_end=self._lease_end, shards=found.shards)
         writes = [write for commit in accepted for write in commit.writes]

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE
+from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import CALL_USAGE, PAUSE, REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run, lanes_served
@@ -162,6 +163,7 @@ LISTS: Final = {
     DELIVERY.name: RUNS,
     REQUEST.name: RUNS,
     EFFECT.name: IDEMPOTENCY,
+    GRAPH_THREAD.name: RUNS,
 }
 """Kinds with a list of all rows of a tenant, and the table that has it."""
 

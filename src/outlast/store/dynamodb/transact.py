@@ -86,6 +86,8 @@ def actions(
     """
     transaction = _Transaction(env, batch, receipt, known)
     transaction.expect(commits)
+    for kind, key in batch.erased:
+        transaction.delete(place(kind, key))
     for kind in KINDS:
         for left in batch.changes[kind.name].values():
             if kind is RUN:

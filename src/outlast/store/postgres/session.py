@@ -25,7 +25,7 @@ from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import NO_HOLDER, LeaseStatus
 from outlast.core.rows.outbox_rows import UNPUBLISHED
-from outlast.core.rows.row_kind import Key
+from outlast.core.rows.row_kind import AnyKind, Key
 from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WORKER, WRITER, Row, Run, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
@@ -312,7 +312,7 @@ class PostgresSession:
                 ticket.answer = await self._take(db, ticket.work, batch, rows)
             else:
                 ticket.answer = judge(ticket, batch)
-        if any(batch.changes.values()) or batch.published:
+        if any(batch.changes.values()) or batch.published or batch.erased:
             await self.write(db, batch, [t.work.label for t in tickets] if crash_points.hook else ())
         for chain in batch.broken:
             chain.broken = True
@@ -458,6 +458,8 @@ class PostgresSession:
         """
         if batch.published:
             await db.execute(statements.FORGET_PUBLISHED, *statements.keys_of(UNPUBLISHED, batch.published))
+        for kind, keys in erased_keys(batch).items():
+            await db.execute(statements.erase(kind), *statements.keys_of(kind, keys))
         parameters = self._parameters(batch, notify=notify)
         self._batches += 1
         statement = statements.write(tuple(parameters.forms), notify=parameters.notify)
@@ -499,6 +501,14 @@ class PostgresSession:
         for left in batch.changes[RUN.name].values():
             assert isinstance(left.row, Run)
             self._known.remember(left.row)
+
+
+def erased_keys(batch: Batch) -> dict[AnyKind, set[Key]]:
+    """Return the keys of the rows that a batch deletes, by kind."""
+    found: dict[AnyKind, set[Key]] = {}
+    for kind, key in batch.erased:
+        found.setdefault(kind, set()).add(key)
+    return found
 
 
 def _names_any(commit: Commit, busy: set[tuple[str, Key]]) -> bool:

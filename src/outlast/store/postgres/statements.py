@@ -108,6 +108,16 @@ def exist(kind: AnyKind) -> str:
     )
 
 
+@cache
+def erase(kind: AnyKind) -> str:
+    """Return a statement that deletes rows by their keys, one array per key column."""
+    names = kind.columns[: kind.key]
+    return (
+        f"DELETE FROM {kind.name} t USING unnest({parameters(TYPES[kind.name][: kind.key], 1)}) "
+        f"AS k({', '.join(names)}) WHERE {_joined(kind)}"
+    )
+
+
 # A transaction that may write runs and one that changes the clock mapping exclude each other, so that no run keeps a
 # due_at of an old mapping. The lock is taken before the mapping is read. A batch that reads runs takes the same lock
 # anyway.
@@ -125,10 +135,7 @@ _SUBSCRIBED_TEXT: Final = (
 # NOW, preceded by the tenants whose events are noted. Parameters: the mapping's key.
 NOW_AND_SUBSCRIBED: Final = NOW.replace("SELECT", f"SELECT {_SUBSCRIBED_TEXT},", 1)
 # Deletes unpublished events. Parameters: their keys.
-FORGET_PUBLISHED: Final = (
-    f"DELETE FROM {UNPUBLISHED.name} t USING unnest({parameters(TYPES[UNPUBLISHED.name][: UNPUBLISHED.key], 1)}) "
-    f"AS k({', '.join(UNPUBLISHED.columns[: UNPUBLISHED.key])}) WHERE {_joined(UNPUBLISHED)}"
-)
+FORGET_PUBLISHED: Final = erase(UNPUBLISHED)
 # Identity of a server session. A process id may be reused, a process id with its start time is not.
 SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 # Reads a writer's receipt by a commit that changes nothing. Parameters: its key.

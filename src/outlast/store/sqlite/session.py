@@ -279,7 +279,9 @@ class SqliteSession:
     # --- applying ------------------------------------------------------------------------
     def _apply(self, batch: Batch) -> int:
         """Write the rows of a batch, one statement per kind and form, and return their number."""
-        count = 0
+        count = len(batch.erased)
+        for kind, key in batch.erased:
+            self.db.execute(SQL[kind.name].delete, key)
         for kind in KINDS:
             changes = batch.changes[kind.name]
             if not changes:
@@ -377,6 +379,9 @@ class SqliteSession:
                         self.woken = self.woken or row.due_at is not None
                     else:
                         self._cache.put(kind, key, row)
+        for kind, key in batch.erased:
+            if kind.read_first and key not in batch.changes[kind.name]:
+                self._cache.drop(kind, key)
         for key, left in batch.changes[EFFECT.name].items():
             if left.row.status is EffectStatus.INTENDED:
                 self._cache.put(EFFECT, key, left.row)

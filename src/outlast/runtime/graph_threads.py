@@ -1,0 +1,483 @@
+"""Threads of LangGraph graphs in a store: their checkpoints, writes and values, read and written by any process.
+
+What can go wrong: two writers put a checkpoint after the same parent, a prune deletes a value that a new checkpoint
+names, or a process dies between two commits. Each commit replaces the GraphThread row of its namespace or expects its
+version, so the later of two writers reads again and decides again. Values are written before the checkpoint that names
+them: what a killed process leaves is never read, and goes with the thread.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from outlast.core.commit import Commit, Erase, Expect, Put, in_portions
+from outlast.core.graph_threads import (
+    FIRST_STEP,
+    INLINE,
+    WRITE_INLINE_MAX,
+    GraphData,
+    Stored,
+    ValuePlace,
+    check_follows,
+    check_key,
+    data_at,
+    kept_with,
+    order_of_writes,
+    place_at,
+    place_of,
+    rows_needed,
+    snapshot_at,
+    stored,
+)
+from outlast.core.paging import pages
+from outlast.core.rows.graph_rows import (
+    GRAPH_CHECKPOINT,
+    GRAPH_THREAD,
+    GRAPH_VALUE,
+    GRAPH_WRITE,
+    GraphCheckpoint,
+    GraphThread,
+    GraphValue,
+    GraphWrite,
+)
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
+from outlast.core.state.snapshot_codec import pack, unpack
+from outlast.errors import Conflict, Corrupt, InvalidInput, NotFound, Stale, Uncertain
+from outlast.store.port import Store
+from outlast.store.queries import Page
+
+Line = tuple[str, str, str]
+"""Tenant, thread and namespace: the key of a GraphThread row."""
+Keep = Callable[[GraphThread, Sequence[GraphCheckpoint]], Collection[str]]
+"""Returns the checkpoints of a namespace that a prune is asked to keep."""
+TRIES: Final = 30
+ERASED_AT_ONCE: Final = 80
+READ_AT_ONCE: Final = 200
+TEXT_MAX: Final = 80_000
+
+
+class NewCheckpoint(NamedTuple):
+    """A checkpoint as a graph puts it."""
+
+    thread: str
+    ns: str
+    checkpoint: str
+    parent: str
+    metadata: Mapping[str, Any]
+    body: GraphData  # without the values of channels
+    values: Mapping[str, GraphData]  # of channels that changed since the parent
+    kept: Collection[str]  # channels whose value is that of the parent
+    branches: bool = False  # its parent was read by its id, when it was not the last one
+    begins: bool = False  # its writer found no checkpoint in this namespace
+
+
+class NewWrite(NamedTuple):
+    """A value that a task wrote, and its position among those of the task."""
+
+    i: int
+    channel: str
+    value: GraphData
+
+
+class TaskWrites(NamedTuple):
+    """Values that a task of a graph wrote at a checkpoint."""
+
+    thread: str
+    ns: str
+    checkpoint: str
+    task: str
+    path: str  # of the task in its graph
+    writes: Sequence[NewWrite]
+    replaces: bool  # errors and interrupts replace earlier ones, other values stay as they were first written
+
+
+class ReadWrite(NamedTuple):
+    """A value that a task wrote at a checkpoint, as it is read."""
+
+    task: str
+    channel: str
+    path: str
+    value: GraphData
+
+
+class ReadCheckpoint(NamedTuple):
+    """A checkpoint with its values, and what tasks wrote at it in the order in which a graph applies it."""
+
+    row: GraphCheckpoint
+    body: GraphData
+    values: Mapping[str, GraphData]
+    writes: tuple[ReadWrite, ...]
+    is_head: bool
+
+
+class GraphThreads:
+    """The threads of one tenant."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store = store
+        self._tenant = tenant
+
+    # --- writing -------------------------------------------------------------------------
+    async def put(self, new: NewCheckpoint) -> None:
+        """Store a checkpoint. Raises Conflict if another writer has put one after the same parent."""
+        check_key(new.thread, new.ns, new.checkpoint, new.parent)
+        for _ in range(TRIES):
+            try:
+                return await self._put(new)
+            except (Stale, Uncertain):
+                continue  # read and decide again: a commit that landed is put again without effect
+        raise _contended(new.thread)
+
+    async def _put(self, new: NewCheckpoint) -> None:
+        line = (self._tenant, new.thread, new.ns)
+        thread = await self._store.load(GRAPH_THREAD, line)
+        old, parent = await self._store.load_many(
+            GRAPH_CHECKPOINT, [(*line, new.checkpoint), (*line, new.parent or new.checkpoint)]
+        )
+        check_follows(
+            thread,
+            new.checkpoint,
+            new.parent,
+            source=new.metadata.get("source"),
+            branches=new.branches and parent is not None,
+            begins=new.begins or _is_first(new.metadata),
+            exists=old is not None,
+        )
+        places, rows = await self._coded(line, new, parent)
+        body = stored(new.body, inline_max=WRITE_INLINE_MAX)
+        rows |= body.rows
+        at = (await self._store.now()).business
+        version = thread.version if thread is not None else 0
+        key = (*line, new.checkpoint)
+        texts = (new.parent, _text(new.metadata.get("run_id")), *_texts_of(new, places), body.place.format)
+        row = GraphCheckpoint(*key, 1 if old is None else old.version + 1, *texts, *_inline(new.body, body), at)
+        moved = GraphThread(
+            *line,
+            version + 1,
+            new.checkpoint if old is None or thread is None else thread.head,
+            (thread.checkpoints if thread is not None else 0) + (old is None),
+            thread.created_at if thread is not None else at,
+            at,
+        )
+        puts = (Put(GRAPH_THREAD, moved, version), Put(GRAPH_CHECKPOINT, row, row.version - 1))
+        *before, last = in_portions(await self._missing(line, rows, at)) or [()]
+        await self._land(line, version, before)
+        await self._store.commit(Commit((*last, *puts, *await self._root(line, at)), label=f"{new.thread} checkpoint"))
+
+    async def _root(self, line: Line, at: int) -> list[Put]:
+        """Return the write of the row by which a thread is listed, for a subgraph that writes before its graph."""
+        if not line[2] or await self._store.load(GRAPH_THREAD, (*line[:2], "")) is not None:
+            return []
+        return [Put(GRAPH_THREAD, GraphThread(*line[:2], "", 1, "", 0, at, at), 0)]
+
+    async def _land(self, line: Line, version: int, portions: Iterable[Sequence[Put]]) -> None:
+        """Land rows in several commits, while the namespace has this version."""
+        for portion in portions:
+            expects = (Expect(GRAPH_THREAD, line, version),)
+            await self._store.commit(Commit(tuple(portion), expects=expects, label=f"{line[1]} rows"))
+
+    async def _coded(
+        self, line: Line, new: NewCheckpoint, parent: GraphCheckpoint | None
+    ) -> tuple[dict[str, Sequence[str]], dict[str, bytes]]:
+        """Return the places of all values, and the bytes of the rows that they need."""
+        earlier = {} if parent is None else {name: place_of(each) for name, each in parent.places().items()}
+        if not earlier.keys() >= set(new.kept):
+            raise Conflict(
+                f"checkpoint {new.parent} of thread {new.thread} was deleted",
+                f"{new.checkpoint} needs values of it",
+                "invoke the graph again",
+                refusal="stale_checkpoint",
+            )
+        known = {name: earlier[name] for name in new.values if name in earlier}
+        found = await self._rows(line, [place for place in known.values() if place.how == "p"])
+        places: dict[str, Sequence[str]] = {name: [*earlier[name]] for name in new.kept if name in earlier}
+        rows: dict[str, bytes] = {}
+        for name, value in new.values.items():
+            before = snapshot_at(known[name], found) if name in known else None
+            coded = stored(value, before)
+            places[name] = [*coded.place]
+            rows |= coded.rows
+        return places, rows
+
+    async def _missing(self, line: Line, rows: Mapping[str, bytes], at: int) -> list[Put]:
+        """Return the writes of the values that are not stored yet."""
+        names = sorted(rows)
+        there = await self._store.load_many(GRAPH_VALUE, [(*line, name) for name in names]) if names else ()
+        return [
+            Put(GRAPH_VALUE, GraphValue(*line, name, *pack(rows[name]), at), 0)
+            for name, row in zip(names, there, strict=True)
+            if row is None
+        ]
+
+    async def put_writes(self, new: TaskWrites) -> None:
+        """Store values that a task wrote at a checkpoint. One that is there already stays, or is replaced."""
+        check_key(new.thread, new.ns, new.checkpoint, new.task)
+        for _ in range(TRIES):
+            try:
+                return await self._put_writes((self._tenant, new.thread, new.ns), new)
+            except (Stale, Uncertain):
+                continue
+        raise _contended(new.thread)
+
+    async def _put_writes(self, line: Line, new: TaskWrites) -> None:
+        thread = await self._store.load(GRAPH_THREAD, line)
+        there = {row.i: row for row in await self._store.rows(GRAPH_WRITE, (*line, new.checkpoint, new.task))}
+        at = (await self._store.now()).business
+        puts: dict[int, Put] = {}
+        rows: dict[str, bytes] = {}
+        for write in new.writes:
+            old = there.get(write.i)
+            if old is not None and not new.replaces:
+                continue
+            body = stored(write.value, inline_max=WRITE_INLINE_MAX)
+            rows |= body.rows
+            key = (*line, new.checkpoint, new.task, write.i)
+            version = 1 if old is None else old.version + 1
+            columns = (new.path, write.channel, body.place.format, *_inline(write.value, body), at)
+            puts[write.i] = Put(GRAPH_WRITE, GraphWrite(*key, version, *columns), version - 1)
+        if not puts:
+            return
+        if thread is None:
+            made = Put(GRAPH_THREAD, GraphThread(*line, 1, "", 0, at, at), 0)
+            await self._store.commit(Commit((made, *await self._root(line, at)), label=f"{line[1]} graph thread"))
+        version = thread.version if thread is not None else 1
+        await self._land(line, version, in_portions([*await self._missing(line, rows, at), *puts.values()]))
+
+    # --- reading -------------------------------------------------------------------------
+    async def get(self, thread: str, ns: str, checkpoint: str = "") -> ReadCheckpoint | None:
+        """Return a checkpoint, or the last one of a namespace, or None. Raises Corrupt."""
+        line = (self._tenant, thread, ns)
+        for _ in range(TRIES):
+            head = await self._store.load(GRAPH_THREAD, line)
+            name = checkpoint or (head.head if head is not None else "")
+            row = await self._store.load(GRAPH_CHECKPOINT, (*line, name)) if name else None
+            if row is not None:
+                try:
+                    return await self.read(row, is_head=head is not None and head.head == name)
+                except Corrupt:
+                    if await self._store.load(GRAPH_THREAD, line) == head:
+                        raise  # and it was not deleted since
+            elif checkpoint or not name or await self._store.load(GRAPH_THREAD, line) == head:
+                return None
+        raise _contended(thread)
+
+    async def checkpoint(self, thread: str, ns: str, checkpoint: str = "") -> GraphCheckpoint | None:
+        """Return the row of a checkpoint, or of the last one of a namespace, or None."""
+        line = (self._tenant, thread, ns)
+        if not checkpoint:
+            head = await self._store.load(GRAPH_THREAD, line)
+            checkpoint = head.head if head is not None else ""
+        return await self._store.load(GRAPH_CHECKPOINT, (*line, checkpoint)) if checkpoint else None
+
+    async def body(self, row: GraphCheckpoint) -> GraphData:
+        """Return a checkpoint without the values of its channels. Raises Corrupt."""
+        return _body(row, await self._rows(row[:3], _places_of(row)))
+
+    async def read(self, row: GraphCheckpoint, *, is_head: bool, only: Collection[str] | None = None) -> ReadCheckpoint:
+        """Return a checkpoint with its values and writes, or with those of some channels `only`. Raises Corrupt."""
+        line = row[:3]
+        writes = await self._store.rows(GRAPH_WRITE, row[:4])
+        if only is not None:
+            writes = tuple(each for each in writes if each.channel in only)
+        writes = tuple(sorted(writes, key=lambda each: order_of_writes(each.path, each.task, each.i)))
+        try:
+            named = row.places().items()
+            places = {name: place_of(each) for name, each in named if only is None or name in only}
+            found = await self._rows(line, [*places.values(), *_places_of(row, *writes)])
+            return ReadCheckpoint(
+                row,
+                _body(row, found),
+                {name: data_at(place, found) for name, place in places.items()},
+                tuple(ReadWrite(each.task, each.channel, each.path, _body(each, found)) for each in writes),
+                is_head,
+            )
+        except Corrupt as error:
+            raise Corrupt(f"checkpoint {row.checkpoint} of thread {row.thread}: {error.what}", error.why) from error
+
+    async def _rows(self, line: Line, places: Collection[ValuePlace]) -> dict[str, bytes]:
+        """Return the bytes of all rows that these values need, by hash. Raises Corrupt."""
+        found: dict[str, bytes] = {}
+        while needed := sorted(rows_needed(places, found)):
+            for i in range(0, len(needed), READ_AT_ONCE):
+                part = needed[i : i + READ_AT_ONCE]
+                rows = await self._store.load_many(GRAPH_VALUE, [(*line, name) for name in part])
+                for name, row in zip(part, rows, strict=True):
+                    if row is None:
+                        raise Corrupt(f"a value is missing: {name}")
+                    found[name] = unpack(row.packed, row.body, name)
+        return found
+
+    async def namespaces(self, thread: str) -> tuple[GraphThread, ...]:
+        """Return the rows of all namespaces of a thread; () if there is no such thread."""
+        return await self._store.rows(GRAPH_THREAD, (self._tenant, thread))
+
+    async def threads(self, *, cursor: str = "", limit: int = 50) -> Page[GraphThread]:
+        """Return one page of threads, the last changed first."""
+        return await self._store.page(GRAPH_THREAD, self._tenant, {"ns": ""}, cursor=cursor, limit=limit)
+
+    async def checkpoints(self, thread: str, ns: str | None = None) -> list[GraphCheckpoint]:
+        """Return the checkpoints of a thread, or of one namespace, the last first."""
+        prefix = (self._tenant, thread) if ns is None else (self._tenant, thread, ns)
+        rows = await self._all(GRAPH_CHECKPOINT, prefix)
+        return sorted(rows, key=lambda row: row.checkpoint, reverse=True)
+
+    async def heads(self, thread: str) -> dict[str, str]:
+        """Return the last checkpoint of each namespace of a thread."""
+        return {row.ns: row.head for row in await self.namespaces(thread)}
+
+    async def of_graph_runs(self, ids: Iterable[str]) -> set[tuple[str, str]]:
+        """Return the threads and namespaces in which these runs of graphs have put checkpoints."""
+        found: set[tuple[str, str]] = set()
+        for graph_run in ids:
+            where: dict[str, str | int] = {"graph_run": graph_run}
+            read = partial(self._store.page, GRAPH_CHECKPOINT, self._tenant, where, limit=READ_AT_ONCE)
+            async for page in pages(read):
+                found |= {(row.thread, row.ns) for row in page.rows}
+        return found
+
+    async def all_threads(self) -> list[str]:
+        """Return the ids of all threads, the last changed first."""
+        return [row.thread async for page in pages(partial(self.threads, limit=READ_AT_ONCE)) for row in page.rows]
+
+    async def _all(self, kind: AnyKind, prefix: Key) -> list[Any]:
+        found: list[Any] = []
+        after: Key = ()
+        while True:
+            rows = await self._store.rows(kind, prefix, after=after, limit=READ_AT_ONCE)
+            found += rows
+            if len(rows) < READ_AT_ONCE:
+                return found
+            after = key_of(kind, rows[-1])
+
+    # --- deleting ------------------------------------------------------------------------
+    async def delete(self, thread: str) -> bool:
+        """Delete a thread with all its namespaces. Return False if there is none."""
+        spaces = await self.namespaces(thread)
+        for row in sorted(spaces, key=lambda each: each.ns, reverse=True):  # the one that is listed goes last
+            await self._reduce(thread, row.ns, lambda row, found: set())
+        return bool(spaces)
+
+    async def keep_latest(self, thread: str) -> None:
+        """Delete all but the last checkpoint of each namespace, and what its delta channels need."""
+        for row in await self.namespaces(thread):
+            await self._reduce(thread, row.ns, lambda row, found: {row.head})
+
+    async def delete_graph_runs(self, ids: Collection[str]) -> None:
+        """Delete the checkpoints that runs of graphs have put, but for what delta channels of others need."""
+        for thread, ns in await self.of_graph_runs(ids):
+            await self._reduce(thread, ns, lambda row, found: {c.checkpoint for c in found if c.graph_run not in ids})
+
+    async def _reduce(self, thread: str, ns: str, keep: Keep) -> None:
+        for _ in range(TRIES):
+            try:
+                return await self._reduce_once((self._tenant, thread, ns), keep)
+            except (Stale, Uncertain):
+                continue
+        raise _contended(thread)
+
+    async def _reduce_once(self, line: Line, keep: Keep) -> None:
+        """Keep some checkpoints of a namespace and delete all other rows of it."""
+        row = await self._store.load(GRAPH_THREAD, line)
+        if row is None:
+            return
+        checkpoints: list[GraphCheckpoint] = await self._all(GRAPH_CHECKPOINT, line)
+        wanted = keep(row, checkpoints)
+        kept = kept_with(wanted, checkpoints)
+        head = row.head if row.head in kept else max(kept, default="")
+        at = (await self._store.now()).business
+        moved = row._replace(version=row.version + 1, head=head, checkpoints=len(kept), changed_at=at)
+        await self._store.commit(Commit((Put(GRAPH_THREAD, moved, row.version),), label=f"{line[1]} graph reduce"))
+        writes: list[GraphWrite] = await self._all(GRAPH_WRITE, line)
+        staying = [each for each in checkpoints if each.checkpoint in kept]
+        living = [each for each in writes if each.checkpoint in kept]
+        places = [place_of(place) for each in staying for place in each.places().values()]
+        found = await self._rows(line, [*places, *_places_of(*staying, *living)])
+        values: list[GraphValue] = await self._all(GRAPH_VALUE, line)
+        erased = [
+            *(Erase(GRAPH_WRITE, each[:6]) for each in writes if each.checkpoint not in kept),
+            *(Erase(GRAPH_CHECKPOINT, each[:4]) for each in checkpoints if each.checkpoint not in kept),
+            *(Erase(GRAPH_VALUE, each[:4]) for each in values if each.hash not in found),
+        ]
+        if not kept:
+            erased.append(Erase(GRAPH_THREAD, line))
+        expects = (Expect(GRAPH_THREAD, line, moved.version),)
+        for i in range(0, len(erased), ERASED_AT_ONCE):
+            part = tuple(erased[i : i + ERASED_AT_ONCE])
+            await self._store.commit(Commit(part, expects=expects, label=f"{line[1]} graph erase"))
+
+    # --- copying -------------------------------------------------------------------------
+    async def copy(self, source: str, target: str) -> None:
+        """Copy a thread with all its checkpoints. Raises NotFound, and Conflict if the target has checkpoints."""
+        check_key(target, "")
+        spaces = await self.namespaces(source)
+        if not spaces:
+            raise NotFound(f"no thread {source}", "nothing was copied", "outlast threads ls lists the threads")
+        if any(row.head for row in await self.namespaces(target)):
+            raise Conflict(f"thread {target} exists", "a copy would mix two histories", "delete it first")
+        for row in spaces:
+            await self._copy(row, target)
+
+    async def _copy(self, row: GraphThread, target: str) -> None:
+        line = row[:3]
+        for kind in (GRAPH_VALUE, GRAPH_WRITE, GRAPH_CHECKPOINT):
+            rows = [each._replace(thread=target) for each in await self._all(kind, line)]
+            keys = [key_of(kind, each) for each in rows]
+            there = await self._store.load_many(kind, keys) if keys else ()
+            puts = [
+                Put(kind, each._replace(version=1) if kind.versioned else each, 0)
+                for each, old in zip(rows, there, strict=True)
+                if old is None
+            ]
+            for portion in in_portions(puts):
+                await self._store.commit(Commit(portion, label=f"{target} graph copy"))
+        if await self._store.load(GRAPH_THREAD, line) != row:
+            raise Conflict(f"thread {row.thread} was changed while it was copied", "", "delete the copy and copy again")
+        old = await self._store.load(GRAPH_THREAD, (self._tenant, target, row.ns))
+        version = old.version if old is not None else 0
+        moved = row._replace(thread=target, version=version + 1)
+        await self._store.commit(Commit((Put(GRAPH_THREAD, moved, version),), label=f"{target} graph copy"))
+
+
+def _inline(value: GraphData, body: Stored) -> tuple[bytes, str]:
+    return (value.data, "") if body.place.how == INLINE else (b"", body.place.at())
+
+
+def _places_of(*rows: GraphCheckpoint | GraphWrite) -> list[ValuePlace]:
+    return [place_at(row.format, row.body_at) for row in rows if row.body_at]
+
+
+def _body(row: GraphCheckpoint | GraphWrite, found: Mapping[str, bytes]) -> GraphData:
+    if not row.body_at:
+        return GraphData(row.format, row.body)
+    return data_at(place_at(row.format, row.body_at), found)
+
+
+def _texts_of(new: NewCheckpoint, places: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """Return metadata and places as JSON. Raises InvalidInput if a row cannot hold them."""
+    metadata, channels = (json.dumps(dict(each), separators=(",", ":")) for each in (new.metadata, places))
+    if len(metadata) + len(channels) > TEXT_MAX:
+        raise InvalidInput(
+            f"checkpoint {new.checkpoint} has {len(metadata):,} characters of metadata and {len(places):,} channels",
+            f"a checkpoint names its channels and its metadata in at most {TEXT_MAX:,} characters",
+            "keep large data in the state of the graph, and fewer channels",
+        )
+    return metadata, channels
+
+
+def _is_first(metadata: Mapping[str, Any]) -> bool:
+    step = metadata.get("step")
+    return isinstance(step, int) and step <= FIRST_STEP
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _contended(thread: str) -> Conflict:
+    return Conflict(
+        f"thread {thread} is written by many processes at once",
+        f"{TRIES} attempts met a newer version of it",
+        "try again; let one process at a time work on a thread",
+        refusal="busy_thread",
+    )
