@@ -67,6 +67,7 @@ SUBJECTS_SINCE = "2026-11-22T23:46:00Z"  # earlier subjects are sentences
 PUSHED = {  # too long, and not rewritten
     "client: check the arguments of every method, and read what validators raise",
     "examples: count a run that was queued again as a crash in the office's demo",
+    "limits: raise core and engine for two functions of pauses and refused amounts",
     "outbox: leave a receiver alone that asks to wait, and sum up what gathers",
     "service: give the poller of events a module, and begin both with their faults",
     "store: judge an incomplete DynamoDB store by tables read after its record",
