@@ -82,6 +82,21 @@ class Wishes(BaseModel):
     """Largest price difference that counts as an agreement."""
 
 
+class WalkAway(BaseModel):
+    """The worst terms that a position of the buyer may have. They bound formulas and agents."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    price_percent: Annotated[int, Field(ge=100, le=1_000)] = 115
+    """Relative to the sum of the target prices."""
+    payment_days: Annotated[int, Field(ge=0, le=365)] = 0
+    lead_percent: Annotated[int, Field(ge=1, le=1_000)] = 150
+    """Relative to the supplier's stated lead time."""
+    defect_percent: Annotated[int, Field(ge=1, le=1_000)] = 200
+    """Relative to the supplier's stated defect rate."""
+    term_months: Annotated[int, Field(ge=0, le=120)] = 0
+
+
 class Calendar(BaseModel):
     """The business days of the buyer. They are part of the purchase, so they do not change while it is negotiated."""
 
@@ -121,6 +136,15 @@ class Governance(BaseModel):
     strategic_rounds: Annotated[int, Field(ge=1, le=8)] = 4
     strategic_round_length: Span = timedelta(days=6)
     wishes: Wishes = Wishes()
+    negotiated_by: Literal["formulas", "agents"] = "formulas"
+    """Who proposes positions and moves in the auction and in a strategic negotiation."""
+    step_percent: Annotated[int, Field(ge=0, le=100)] = 60
+    """Largest part of the distance to the supplier's last position by which a position may move."""
+    walk_away: WalkAway = WalkAway()
+    end_within_bp: Annotated[int, Field(ge=0, le=10_000)] = 100
+    """An agent may end an auction if no price moved by more."""
+    leave_out_percent: Annotated[int, Field(ge=0, le=1_000)] = 15
+    """An agent may leave out a supplier whose price is higher than the best by more."""
     approval_threshold_cents: Annotated[int, Field(ge=0)] = 5_000_000
     """An order above this amount needs an approval."""
     always_approve: list[Literal["SPOT", "LEVERAGE", "BOTTLENECK", "STRATEGIC"]] = ["BOTTLENECK", "STRATEGIC"]

@@ -88,6 +88,8 @@ class Bid(BaseModel):
     """Promised defect rate; None: the supplier's known rate applies."""
     term_months: Annotated[int, Field(ge=0, le=240)] = 0
     """Number of months for which the supplier keeps these terms."""
+    note: Annotated[str, Field(max_length=1_000)] = ""
+    """Words of the supplier. Only a model reads them."""
 
 
 class Feedback(BaseModel):
@@ -101,6 +103,8 @@ class Feedback(BaseModel):
     rank: Annotated[int, Field(ge=0)]
     """Rank among the bidders, 1 is the best; 0 without a bid."""
     bidders: int
+    target_cents: Annotated[int, Field(ge=0, le=10**13)] = 0
+    """Price that the buyer asks of this supplier; 0: none."""
 
 
 class OrderForm(BaseModel):

@@ -16,6 +16,7 @@ def feedback(s: Negotiation, suppliers: list[str], round_number: int, run_id: st
             best_cents=in_order[0].cents if in_order else 0,
             rank=places.get(supplier, 0),
             bidders=len(in_order),
+            target_cents=s.auction.targets.get(supplier, 0) if s.auction else 0,
         )
         for supplier in suppliers
     }
@@ -27,8 +28,12 @@ def converged(s: Negotiation, round_number: int) -> bool:
     A price moves if it differs by more than `converged_within_bp` from that of the round before. A supplier that has
     never bid keeps no auction open. A first bid is a move.
     """
-    most = s.purchase.governance.converged_within_bp
-    bidders = {bid.supplier_id for bid in s.bids if bid.cycle == s.cycle} & set(s.active())
+    return moved_at_most(s, round_number, s.purchase.governance.converged_within_bp)
+
+
+def moved_at_most(s: Negotiation, round_number: int, most: int) -> bool:
+    """True if no bidder moved its price by more than `most` basis points; see `converged`. Final bids do not move."""
+    bidders = {bid.supplier_id for bid in s.bids if bid.cycle == s.cycle} & set(s.active()) - s.final.keys()
     if not bidders:
         return False
     for supplier in bidders:

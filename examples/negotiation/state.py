@@ -49,7 +49,9 @@ class Auction(BaseModel):
     """State of the auction."""
 
     converged_in: int = 0
-    """Round after which no bid moved any more; 0: the rounds were used up."""
+    """Round after which no bid moved any more; 0: the rounds were used up, or no supplier was left to ask."""
+    targets: dict[str, int] = {}
+    """Price that an agent asked of each supplier after the last round."""
 
 
 class Award(BaseModel):
@@ -71,6 +73,8 @@ class Strategic(BaseModel):
 
     proposed: dict[str, Terms] = {}
     """The buyer's last position towards each supplier."""
+    next_proposed: dict[str, Terms] = {}
+    """Position that an agent chose for the next round."""
     agreed: dict[str, int] = {}
     """Suppliers that reached an agreement, with the round."""
 
@@ -100,6 +104,10 @@ class Negotiation(BaseModel):
     rounds_held: int = 0
     declined: dict[str, str] = {}
     """Suppliers that left the negotiation, with their reasons."""
+    final: dict[str, int] = {}
+    """Suppliers whose note says that their bid is final, with the round. They are not asked again in this cycle."""
+    overruled: list[str] = []
+    """Proposals of agents against the limits, with the objection. The formula decided instead."""
     bids: list[HeldBid] = []
     why_nothing: str = ""
     """Reason why no bid is open. The next node fails the run with it, so that the state of this node is kept."""
@@ -165,7 +173,7 @@ class Negotiation(BaseModel):
                 bid.status = "SUPERSEDED"
         self.cycle += 1
         self.another_round = AnotherRound(by=by, reason=reason)
-        self.rounds_held, self.scores, self.award = 0, [], None
+        self.rounds_held, self.scores, self.award, self.final = 0, [], None, {}
         self.auction = self.bottleneck = self.strategic = None
 
     def take_in(self, bids: list[Bid], round_number: int) -> None:

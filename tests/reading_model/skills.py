@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.reading_model import acquisition, researcher
+from tests.reading_model import acquisition, negotiation, researcher
 from tests.reading_model.reading import Skill
 
 SKILLS: Final[Sequence[Skill]] = (
     Skill(acquisition.answer, acquisition.lie),
     Skill(researcher.answer, researcher.lie),
+    Skill(negotiation.answer, negotiation.lie),
 )

@@ -77,6 +77,10 @@ class Supplier(_Declared):
     term_months: Annotated[int, Field(ge=0)] = 12
     """Contract length of its first bid."""
     most_term_months: Annotated[int, Field(ge=0)] = 36
+    notes: list[str] = []
+    """Words with its first, second, … bid; the last one again with each further bid."""
+    final_from: Annotated[int, Field(ge=0)] = 0
+    """Round from which its bid stays the same; 0: never."""
     rules: list[Rule] = []
 
 

@@ -13,6 +13,7 @@ class Stance:
 
     last_cents: int = 0
     heard_cents: int = 0
+    target_cents: int = 0
     offers: Counter[int] = field(default_factory=Counter)
     """Number of bids per round. It exceeds one only if the supplier acted on a repeated request."""
 
@@ -48,8 +49,9 @@ def _units(supplier: Supplier, line: Line) -> int:
 
 
 def hear(stance: Stance, feedback: Feedback) -> None:
-    """Remember the best price of a round with a bid."""
+    """Remember the best price of a round with a bid, and the price that is asked of this supplier."""
     stance.heard_cents = feedback.best_cents or stance.heard_cents
+    stance.target_cents = feedback.target_cents
 
 
 def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitation) -> Bid:
@@ -68,6 +70,10 @@ def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitatio
         cents = stance.last_cents
     if isinstance(asked, Proposal):
         cents = max(floor, cents - max(0, cents - asked.terms.cents) * supplier.meets_percent // 100)
+    elif floor <= stance.target_cents < cents:
+        cents = stance.target_cents
+    if supplier.final_from and asked.round > supplier.final_from and stance.last_cents:
+        cents = stance.last_cents
     stance.last_cents = cents
     stance.offers[asked.round] += 1
     again = stance.offers[asked.round]
@@ -83,6 +89,7 @@ def offer(supplier_id: str, supplier: Supplier, stance: Stance, asked: Invitatio
         payment_days=supplier.payment_days,
         covers=units if any(units[line.sku] < line.quantity for line in asked.lines) else {},
         substitutes={sku: theirs for sku, theirs in made.items() if theirs != sku},
+        note=supplier.notes[min(asked.round, len(supplier.notes)) - 1] if supplier.notes else "",
     )
     return _answering(bid, supplier, asked) if isinstance(asked, Proposal) else bid
 
