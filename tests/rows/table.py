@@ -255,3 +255,25 @@ ROWS: Final = {
     ),
 }
 """In the order of the page."""
+
+FURTHER: Final = {
+    "RUN-4": _row(
+        "engine/test_mailbox",
+        "starting_again_is_the_same_run_and_with_another_input_refused",
+        "start_keys_of_their_own",
+    ),
+    "RT-3": _row(
+        "langgraph/test_langgraph", "a_run_is_a_thread_and_its_waits_are_interrupts", "threads_not_interrupted"
+    ),
+    "APP-3": _row(
+        "engine/test_planes",
+        "a_write_that_a_decision_makes_anyway_is_refused_without_an_effect",
+        "no_plane_check",
+    ),
+}
+"""A second test of a row whose parts are independent of each other."""
+
+
+def proofs_of(one: str) -> tuple[Row, ...]:
+    """Return the tests of a row with their removals; none for a row that is planned."""
+    return tuple(row for row in (ROWS[one], FURTHER.get(one, PLANNED)) if row.test)

@@ -7,10 +7,10 @@ from tests.rows import proving
 from tests.rows.marks import cited
 from tests.rows.page import PAGE, ROW, ids, state_of, written
 from tests.rows.removed import removal_of, sentence_of
-from tests.rows.table import ALL, ROWS, Row
+from tests.rows.table import ALL, ROWS, Row, proofs_of
 
-PROVEN = {one: row for one, row in ROWS.items() if row.missing != ALL}
-SHORT = [one for one, row in PROVEN.items() if not row.test.startswith(proving.LONG)]
+PROOFS = [(one, row) for one in ROWS for row in proofs_of(one)]
+SHORT = [proof for proof in PROOFS if not proof[1].test.startswith(proving.LONG)]
 
 
 def test_the_page_is_current() -> None:
@@ -32,20 +32,20 @@ def test_a_mark_names_a_row() -> None:
     assert cited().keys() <= ROWS.keys()
 
 
-@pytest.mark.parametrize("one", PROVEN)
-def test_the_test_of_a_row_is_there_and_cites_it(one: str) -> None:
-    assert PROVEN[one].test.partition("[")[0] in cited()[one]
+@pytest.mark.parametrize(("one", "row"), PROOFS)
+def test_the_test_of_a_row_is_there_and_cites_it(one: str, row: Row) -> None:
+    assert row.test.partition("[")[0] in cited()[one]
 
 
-@pytest.mark.parametrize("removal", sorted({row.removal for row in PROVEN.values()}))
+@pytest.mark.parametrize("removal", sorted({row.removal for _, row in PROOFS}))
 def test_a_removal_is_there_and_says_which_rule_it_takes_away(removal: str) -> None:
     assert callable(removal_of(removal))
     assert sentence_of(removal).endswith(".")
 
 
-@pytest.mark.parametrize("one", slices.params(SHORT, 1, "rows"))
-def test_the_test_of_a_row_fails_without_its_rule(one: str) -> None:
-    noticed, text = proving.prove(PROVEN[one])
+@pytest.mark.parametrize(("one", "row"), slices.params(SHORT, 1, "rows"))
+def test_the_test_of_a_row_fails_without_its_rule(one: str, row: Row) -> None:
+    noticed, text = proving.prove(row)
     if noticed is None:
         pytest.skip(text)
     assert noticed, text
