@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from examples.negotiation.samples import SAMPLES
 from tests.docs.pages import ROOT
+from tests.docs.routes import routes
 
 _BLOCK: Final = re.compile(r"(<!-- features: (?P<name>\w+) -->\n)(?P<body>.*?)(<!-- features: end -->)", re.DOTALL)
 _LINK: Final = re.compile(r"(?<=\]\()(?!\w+:)([^)#]+)")
@@ -232,7 +233,7 @@ def missing() -> str:
     return "".join(f"- {each.text}.\n" for each in MISSING)
 
 
-PRINTED: Final[dict[str, Callable[[], str]]] = {"table": table, "missing": missing}
+PRINTED: Final[dict[str, Callable[[], str]]] = {"table": table, "missing": missing, "routes": routes}
 
 
 def with_features(page: Path, text: str) -> str:
