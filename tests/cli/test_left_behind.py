@@ -262,7 +262,7 @@ async def stays(begun: asyncio.Event, ends: list[Any]) -> None:
     begun.set()
     while not ends:
         try:
-            await asyncio.sleep(0.05 if ends else 3600)
+            await asyncio.sleep(0.05 if ends else 3600)  # outlast: ignore[OL303] a node that occupies its worker
         except BaseException:
             continue
 

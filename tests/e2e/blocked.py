@@ -23,7 +23,7 @@ async def blocks(ctx: Context[Nothing]) -> None:
     """Block the event loop of this process."""
     sys.stdout.write("it blocks\n")
     sys.stdout.flush()
-    time.sleep(60)  # noqa: ASYNC251 - that is the mistake
+    time.sleep(60)  # noqa: ASYNC251 - that is the mistake  # outlast: ignore[OL303] a node that occupies its worker
 
 
 async def main(url: str) -> None:

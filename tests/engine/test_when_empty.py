@@ -450,7 +450,7 @@ async def test_recorded_verdicts_of_the_policy_are_no_calls(world: World) -> Non
 async def test_a_refusal_that_another_run_received_counts(world: World) -> None:
     flow = Workflow("shares", state=Go, fails_if=Failures(0.5))
 
-    @activity(key="seat", once_per="tenant", no_undo="nothing to undo")
+    @activity(key="seat", once_per="tenant", no_undo="nothing to undo")  # outlast: ignore[OL101] tests only
     async def seat() -> str:
         raise Refused("taken")
 

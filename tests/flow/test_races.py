@@ -176,7 +176,7 @@ def test_a_wait_inside_a_race_or_timer_is_refused_with_both_lines(body: Any) -> 
 def test_a_function_is_checked_like_a_node() -> None:
     @workflow
     async def late(ctx: Context[Any], n: int) -> int:
-        async with asyncio.timeout(n):
+        async with asyncio.timeout(n):  # outlast: ignore[OL306] the timer is tested
             await ctx.receive("go", State)
         return n
 

@@ -87,7 +87,7 @@ class Transfer(BaseModel):
 transfers = Workflow("shown-transfer", state=Transfer)
 
 
-@activity(key="shown-transfer", no_undo="it is gone")
+@activity(key="shown-transfer", no_undo="it is gone")  # outlast: ignore[OL101] tests only
 async def transfer(given: dict[str, Any]) -> None:
     PAID.append(given)
 

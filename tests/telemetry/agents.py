@@ -6,7 +6,7 @@ from outlast import activity
 from outlast.agent import ChatCompletions, agent_workflow
 
 
-@activity(key="note/{text}", no_undo="a note stays")
+@activity(key="note/{text}", no_undo="a note stays")  # outlast: ignore[OL101] tests only
 async def note(text: str) -> str:
     """Write a note."""
     return f"noted {text}"

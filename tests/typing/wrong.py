@@ -26,7 +26,7 @@ async def calls(ctx: Context[Purchase]) -> None:
     await ctx.do(ask, "a", turn=2)
     order: Order = await ctx.do(ask, "a", 1)  # E 5: a ticket is no order
     place.plan("s", "o")  # E 6: an argument is missing in a plan
-    ctx.do(ask, order.order_id, 1)  # E 7: not awaited
+    ctx.do(ask, order.order_id, 1)  # E 7: not awaited # outlast: ignore[OL305] checkers name it
     plan: Plan[Ticket] = place.plan("s", "o", 1)  # E 8: the plan of another answer
     await ctx.do(plan)
     await find_asked("a", 1)

@@ -41,18 +41,18 @@ class Said(BaseModel):
 deals = Workflow("deal", state=Deal, outcome=lambda state: state.text)
 
 
-@activity(key="deal-tell/{text}", once_per="run", no_undo="it was said")
+@activity(key="deal-tell/{text}", once_per="run", no_undo="it was said")  # outlast: ignore[OL101] tests only
 async def tell(text: str) -> str:
     this_call().set_external_id(text)
     return f"answer {text}"
 
 
-@activity(key="deal-refuse/{text}", once_per="run", no_undo="it was said")
+@activity(key="deal-refuse/{text}", once_per="run", no_undo="it was said")  # outlast: ignore[OL101] tests only
 async def refuse(text: str) -> str:
     raise Refused("no_deal", text)
 
 
-@activity(key="deal-lose/{text}", once_per="run", no_undo="it was said")
+@activity(key="deal-lose/{text}", once_per="run", no_undo="it was said")  # outlast: ignore[OL101] tests only
 async def lose(text: str) -> str:
     raise Perhaps(text)
 

@@ -22,7 +22,7 @@ def load_workflows(spec: str) -> list[Workflow[Any]]:
     Raises InvalidInput for a missing module, NotFound for a missing name, DefinitionError for a broken module.
     """
     module_name, name = split(spec)
-    module = _import(module_name)
+    module = load_module(module_name)
     found = workflows_of(module)
     if name:
         variable = getattr(module, name, None)
@@ -48,7 +48,7 @@ def load_policy(spec: str) -> Policy:
     module_name, name = split(spec)
     if not name:
         raise InvalidInput(f"{spec} names no policy", "a module may have several", "write MODULE:NAME or rules.cedar")
-    found = getattr(_import(module_name), name, None)
+    found = getattr(load_module(module_name), name, None)
     policy = found.policy if isinstance(found, Workflow) else found
     if not callable(policy):
         raise NotFound(f"{module_name} has no policy {name}", "the name is neither a policy nor a workflow with one")
@@ -62,7 +62,7 @@ def split(spec: str) -> tuple[str, str]:
     return module, name
 
 
-def _import(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """Import the module that a command names: a file, a folder with an `__init__.py`, or a dotted name.
 
     Raises InvalidInput for a module that is not there, or whose name leads to another file; DefinitionError if its code
@@ -120,6 +120,26 @@ def _load(name: str, file: Path) -> ModuleType:
 
 def _does_not_import(name: str, error: BaseException) -> DefinitionError:
     return DefinitionError(f"{name} cannot be imported", user_frames(error), "correct it, then try again")
+
+
+def file_of_module(name: str) -> Path:
+    """Return the file of a module without importing anything: a file, or a dotted name on Python's path.
+
+    Raises InvalidInput if there is none.
+    """
+    file = _file_of(name)
+    for folder in sys.path if file is None else ():
+        inside = Path(folder or ".", *name.split("."))
+        for each in (inside.with_name(f"{inside.name}.py"), inside / "__init__.py"):
+            if each.is_file():
+                return each
+    if file is None or not file.is_file():
+        raise InvalidInput(
+            f"there is no module {name}",
+            "looked for it in this folder and on Python's path",
+            "name a file (flows.py), a folder, or a module (package.flows)",
+        )
+    return file
 
 
 def _file_of(name: str) -> Path | None:

@@ -52,6 +52,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "pauses": ("outlast.cli.pause_commands:pauses", "List the pauses and the runs that wait for them."),
         "versions": ("outlast.cli.version_commands:versions", "List versions of workflows; move runs between them."),
         "check": ("outlast.cli.version_commands:check_command", "List the unfinished runs that new code would break."),
+        "lint": ("outlast.cli.lint_commands:lint", "Find mistakes of workflows in their source."),
     },
     "Administer": {
         "config": ("outlast.cli.config:config", "Show every setting with its value and source."),

@@ -10,12 +10,14 @@ import click
 from outlast.cli.command_session import on_client, operations, reads_client, settings_now
 from outlast.cli.exit_codes import CONFLICT, OK, RUN_FAILED
 from outlast.cli.global_options import CliSettings, Command, Group
-from outlast.cli.modules import load_workflows
+from outlast.cli.lint_commands import linted, show
+from outlast.cli.modules import load_workflows, split
 from outlast.cli.screen import Screen
 from outlast.core.lanes import OWN, lane_of, version_in
 from outlast.errors import WillNotContinue
 from outlast.flow.workflow import Workflow
 from outlast.insight.labels import counted
+from outlast.lint import selected
 from outlast.runtime.client import Client
 from outlast.upkeep.deploy_check import DeployReport, StrandedRun, check
 
@@ -106,15 +108,20 @@ NAMED_MAX = 6  # runs named in one line; -o json has all
 @click.command("check", cls=Command)
 @click.argument("module", metavar="MODULE[:NAME]")
 @click.option("--against", default="", metavar="URL", help="Store with the runs to check [--store].")
-def check_command(module: str, against: str) -> None:
+@click.option("--lint", "lints", is_flag=True, help="Find mistakes in the source first (outlast lint).")
+def check_command(module: str, against: str, lints: bool) -> None:
     """List the unfinished runs that new code would break.
 
     Checks the runs of every tenant against the code of MODULE. Nothing is changed and no run is taken. Exit code 0 if
-    all runs can continue, 1 otherwise.
+    all runs can continue, 1 otherwise. With --lint the runs are checked only if the source has no mistake.
     """
     settings = settings_now()
     if against:
         settings = replace(settings, store=against)
+    if lints:
+        found = [*linted(split(module)[0], selected())]
+        if any(each.findings for each in found):
+            click.get_current_context().exit(show(Screen(settings), found))
     click.get_current_context().exit(asyncio.run(_check(settings, load_workflows(module))))
 
 

@@ -68,7 +68,7 @@ def _runs_later(value: object) -> tuple[str, str, str] | None:
 
 
 def unrun_part(answer: object) -> object:
-    """Return a part of an answer whose work has not run, or may still run; None if there is none.
+    """Return a part of an answer whose work has not run, or may still run; None if there is no such part.
 
     Only an answer that cannot be stored may have one.
     """

@@ -67,14 +67,33 @@ def _mistake(node: Node, found: RacedWait) -> DefinitionError:
     )
 
 
+def raced_waits(
+    module: ast.Module, function: ast.FunctionDef | ast.AsyncFunctionDef, contexts: frozenset[str]
+) -> Iterator[tuple[str, ast.expr, str]]:
+    """Yield the race, its place and the wait of each one in a function of a file that is not loaded.
+
+    `contexts`: names of contexts. The names of the function mean what the imports of the file say.
+    """
+    names: dict[str, Any] = {}
+    for node in module.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= _imported(node)
+    for race, at, (wait, _) in _Source(function, contexts, names).raced_nodes():
+        yield race, at, wait
+
+
 class _Source:
     """Source of one function: its tree, and the values that its names have."""
 
-    def __init__(self, fn: Any, tree: ast.AST, contexts: frozenset[str]) -> None:
-        self._fn = fn
+    def __init__(
+        self, tree: ast.AST, contexts: frozenset[str], names: Mapping[str, Any], file: str = "", first_line: int = 1
+    ) -> None:
+        """`names`: those of its module and of the functions around it."""
         self._contexts = contexts
-        self._line = fn.__code__.co_firstlineno - 1
-        self._globals: dict[str, Any] = dict(inspect.getclosurevars(fn).nonlocals)
+        self._file = file
+        self._line = first_line - 1
+        self._names = names
+        self._globals: dict[str, Any] = {}
         self._locals: dict[str, list[Assigned]] = {}
         self._nested: dict[str, ast.AST] = {}
         self._tree = tree
@@ -89,7 +108,9 @@ class _Source:
             return None
         parameters = list(inspect.signature(fn, follow_wrapped=False).parameters)
         found = {name for name in parameters if name == "ctx" or _is_context(fn, name)}
-        return cls(fn, tree, frozenset(found | set(parameters[:1] if is_node else ())))
+        contexts = frozenset(found | set(parameters[:1] if is_node else ()))
+        names = fn.__globals__ | dict(inspect.getclosurevars(fn).nonlocals)
+        return cls(tree, contexts, names, fn.__code__.co_filename, fn.__code__.co_firstlineno)
 
     # --- names ---------------------------------------------------------------------------------------------
     def _note(self, node: ast.AST, outer: ast.AST | None) -> None:
@@ -130,17 +151,22 @@ class _Source:
         if isinstance(node, ast.Name):
             if node.id in self._globals:
                 return self._globals[node.id]
-            return self._fn.__globals__.get(node.id) if node.id not in self._locals else None
+            return self._names.get(node.id) if node.id not in self._locals else None
         if isinstance(node, ast.Attribute) and isinstance(owner := self._object(node.value), ModuleType):
             return getattr(owner, node.attr, None)
         return None
 
     def _at(self, node: ast.expr) -> str:
-        return place(self._fn.__code__.co_filename, self._line + node.lineno)
+        return place(self._file, self._line + node.lineno)
 
     # --- races ---------------------------------------------------------------------------------------------
     def raced(self) -> Iterator[RacedWait]:
         """Yield each wait inside a race or timer of this function."""
+        for name, race, wait in self.raced_nodes():
+            yield RacedWait(name, self._at(race), *wait)
+
+    def raced_nodes(self) -> Iterator[tuple[str, ast.expr, tuple[str, str]]]:
+        """Yield the name and place of each race around a wait, and the name and place of the wait."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call) and any(self._object(node.func) is race for race in RACES):
                 name = f"asyncio.{self._object(node.func).__name__}"
@@ -152,10 +178,12 @@ class _Source:
                     if (timer := self._timer(item.context_expr)) is not None:
                         yield from self._found(timer, item.context_expr, node.body)
 
-    def _found(self, name: str, race: ast.expr, enclosed: Iterable[ast.AST]) -> Iterator[RacedWait]:
+    def _found(
+        self, name: str, race: ast.expr, enclosed: Iterable[ast.AST]
+    ) -> Iterator[tuple[str, ast.expr, tuple[str, str]]]:
         found = next((wait for each in enclosed if (wait := self.wait_in(each, set())) is not None), None)
         if found is not None:
-            yield RacedWait(name, self._at(race), *found)
+            yield name, race, found
 
     def _timer(self, expr: ast.expr) -> str | None:
         """Return the name of a timer that an expression makes, or None."""

@@ -1,7 +1,8 @@
 """The pytest plugin: options, fixtures and the report of crash cases. Loads Outlast only when a test uses it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -25,12 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--crash-pairs", default="", choices=["sampled", "all"], help="crash each recovery a second time")
     group.addoption("--crash-all", action="store_true", help="run all crash cases of tests that draw a few (cases=)")
+    group.addoption("--outlast-lint", action="store_true", help="check each file of workflows by the rules of lint")
     group.addoption("--crash-report", default="", metavar="FILE", help="write a line for each case to this file")
 
 
 def option(config: pytest.Config, name: str) -> Any:
     """Return an option of this plugin, or None if the plugin is disabled."""
     return config.getoption(name, default=None)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "pytest.Collector | None":
+    """With --outlast-lint, add an item for each Python file."""
+    if file_path.suffix != ".py" or not option(parent.config, "outlast_lint"):
+        return None
+    from outlast.testing.lint_item import LintedFile
+
+    return cast(pytest.Collector, LintedFile.from_parent(parent, path=file_path))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
