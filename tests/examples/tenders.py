@@ -6,6 +6,7 @@ about earlier offers, competitors, or bids that are not the last ones.
 """
 
 import random
+from datetime import date
 from typing import Any, Final, NamedTuple
 
 from examples.negotiation.market.behaviour import Supplier
@@ -47,11 +48,11 @@ class World(NamedTuple):
         return bool(self.purchase["reference"].endswith("A"))
 
 
-def world(seed: int, *, market: str = MARKET) -> World:
-    """Return the world of a seed."""
+def world(seed: int, *, market: str = MARKET, today: date | None = None) -> World:
+    """Return the world of a seed, requested `today` or in the year of virtual time."""
     dice = random.Random(seed)
     name = ("leverage", "strategic")[seed % 2]
-    raw = sample(name, market=market)
+    raw = sample(name, market=market, today=today)
     raw["reference"] = f"RFQ-{dice.randint(100, 999)}{'AS'[seed % 2]}"
     template = raw["candidates"][0]
     chosen = dice.sample(NAMES, dice.randint(3, 4))

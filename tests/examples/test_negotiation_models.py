@@ -3,6 +3,9 @@
 A slice of the worlds; `python -m tests.examples.negotiating` plays 20 of them with each. The formula stays the judge.
 """
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from examples.negotiation import limits
@@ -12,6 +15,7 @@ from examples.negotiation.samples import sample
 from examples.negotiation.state import Negotiation, Strategic
 from examples.negotiation.workflow import negotiation
 from outlast.testing import AppFactory
+from tests.examples import negotiating_killed as killed
 from tests.examples.bidders import Bidders
 from tests.examples.negotiating import MODELS, Model, play, wrong
 from tests.examples.tenders import LAST, ROUNDS, TALK, world
@@ -50,6 +54,16 @@ def test_formulas_ask_no_model(outlast_app: AppFactory, monkeypatch: pytest.Monk
     run = app.start(negotiation, here.purchase | {"governance": {"negotiated_by": "formulas"}})
     assert run.node == "approve" and run.state.final == {} and bidders.repeated() == []
     assert Governance().negotiated_by == "formulas"
+
+
+@pytest.mark.req("RUN-1", "EFF-2")
+def test_kills_change_no_position_and_no_answer_of_the_model_is_paid_twice(tmp_path: Path) -> None:
+    """A slice. `python -m tests.examples.negotiating_killed` plays as many rounds as wanted."""
+    ends = []
+    for kills in (0, 2):
+        (folder := tmp_path / f"{kills}").mkdir()
+        ends.append(asyncio.run(killed.play(folder, 1, "careless", kills=kills)))
+    assert ends[1].kills == 2 and killed.wrong(ends[1], ends[0]) == []
 
 
 # --- the limits ----------------------------------------------------------------------------------
