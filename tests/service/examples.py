@@ -271,7 +271,8 @@ def recorded() -> dict[str, Any]:
         text = json.dumps(found, ensure_ascii=False, sort_keys=True)
         for ours, shown in (
             ("ntfys://93.184.216.34/approvals", "ntfys://ntfy.example.com/approvals"),
-            (receiver, "https://shop.example.com/outlast"), ("local:ana", "ana@corp.example"),
+            (receiver, "https://shop.example.com/outlast"), (receiver.rpartition("/")[0], "https://shop.example.com"),
+            ("local:ana", "ana@corp.example"),
             (platform.node(), "worker-1"),
         ):  # fmt: skip
             text = text.replace(json.dumps(ours)[1:-1], shown)

@@ -11,6 +11,7 @@ from outlast.models.effects import effect_id
 from outlast.operations import OPERATIONS
 from outlast.operations.bodies import body_of
 from outlast.service.identity import permissions
+from outlast.service.openapi import EXAMPLES
 from tests.service.conftest import Running, Service
 from tests.service.examples import declared_bodies, kept
 
@@ -178,3 +179,7 @@ def test_every_body_has_a_declared_example() -> None:
     assert {name for name, body in bodies.items() if any(f.is_required() for f in body.model_fields.values())} <= {
         *declared_bodies()
     }
+
+
+def test_no_example_has_an_address_of_this_machine() -> None:
+    assert not re.findall(r"127\.0\.0\.1|localhost", EXAMPLES.read_text(encoding="utf-8"))
