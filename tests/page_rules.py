@@ -6,12 +6,26 @@ filters belongs into the query, or into a loop that follows the cursor, as `Tena
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
+import outlast
 from tests.tidy_rules import Finding, Function, Source
 
+PACKAGE = Path(outlast.__file__).parent
 SIZES = frozenset({"limit", "cursor"})
 """Keywords of a call that reads one page."""
-QUERIES = frozenset({"DueRuns", "Moving", "Newest", "OpenRows", "Owing", "Queued"})
+
+
+def _queries_with_a_limit() -> Iterator[str]:
+    for name in PACKAGE.rglob("store/*.py"):
+        for node in ast.walk(ast.parse(name.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any("Query[" in ast.unparse(base) for base in node.bases):
+                names = {getattr(each.target, "id", "") for each in node.body if isinstance(each, ast.AnnAssign)}
+                if "limit" in names:
+                    yield node.name
+
+
+QUERIES = frozenset(_queries_with_a_limit())
 """Queries of the store with a limit, which may be given by position."""
 LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
