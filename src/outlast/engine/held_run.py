@@ -48,6 +48,7 @@ class HeldRun:
         "effects",
         "evidence",
         "group",
+        "has_new_messages",
         "inbox_known",
         "inbox_read",
         "last",
@@ -88,6 +89,7 @@ class HeldRun:
         self._earlier: dict[tuple[str, str], int] | None = None
         self.inbox_read = rows.run.inbox_seq  # number of the last message that this execution has read
         self.inbox_known = rows.run.inbox_seq  # … and of the last one that an answer of the store has named
+        self.has_new_messages = False  # a message has come that this execution has not read
         self.loaded_visit = rows.run.visit  # an execution of a later visit finds nothing recorded in it
         self._ordinal = max((e.ordinal for e in own), default=0)
         self.usage_before: Amounts | None = None  # usage of the run up to `usage_read`; None = not read yet
@@ -150,12 +152,13 @@ class HeldRun:
     def hear(self, inbox_seq: int) -> None:
         """Note the number of a message that the store has named. Answers may arrive out of order."""
         if inbox_seq > self.inbox_known:
-            self.inbox_known = inbox_seq
+            self.inbox_known, self.has_new_messages = inbox_seq, inbox_seq > self.inbox_read
 
     def add_messages(self, messages: Sequence[Message]) -> None:
         """Count further messages as read by this execution."""
         self.messages += tuple(messages)
         self.inbox_read = max(self.inbox_read, *(n.n for n in messages))
+        self.has_new_messages = self.inbox_known > self.inbox_read
 
     def landed(self) -> None:
         """Leave the group of crashed runs if the run has left it and every commit so far has landed (S-5)."""
@@ -185,11 +188,6 @@ class HeldRun:
         return notes
 
     # --- reading --------------------------------------------------------------------------------
-    @property
-    def has_new_messages(self) -> bool:
-        """Return True if a message has come that this execution has not read."""
-        return self.inbox_known > self.inbox_read
-
     def visit_of(self, activity: str, key: str) -> int:
         """Return the latest visit in which an activity recorded a key for that visit alone; 0 if it did not.
 

@@ -120,6 +120,7 @@ class NodeContext(Context[Any]):
         self._asked_max = ASKED_MAX
         self._unawaited: list[ContextCall] = []
         self._given_up: dict[ContextCall, str] = {}  # waits that the body does not await to their end, each with why
+        self.may_give_up = False  # `given_up` is worth a call: there is a call or a wait that it looks at
         self._left_behind: list[ContextCall] = []  # calls that a returned body had not started
         self._returned = False
         self._concluded = False
@@ -149,15 +150,17 @@ class NodeContext(Context[Any]):
             self._unawaited = [each for each in left if each.state == inspect.CORO_CREATED]
             if left and not raises and not self._execution.closing:
                 self._given_up |= context_calls.still_open(left)
-                self._left_behind = self._unawaited
+                self._left_behind, self.may_give_up = self._unawaited, True
 
     def at_rest(self, body: asyncio.Task[Any], package: str) -> None:
         """Note the open waits that `asyncio.wait` or `wait_for` encloses. `package`: that of the node's function."""
         self._given_up |= context_calls.raced_waits(self._asked, body, package)
+        self.may_give_up = True
 
     def _give_up(self) -> None:
         """Note that the body cancelled the await of the wait that is being cancelled."""
         self._given_up |= context_calls.being_cancelled(self._asked)
+        self.may_give_up = True
         self._execution.give_up_wait()
 
     def given_up(self) -> Misplaced | None:

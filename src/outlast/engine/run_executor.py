@@ -442,7 +442,7 @@ class RunExecutor:
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()
-        if (given_up := context.given_up()) is not None:
+        if context.may_give_up and (given_up := context.given_up()) is not None:
             result = with_given_up(result, given_up)
         if forgotten is not None and isinstance(result, Returned | Raised):
             result = with_forgotten(result, forgotten)

@@ -100,16 +100,13 @@ class SendWindow:
 class Sending:
     """Place of one intent in the window, until it is left."""
 
-    __slots__ = ("_landed_at", "_window")
+    __slots__ = ("_landed_at", "_window", "is_left")
 
     def __init__(self, window: SendWindow) -> None:
         self._window: SendWindow | None = window
         self._landed_at = 0.0
-
-    @property
-    def is_left(self) -> bool:
-        """Return True if the place is free again."""
-        return self._window is None
+        self.is_left = False
+        """The place is free again."""
 
     def landed(self) -> None:
         """Note that the intent is durable now."""
@@ -122,6 +119,6 @@ class Sending:
 
     def leave(self, *, ended: bool = True) -> None:
         """Free the place. A second call has no effect."""
-        window, self._window = self._window, None
+        window, self._window, self.is_left = self._window, None, True
         if window is not None:
             window.left(self._landed_at, ended=ended)
