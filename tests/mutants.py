@@ -229,6 +229,7 @@ OF_THE_GATES: Final = (
     _row(gates.no_window_gate, "No call is intended while the window is full.", GATES),
     _row(gates.places_before_facts, "No place is taken before the facts allow the call.", GATES),
     _row(gates.no_second_look, "After a wait the facts are looked at again.", GATES),
+    _row(gates.no_look_behind_the_window, "A call that waited for a place alone looks at the facts again.", GATES),
     _row(gates.lookups_by_old_budgets, "The budget of a lookup is read again after the wait for its seat.", GATES),
     _row(gates.grants_kept, "What was granted to a call that is not made is released.", GATES),
     _row(gates.endless_rounds, "A call whose facts change each time parks.", GATES),

@@ -661,7 +661,7 @@ async def test_without_the_second_look_a_call_is_made_by_old_facts(
 ) -> None:
     if not guarded:
         remove("no_second_look", monkeypatch)
-    scene = Scene(world, limit=None)
+    scene = Scene(world, limit=None, budget=Budget(minutes=9.0))  # else it waits without an attempt of gates
     scene.work()
     await scene.fill("window")
     await world.start(scene.flow)
@@ -670,6 +670,101 @@ async def test_without_the_second_look_a_call_is_made_by_old_facts(
     scene.free("window")
     await world.settle()
     assert scene.calls == (0 if guarded else 1)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_call_that_waited_for_a_place_alone_looks_at_the_facts_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("no_look_behind_the_window", monkeypatch)
+    scene = Scene(world, limit=None)
+    scene.work()
+    await scene.fill("window")
+    await world.start(scene.flow)
+    await pauses.pause(world.store, "t", "activity/order", actor="op", reason="an outage")
+    await scene.services.pauses.refresh()
+    scene.free("window")
+    await world.settle()
+    assert (scene.calls, scene.stops()) == ((0, "pause") if guarded else (1, ""))
+    assert scene.held()[2] == 0
+
+
+@pytest.mark.parametrize("fact", ["pause", "daily budget", "approval"])
+async def test_each_fact_that_comes_during_the_wait_for_a_place_is_met(
+    world: World, monkeypatch: pytest.MonkeyPatch, fact: str
+) -> None:
+    """The call was without a gate before. It leaves its place, so that none is held while a gate is passed."""
+    inside: list[int] = []
+    kept = GatedAttempt.pass_all
+
+    async def pass_all(attempt: GatedAttempt, *args: Any) -> Any:
+        inside.append(attempt.execution.services.window._inside)
+        return await kept(attempt, *args)
+
+    monkeypatch.setattr(GatedAttempt, "pass_all", pass_all)
+    scene = Scene(world, limit=None)
+    other = Scene(world, name="other", limit=None).order
+
+    async def body(ctx: Ctx) -> None:
+        calls: list[Any] = [ctx.do(scene.order, "a")]
+        if fact == "approval":
+            await ctx.do(scene.model, "q")
+            calls.append(ctx.approval(other.plan("b"), summary="an order", by=role("boss"), within="1h"))
+        await asyncio.gather(*calls)
+
+    flow = one_node(body)
+    scene.work(flow)
+    await scene.fill("window")
+    await world.start(flow)
+    if fact == "pause":
+        await pauses.pause(world.store, "t", "activity/other", actor="op", reason="an outage")
+        await scene.services.pauses.refresh()
+    elif fact == "daily budget":
+        scene.services.budgets.tenants = frozenset({"another"})
+    else:
+        scene.spending.go.set()
+        await world.settle()
+        assert len(world.approvals()) == 1
+    assert inside == [], "the call waits, and needed no gate when it began to"
+    scene.free("window")
+    await world.settle()
+    assert (inside, scene.calls) == ([0], 1)
+
+
+async def test_a_call_that_waits_for_a_place_alone_makes_no_attempt_of_gates(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(effect_executor, "GatedAttempt", lambda *args, **options: made.append(args))
+    scene = Scene(world, limit=None)
+    scene.work()
+    await scene.fill("window")
+    await world.start(scene.flow)
+    assert (scene.calls, world.effects()) == (0, [])
+    scene.free("window")
+    await world.settle()
+    assert (scene.calls, made) == (1, [])
+
+
+async def test_an_execution_that_closes_while_its_call_waits_for_a_place_alone_intends_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(world, limit=None)
+    scene.work()
+    await scene.fill("window")
+    kept = effect_executor.EffectExecutor._again
+
+    def again(self: Any, effect: Any, before: Any) -> Intend | None:
+        self.execution.hand_back("a test")
+        return kept(self, effect, before)
+
+    monkeypatch.setattr(effect_executor.EffectExecutor, "_again", again)
+    monkeypatch.setattr(effect_executor.EffectExecutor, "_intent", None)
+    await world.start(scene.flow)
+    scene.free("window")
+    await world.settle()
+    assert (scene.calls, world.effects(), scene.held()[2]) == (0, [], 0)
 
 
 @pytest.mark.parametrize("guarded", [True, False])

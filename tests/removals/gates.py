@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.engine import call_gates, lookups
+from outlast.engine import call_gates, effect_executor, lookups
 from outlast.engine.call_gates import (
     BreakerGate,
     BudgetGate,
@@ -57,6 +57,10 @@ def no_second_look(patch: Patch) -> None:
         return True
 
     replace(patch, GatedAttempt._still_holds, holds)
+
+
+def no_look_behind_the_window(patch: Patch) -> None:
+    replace(patch, effect_executor.EffectExecutor._meets_fact, lambda self: False)
 
 
 def grants_kept(patch: Patch) -> None:

@@ -27,8 +27,8 @@ effect is settled):
 | thread         | without `async`        | without `async`       | never         | without `async` | a seat           |
 | sending window | not in a transaction   | as a call             | as a call     | as a call       | a place          |
 
-A gate that a call does not need costs nothing: `EffectExecutor` comes here only if one of them is needed or the window
-is full.
+A gate that a call does not need costs nothing: `EffectExecutor` comes here only if one of them is needed. A call that
+needs nothing but a place in the sending window waits for it there, and comes here if a gate is needed afterwards.
 """
 
 from collections.abc import Awaitable, Callable

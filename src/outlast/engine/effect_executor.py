@@ -147,12 +147,14 @@ class EffectExecutor:
         self.undoes = undoes
         terms = execution.services.terms[callee]
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
-        # gates that each attempt needs; the others are looked at before each
+        # gates that each attempt needs; `_meets_fact` tells the others, before each attempt
         self._is_gated = (
             callee.limit is not None
             or not callee.is_async
             or terms.in_transaction
             or self.terms.purpose is not Purpose.DO
+            or execution.workflow.budget is not None
+            or execution.workflow.asks_permission
         )
         self.known = Known(restored=True) if self.held.run.restored else NOTHING
         self.used: list[Used] = []  # reported by the call and not stored yet
@@ -218,29 +220,31 @@ class EffectExecutor:
     async def _attempt(
         self, effect: Effect | None, before: Fact, step: Intend, now: Instant
     ) -> tuple[Effect | None, Fact]:
-        """Pass the gates, intend and call. Returns the effect and `before` if another step is due after the gates."""
+        """Pass the gates, intend and call. Returns the effect and `before` if another step is due after the gates.
+
+        A call that needs nothing but a place waits for it here. If it needs a gate by then, the place is left, and the
+        loop of `drive` comes back.
+        """
         execution, services = self.execution, self.execution.services
         gated: GatedAttempt | None = None  # None: a call that needs no gate but a free place in the window
         sending: Sending | None = None
         if execution.closing and not execution.may_begin():
             raise Unresolved
         try:
-            if (
-                self._is_gated
-                or services.pauses.up
-                or services.budgets.tenants
-                or execution.workflow.budget is not None
-                or execution.workflow.asks_permission
-                or self.held.approvals
-                or (sending := services.window.enter_now()) is None
-            ):
+            due: Intend | None = step
+            # as `_meets_fact`, without a call
+            if self._is_gated or services.pauses.up or services.budgets.tenants or self.held.approvals:
                 row = effect or self._of_another_run()
                 gated = GatedAttempt(execution, self.callee, self.call, self.terms, row, watches=self._watches)
                 due = await gated.pass_all(step, lambda: self._again(effect, before))
-                if due is None:
-                    return effect, before
-                # a later `now` than the one of the loop above: the intent's times are counted from here
-                step, now, sending = due, self.session.clock.now, gated.sending
+                sending = gated.sending
+            elif (sending := services.window.enter_now()) is None:
+                sending = await services.window.enter()
+                due = None if self._meets_fact() else self._again(effect, before)
+            if due is None:
+                return effect, before
+            if due is not step:  # a later `now` than that of the loop above: the intent's times are counted from here
+                step, now = due, self.session.clock.now
             probing = gated is not None and gated.probe is not None
             if step.maybe_done or probing or self.known is not NOTHING:
                 self.known = self.known._replace(maybe_done=step.maybe_done, probing=probing)
@@ -257,6 +261,11 @@ class EffectExecutor:
                 sending.leave()
         self._probe = gated.probe if gated is not None else None
         return await self._judged(intent, effect, outcome), outcome
+
+    def _meets_fact(self) -> bool:
+        """Return True if a gate is needed now that looks at a fact. Each can come while a call waits for its place."""
+        services = self.execution.services
+        return bool(services.pauses.up or services.budgets.tenants or self.held.approvals)
 
     def _check_open(self) -> None:
         if self.execution.closing and not self.execution.may_begin():
