@@ -104,7 +104,7 @@ def test_a_crash_that_was_not_taken_over_is_no_tick() -> None:
             2,
             kills=True,
         )
-        if "taken over after" in each.text
+        if "taken over by" in each.text
     ]
     assert crash.holds is False
 
@@ -141,12 +141,20 @@ def test_a_proof_needs_a_claim_that_was_measured() -> None:
 @pytest.mark.req("GATE-2")
 def test_the_time_from_a_decision_to_the_next_node_is_judged() -> None:
     """Once the demo printed "resumed 12.2s after the decision" and judged it nowhere, where 5 s are asked."""
-    assert (
-        lines(auction.resumed(12.2))
-        == "    ✗ resumed 12.2s after the decision, in a fresh process; at most 5s are asked"
-    )
-    assert lines(auction.resumed(5.0)).startswith("    ✓ resumed 5.0s")
-    assert auction.resumed(None) == ()
+    text = "resumed 12.2s after the decision, by a worker that was alive; at most 5s are asked"
+    assert lines(auction.resumed(12.2, alive=True)) == f"    ✗ {text}"
+    assert lines(auction.resumed(5.0, alive=True)).startswith("    ✓ resumed 5.0s")
+    assert lines(auction.resumed(-0.1, alive=True)).startswith("    ✗ ")
+    assert lines(auction.resumed(4.0, alive=False)).startswith("    – not measured: resumed 4.0s"), "it has no limit"
+    assert auction.resumed(None, alive=True) == ()
+
+
+@pytest.mark.req("GATE-2")
+def test_the_time_of_the_takeover_is_judged() -> None:
+    assert lines(auction.taken_over(30.1, 1)) == "    ✗ taken over after 30.1s; at most 30s are asked"
+    assert lines(auction.taken_over(30.0, 1)).startswith("    ✓ taken over after 30.0s")
+    assert lines(auction.taken_over(2.0, 0)).startswith("    ✗ "), "nothing was killed"
+    assert auction.taken_over(None, 1) == ()
 
 
 # --- the rule ----------------------------------------------------------------------------------

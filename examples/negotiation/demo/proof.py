@@ -18,7 +18,9 @@ INVITE: Final = "invite"
 
 
 RESUMED_WITHIN_S: Final = 5
-"""Seconds within which the next node is to begin after a decision (GATE-2)."""
+"""Seconds within which the next node is to begin after a decision, if a worker is alive (GATE-2)."""
+TAKEN_OVER_WITHIN_S: Final = 30
+"""Seconds within which a run of a dead worker is to go on elsewhere (REC-4)."""
 
 
 class Claim(NamedTuple):
@@ -156,23 +158,34 @@ def _claims(
             of=len(effects),
         ),
         claim(
-            f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over after {facts['takeover_seconds']}s",
+            f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over by another worker",
             crashes == len(state.kills) and facts["takeover_seconds"] is not None,
             of=len(state.kills),
         )
         if kills or state.kills
         else not_measured("crashes, because this sample kills no worker"),
-        *resumed(facts["resume_seconds"]),
+        *taken_over(facts["takeover_seconds"], len(state.kills)),
+        *resumed(facts["resume_seconds"], alive=state.alive_at_decision),
         claim(f"{slots} of {slots_there} slots in use", slots == 0, of=slots_there),
         claim(f"the run is {facts['outcome']}", facts["outcome"] in ends, of=1),
     )
 
 
-def resumed(seconds: float | None) -> tuple[Claim, ...]:
-    """Return the claim about the time from a decision to the next node, which includes the start of a process."""
+def taken_over(seconds: float | None, kills: int) -> tuple[Claim, ...]:
+    """Return the claim about the time from the kill to the takeover."""
     if seconds is None:
         return ()
-    text = f"resumed {seconds}s after the decision, in a fresh process; at most {RESUMED_WITHIN_S}s are asked"
+    text = f"taken over after {seconds}s; at most {TAKEN_OVER_WITHIN_S}s are asked"
+    return (claim(text, 0 <= seconds <= TAKEN_OVER_WITHIN_S, of=kills, decides=False),)
+
+
+def resumed(seconds: float | None, *, alive: bool) -> tuple[Claim, ...]:
+    """Return the claim about the time from a decision to the next node. `alive`: a worker was alive at the decision."""
+    if seconds is None:
+        return ()
+    if not alive:
+        return (not_measured(f"resumed {seconds}s after the decision, which includes the start of a worker"),)
+    text = f"resumed {seconds}s after the decision, by a worker that was alive; at most {RESUMED_WITHIN_S}s are asked"
     return (claim(text, 0 <= seconds <= RESUMED_WITHIN_S, of=1, decides=False),)
 
 

@@ -109,6 +109,7 @@ class SamplePurchase:
             demo.output.line(f"  ⏸ {approval.summary}")
             if self._unattended:
                 await demo.move_clock(THINKS)
+                demo.state.alive_at_decision = True  # its worker serves from the start to the end
             else:
                 command = demo.processes.command("approvals", "approve", approval.id, "--reason", "…")
                 demo.output.prompt(f"\n  Decide in another terminal:\n\n    {demo.output.fold(command)}\n")

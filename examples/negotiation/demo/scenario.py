@@ -243,11 +243,24 @@ class Decision:
             output.line(await self._waiting(approval))
             await demo.move_clock(PAUSE)
             output.line(f"    … {PAUSE // HOUR} hours of business time pass, and nothing runs")
-            output.line(f"{await self._waiting(approval)}\n    $ {output.fold(demo.processes.command(*command))}")
+            output.line(await self._waiting(approval))
+            await self._bring_worker()
+            output.line(f"    $ {output.fold(demo.processes.command(*command))}")
             self._approving = asyncio.create_task(self._approve(*command))
         else:
             typed = output.fold(demo.processes.command("-q", *command))  # -q: the demo starts the missing worker
             output.prompt(f"\n  Approve it in another terminal; then a worker starts here:\n\n    {typed}\n")
+
+    async def _bring_worker(self) -> None:
+        """Start a worker and wait until its lease is alive, so that the time to resume has no start of a process."""
+        demo = self._demo
+        worker = demo.processes.start_worker()
+        while not any(each.id.startswith(f"w-{worker.pid}-") for each in await demo.ops.rows.workers()):
+            demo.processes.check()
+            await demo.pause()
+        demo.state.alive_at_decision = True
+        demo.state.save(demo.processes.folder)
+        demo.output.line(f"    ▸ worker {worker.name} (pid {worker.pid}) is alive, and no process holds the run")
 
     async def _check_released(self) -> None:
         """Raise DemoFailed if the run has an owner, or if a worker lives."""
@@ -283,6 +296,8 @@ class Decision:
                 demo.output.status(f"    waiting for {approval.who}", await self._left(approval), works=False)
             elif self._approving.done():
                 await self._approving
+                if demo.processes.workers:  # one is alive, which takes the run at once
+                    return
             await demo.pause()
 
     async def _is_due(self, run: Run) -> bool:
@@ -291,8 +306,9 @@ class Decision:
     async def _serve(self) -> Approval | None:
         """Start a worker; return the next approval that the run asks for, or None once it has ended."""
         demo = self._demo
-        worker = demo.processes.start_worker()
-        demo.output.status(f"  ▸ a fresh worker process {worker.name} (pid {worker.pid}) goes on")
+        if not demo.processes.workers:
+            worker = demo.processes.start_worker()
+            demo.output.status(f"  ▸ a fresh worker process {worker.name} (pid {worker.pid}) goes on")
         if self._approving is not None:
             await self._approving
         while not is_over(run := await demo.poll()):

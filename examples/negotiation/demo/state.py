@@ -36,6 +36,8 @@ class DemoState(BaseModel):
     market_port: int = 0
     inbox_port: int = 0
     kills: list[Kill] = []
+    alive_at_decision: bool = False
+    """True if a worker was alive when the approval was decided."""
     clocks: list[tuple[int, int, float]] = []
     """Mappings of business time: (base_real, base_business, rate)."""
 

@@ -19,7 +19,7 @@ from outlast.errors import NotFound
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the facts, and nothing else.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder of the demo; an interrupted demo continues.")
 @click.option("--keep/--no-keep", default=None, help="Keep a temporary folder [keep; with --json: no].")
-@click.option("--speed", type=click.IntRange(1, 100_000), default=20_000, help="Speed of the wait for bids [20000].")
+@click.option("--speed", type=click.IntRange(1, 100_000), default=30_000, help="Speed of the wait for bids [30000].")
 @click.option("--runtime", type=click.Choice(SCHEDULERS), default=OWN, help=f"Engine that schedules the run [{OWN}].")
 @click.option("--sample", metavar="NAME", help="Another program; an unknown name lists them [leverage].")
 def demo(sample: str | None, **options: Any) -> None:
