@@ -48,6 +48,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "webhooks": ("outlast.cli.webhook_commands:webhooks", "List and change webhooks; send failed events again."),
         "pause": ("outlast.cli.pause_commands:pause", "Pause an activity, a provider, a workflow or the tenant."),
         "resume": ("outlast.cli.pause_commands:resume", "End a pause or a circuit breaker; waiting runs continue."),
+        "threads": ("outlast.cli.thread_commands:threads", "List, show, export and delete threads of LangGraph."),
         "budgets": ("outlast.cli.budget_commands:budgets", "List and set what the runs of a tenant may use each day."),
         "pauses": ("outlast.cli.pause_commands:pauses", "List the pauses and the runs that wait for them."),
         "versions": ("outlast.cli.version_commands:versions", "List versions of workflows; move runs between them."),

@@ -340,6 +340,11 @@ class GraphThreads:
         """Return the ids of all threads, the last changed first."""
         return [row.thread async for page in pages(partial(self.threads, limit=READ_AT_ONCE)) for row in page.rows]
 
+    async def unchanged_since(self, before: int) -> list[GraphThread]:
+        """Return the threads that were last changed before a business instant."""
+        read = partial(self.threads, limit=READ_AT_ONCE)
+        return [row async for page in pages(read) for row in page.rows if row.changed_at < before]
+
     async def _all(self, kind: AnyKind, prefix: Key) -> list[Any]:
         found: list[Any] = []
         after: Key = ()
