@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tests.reading_model import acquisition, negotiation, researcher
+from tests.reading_model import acquisition, desk, negotiation, researcher
 from tests.reading_model.reading import Skill
 
 SKILLS: Final[Sequence[Skill]] = (
     Skill(acquisition.answer, acquisition.lie),
+    Skill(desk.answer, desk.lie),
     Skill(researcher.answer, researcher.lie),
     Skill(negotiation.answer, negotiation.lie),
 )
