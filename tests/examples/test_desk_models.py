@@ -3,6 +3,8 @@
 Each run has another incident, drawn by its seed. The calls are compared with the truth of that incident.
 """
 
+import asyncio
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -14,6 +16,8 @@ from outlast.agent import provided
 from outlast.core.events import EventType
 from outlast.testing import App, ModelServer
 from outlast.testing.model_server import URL
+from tests.examples.desk_killed import play as killed_and_calm
+from tests.examples.desk_killed import wrong
 from tests.examples.incidents import KINDS, Case, case
 from tests.examples.test_desk import acted
 from tests.reading_model import Variant, reader
@@ -141,3 +145,11 @@ def test_no_lie_becomes_an_effect(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         "mail": {"not-the-customer"},
     }[lie]
     assert told <= set().union(*end.denied.values()), "the lies were told, and are in the history"
+
+
+# --- killed processes --------------------------------------------------------------------------------------
+@pytest.mark.req("RUN-1", "EFF-2")
+def test_kills_change_no_incident_and_no_answer_of_the_model_is_paid_twice(tmp_path: Path) -> None:
+    """A slice. `python -m tests.examples.desk_killed` plays as many rounds as wanted."""
+    calm, killed = asyncio.run(killed_and_calm(tmp_path, "careless", incidents=2, kills=2, seed=0))
+    assert killed.kills == 2 and wrong(killed, calm) == []
