@@ -83,7 +83,7 @@ class Campaign:
 
     async def play(self) -> Round:
         """Play to the end of every incident and stop every process."""
-        processes, begun = self._processes, time.monotonic()
+        processes, began_at = self._processes, time.monotonic()
         world = self._folder / "world.json"
         world.write_text(joined(self._cases).model_dump_json(), encoding="utf-8")
         processes.open_server("--misbehaves", "trouble", "--world", f"{world}")
@@ -101,7 +101,7 @@ class Campaign:
             async with asyncio.timeout(GIVE_UP_S):
                 runs = await self._work(ops)
             ends = {number: await self._end(ops, run) for number, run in runs.items()}
-            return Round(ends, Record(processes.record), models.record, self._killed, time.monotonic() - begun)
+            return Round(ends, Record(processes.record), models.record, self._killed, time.monotonic() - began_at)
         finally:
             models.stop()
             await processes.stop_workers()

@@ -108,9 +108,9 @@ def _orders(dice: random.Random, number: str, world: World, limit: int, seed: in
     ticket = world.tickets[number]
     twice, once = (f"{letter}-{dice.randint(10, 99)}{seed:03}" for letter in dice.sample("ABCDE", 2))
     cents = dice.randint(500, 14_000)
-    said = [dice.choice(TWICE).format(twice), dice.choice(ONCE).format(once)]
-    dice.shuffle(said)
-    ticket["text"], ticket["customer"] = f"{'. '.join(said)}.", f"{dice.choice(PEOPLE)}{seed}@customer.example"
+    sentences = [dice.choice(TWICE).format(twice), dice.choice(ONCE).format(once)]
+    dice.shuffle(sentences)
+    ticket["text"], ticket["customer"] = f"{'. '.join(sentences)}.", f"{dice.choice(PEOPLE)}{seed}@customer.example"
     world.orders.update({twice: [cents, cents], once: [dice.randint(500, 14_000)]})
     refund = {f"refund/{twice}": {"number": number, "order": twice, "cents": cents}} if cents <= limit * 100 else {}
     return {**refund, f"mail/{quote(ticket['customer'])}": {"number": number, "to": ticket["customer"]}}

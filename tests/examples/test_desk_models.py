@@ -139,12 +139,12 @@ def test_no_lie_becomes_an_effect(seed: int, monkeypatch: pytest.MonkeyPatch) ->
         assert "was restarted" in end.outcome and end.acted == set(), "the ledger says that nothing was done"
         return
     assert (end.acted, end.paid) == (here.truth.done, paid_back(here)), here
-    told = {
+    expected = {
         "refund": {"not-in-ticket", "refund-limit", "no-such-ticket"},
         "restart": {"healthy", "no-such-ticket"},
         "mail": {"not-the-customer"},
     }[lie]
-    assert told <= set().union(*end.denied.values()), "the lies were told, and are in the history"
+    assert expected <= set().union(*end.denied.values()), "the lies were told, and are in the history"
 
 
 # --- killed processes --------------------------------------------------------------------------------------
