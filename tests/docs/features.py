@@ -57,7 +57,7 @@ FEATURES: Final = (
     Feature(
         "effects", "circuit breakers and rate limits", ("outlast.RateLimit", "outlast resume"), "rate limits?|breakers?"
     ),
-    Feature("effects", "transactions with your own PostgreSQL rows", ("outlast.store.postgres",)),
+    Feature("effects", "transactions with your own rows in PostgreSQL or SQLite", ("outlast.store.postgres",)),
     Feature("waits", "sleep", ("outlast.Context.sleep",), "timers?"),
     Feature("waits", "signals", ("outlast.Context.receive", "POST /v1/runs/{run}/signals/{name}"), "signals?"),
     Feature(

@@ -146,3 +146,11 @@ assert COMMIT_BYTES_MAX + ACTIONS_MAX * ITEM_OVERHEAD + ITEM_BYTES < TRANSACTION
 CONCURRENCY_MAX = 1_000_000  # runs or slices that one worker executes at once
 SLOTS_MAX = 10_000  # of one limit of admitted runs
 RUNS_PER_READ = 500  # runs that a page of attention shows, unless another number is asked
+
+# --- rows of authors in a SQLite store ------------------------------------------------------
+AUTHOR_PREFIX = "app_"
+"""First characters of the tables of authors in a store's SQLite file. No table of Outlast begins so."""
+AUTHOR_STATEMENTS_MAX = 100
+AUTHOR_STATEMENTS_MS = 1_000
+AUTHOR_STATEMENT_BYTES_MAX = 1_000_000
+"""Statements of one call with `transaction=True` on SQLite, their time and their size: they hold the write lock."""

@@ -42,7 +42,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT, STATED, Effect, Memo
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
-from outlast.engine.effect_calls import needs_transactions
+from outlast.engine.effect_calls import check_transaction
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import NodeExecution, Unresolved
@@ -61,7 +61,7 @@ from outlast.errors import NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.workflow import Workflow
-from outlast.store.port import Store, Transactions
+from outlast.store.port import Store
 
 
 async def _shared_answer(
@@ -168,9 +168,9 @@ def check_served(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
     """Raise DefinitionError if an activity needs a transaction that the store cannot offer."""
     for workflow in workflows:
         for activity in workflow.activities.values():
-            undo = activity.undoing is not None and activity.undoing.transaction
-            if (activity.transaction or undo) and not isinstance(store, Transactions):
-                raise needs_transactions(activity.title, store, activity.where)
+            check_transaction(activity.title, activity.transaction, store, activity.where)
+            if activity.undoing is not None:
+                check_transaction(activity.title, activity.undoing.transaction, store, activity.where)
 
 
 async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall) -> Any:

@@ -134,12 +134,17 @@ def _late_answer(row: Evidence) -> LateAnswer:
 
 
 # --- attempts in a transaction -----------------------------------------------------------------------
-def needs_transactions(name: str, store: Store, where: str = "") -> DefinitionError:
-    """Return the error for an activity whose transaction the store cannot offer."""
-    return DefinitionError(
-        f"{name} is declared with transaction=True",
+def check_transaction(name: str, wanted: bool | str, store: Store, where: str = "") -> None:
+    """Raise DefinitionError if the store cannot offer the transaction that an activity is declared with."""
+    if not wanted or (isinstance(store, Transactions) and (wanted is True or store.serializes)):
+        return
+    shown = "True" if wanted is True else f'"{wanted}"'
+    raise DefinitionError(
+        f"{name} is declared with transaction={shown}",
         f"its own rows and its effect commit together; the store {store.url} cannot do that",
-        "open the PostgreSQL store in the database of those rows, or take transaction=True away",
+        "open a SQLite or PostgreSQL store that has those rows, or take transaction= away"
+        if wanted is True
+        else "open the PostgreSQL store in the database of those rows, or write transaction=True",
         where=where,
     )
 

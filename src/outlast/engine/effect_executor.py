@@ -60,9 +60,9 @@ from outlast.engine.commit_chain import RunLost
 from outlast.engine.effect_calls import (
     attempt_in_transaction,
     attempt_of,
+    check_transaction,
     evidence_of,
     millis,
-    needs_transactions,
     reconcile,
 )
 from outlast.engine.lease import permit, read
@@ -80,7 +80,6 @@ from outlast.errors import AnswerNotStored, LimitExceeded, NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.functions import NeverAwaited, never_awaited, unrun_part
 from outlast.flow.options import Callee, Resend
-from outlast.store.port import Transactions
 from outlast.telemetry import WORKFLOW_COMPENSATIONS
 from outlast.telemetry.redact import redact_shown
 
@@ -162,8 +161,8 @@ class EffectExecutor:
         self._before = 0  # attempts that a person has settled
         self._returned = 0  # attempts of this executor whose call has returned
         self._watches = False  # opened a breaker or a try failed: checks again as soon as a try is allowed
-        if terms.in_transaction and not isinstance(session.store, Transactions):
-            raise needs_transactions(callee.name, session.store)
+        if terms.in_transaction:
+            check_transaction(callee.name, callee.transaction, session.store)
 
     async def drive(self) -> Any:
         """Return the response of the effect, making the call if needed.

@@ -5,15 +5,12 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from outlast.core.codec import digest
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.core.usage import MODEL_CHARS_MAX, Money, Used, count, micros
 from outlast.errors import AnswerNotStored, InvalidInput, Misplaced
-
-if TYPE_CHECKING:
-    import asyncpg  # only with the extra `postgres`
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +63,13 @@ class Call:
         return self._left()
 
     @property
-    def transaction(self) -> "asyncpg.Connection[Any]":
-        """The open transaction of an activity declared with `transaction=True`.
+    def transaction(self) -> Any:
+        """The transaction of an activity declared with `transaction=True`: an asyncpg connection on PostgreSQL.
 
-        Writes through this connection commit together with the effect, or not at all. Do not commit or roll back. A
-        nested `async with connection.transaction()` is a savepoint. Invalid after the body returns. Raises Misplaced.
+        On SQLite its `fetch`, `fetchrow` and `fetchval` read the last committed state, and `execute` collects
+        statements, which are executed with the effect. Writes commit together with the effect, or not at all. Do not
+        commit or roll back. On PostgreSQL a nested `async with connection.transaction()` is a savepoint. Invalid after
+        the body returns. Raises Misplaced.
         """
         if self._connection is None:
             raise Misplaced(
@@ -78,7 +77,7 @@ class Call:
                 f"the activity of {self.key} is not declared so",
                 "write @activity(…, transaction=True)",
             )
-        return self._connection  # type: ignore[no-any-return]
+        return self._connection
 
     def set_external_id(self, external_id: str) -> None:
         """Record `external_id`, the receiver's own id of this call, with the effect, whatever the outcome.

@@ -245,6 +245,9 @@ class Expiry(Protocol):
 class Transactions(Protocol):
     """Optional capability: transactions that write tables of authors along with the store's rows."""
 
+    serializes: bool
+    """True if a transaction may be serializable."""
+
     def transaction(self, timeout_ms: int, *, serializable: bool = False) -> "AbstractAsyncContextManager[Transaction]":
         """Begin a transaction in the current event loop. It is rolled back unless `land` commits it.
 

@@ -39,6 +39,7 @@ RENEWAL_S: Final = 4.0  # below the heartbeat interval: after an unanswered rene
 class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
     """Store in one PostgreSQL schema. Opened with `open_postgres`, usable only in the process that opened it."""
 
+    serializes = True
     not_inherited = "a connection does not pass to a child"
 
     def __init__(self, address: Address, writer: str, clock: Clock | None) -> None:

@@ -3,9 +3,10 @@
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from typing_extensions import override
 
@@ -22,7 +23,16 @@ from outlast.store.batch import Batch
 from outlast.store.batching_store import BatchingStore
 from outlast.store.delta_channel import DeltaCallback, FileDeltas
 from outlast.store.migrations import SCHEMA
-from outlast.store.port import LEDGER_KINDS, RUN_KINDS, AnchoredClock, DeltaChannel, Maintenance, OnFile, RunRows
+from outlast.store.port import (
+    LEDGER_KINDS,
+    RUN_KINDS,
+    AnchoredClock,
+    DeltaChannel,
+    Maintenance,
+    OnFile,
+    RunRows,
+    Transactions,
+)
 from outlast.store.queries import Query
 from outlast.store.sql import SQL
 from outlast.store.sqlite.database import FULL, OFF, Database, copied, unusable
@@ -32,6 +42,9 @@ from outlast.store.sqlite.writer import WriterThread
 from outlast.store.store_clock import ANCHOR_ROW, StoreClock, anchor_of, mapping_row, successor
 from outlast.store.threads import WakeSubscribers, run_in_thread
 from outlast.store.tickets import Ticket, deliver, refuse
+
+if TYPE_CHECKING:
+    from outlast.store.sqlite.transactions import AuthorReader, SqliteTransaction
 
 
 def set_mapping(
@@ -106,9 +119,10 @@ T = TypeVar("T")
 SAVED_S: Final = 10.0  # enough to save a deleted log of any size
 
 
-class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChannel):
+class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChannel, Transactions):
     """Store in one SQLite file. Opened with `open_sqlite`, usable only in the process that opened it."""
 
+    serializes = False  # a call reads what is committed, and its statements are executed later
     not_inherited = "SQLite's locks do not pass to a child"
 
     def __init__(self, database: Database, writer: str, clock: Clock, *, recovers: bool = False) -> None:
@@ -130,6 +144,7 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChanne
         else:
             self._register(writer, recovers=recovers)
         self._readers = Readers(database)
+        self._author_reader: AuthorReader | None = None
         self._thread = WriterThread(self._session, self._wakes, clock)
 
     def _read_state(self) -> None:
@@ -203,6 +218,16 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChanne
     @override
     async def forget(self, n: int) -> int:
         return await self._transact(lambda session, batch: forget(session, batch, n), "forget")
+
+    @override
+    def transaction(
+        self, timeout_ms: int, *, serializable: bool = False
+    ) -> "AbstractAsyncContextManager[SqliteTransaction]":
+        from outlast.store.sqlite.transactions import AuthorReader, transaction  # few programs need it
+
+        if self._author_reader is None:
+            self._author_reader = AuthorReader(self._database)
+        return transaction(self._author_reader, self._alone, timeout_ms)
 
     # --- reading -------------------------------------------------------------------------
     async def _read(self, read: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
@@ -294,6 +319,8 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChanne
             return  # threads and connections live until the process ends, see SqliteSession.drop
         self._thread.close()
         self._readers.close()
+        if self._author_reader is not None:
+            self._author_reader.close()
         if not self._database.reads:
             try:
                 self._session.resign()
