@@ -112,6 +112,13 @@ def test_an_ambiguous_wall_time_is_the_first_one() -> None:
     assert ends(business_days(1, zone=BERLIN, weekend=()), "2026-10-24T02:30") == "2026-10-25T02:30+02:00"
 
 
+def test_a_term_that_ends_in_an_ambiguous_hour_comes_back_as_it_was() -> None:
+    """The stored wall time has an offset; with a zone instead it equalled nothing."""
+    due = business_days(12, zone="Australia/Lord_Howe", weekend=()).due(at("2019-03-26T01:30", "Australia/Lord_Howe"))
+    assert due.local.isoformat() == "2019-04-07T01:30:00+11:00"
+    assert DUE.decode(DUE.encode(due)) == due
+
+
 def test_a_term_that_begins_in_the_second_of_two_equal_hours_ends_in_the_first() -> None:
     assert ends(business_days(1, zone=BERLIN, weekend=()), "2026-10-25T02:30", fold=1) == "2026-10-26T02:30+01:00"
     ambiguous_in_a_year = business_days(371, zone=BERLIN, weekend=())
