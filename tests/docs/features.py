@@ -143,6 +143,12 @@ FEATURES: Final = (
         "`every_crash` and fault injection for your own workflows",
         ("outlast.testing.every_crash", "outlast.testing.FaultyStore"),
     ),
+    Feature(
+        "testing",
+        "[a linter](docs/lint.md) for keys of time or chance, I/O in nodes and forgotten awaits",
+        ("outlast lint", "outlast.lint.lint_file"),
+        "(?<!import-)linter",
+    ),
     Feature("testing", "[results of killing every process](RELIABILITY.md)", ("file RELIABILITY.md",)),
     Feature("runtimes", "in-process", ("outlast.runtime.InProcessRuntime",)),
     Feature(
@@ -208,7 +214,6 @@ MISSING: Final = (
     Missing("Takeover of 10,000 runs of one dead worker within 30 s", ("REC-4",)),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
     Missing("Groups of failures by cause, and a view of them over time with deploys", ("OBS-5",)),
-    Missing("A linter for workflow code", ("TEST-3",), ("outlast lint",), r"`lint`|(?<!import-)linter"),
     Missing("Measurements with more than one machine", ("RT-6",)),
     Missing("A server of the Model Context Protocol", absent=("outlast mcp", "outlast.mcp")),
     Missing("Memory and retrieval for agents", absent=("outlast.agent.Memory", "outlast.agent.Retriever")),

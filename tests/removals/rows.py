@@ -29,6 +29,7 @@ from outlast.engine import admission, call_outcome, commands, results, run_end, 
 from outlast.flow import graph
 from outlast.flow.workflow import Workflow
 from outlast.insight import agent_steps, explanation, summary, tenant_rows
+from outlast.lint import linting
 from outlast.outbox import signing
 from outlast.telemetry import audit, logs, metrics, traces
 from outlast.testing import driver, virtual_runtime
@@ -389,6 +390,11 @@ def no_virtual_time(patch: Patch) -> None:
 def stranded_runs_not_named(patch: Patch) -> None:
     """The check before a deploy names each run that would not continue."""
     _answers(patch, deploy_check.misfits, [])
+
+
+def mistakes_not_named(patch: Patch) -> None:
+    """Lint names each mistake in its line."""
+    patch.setattr(linting, "CHECKS", {})
 
 
 def nothing_found(patch: Patch) -> None:

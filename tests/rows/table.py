@@ -218,7 +218,6 @@ ROWS: Final = {
         "deploys/test_deploy_check",
         "the_check_names_exactly_the_runs_that_would_not_continue",
         "stranded_runs_not_named",
-        "the linter",
     ),
     "TEST-4": _row("cli/test_care", "fsck_names_the_row_and_exits_with_1", "nothing_found"),
     "FAIL-1": _row("engine/test_policy", "fail_1_a_model_proposes_a_disallowed_tool", "policy_not_asked"),
@@ -270,6 +269,7 @@ FURTHER: Final = {
         "a_write_that_a_decision_makes_anyway_is_refused_without_an_effect",
         "no_plane_check",
     ),
+    "TEST-3": _row("lint/test_rules", "each_mistake_is_named_in_its_line", "mistakes_not_named"),
 }
 """A second test of a row whose parts are independent of each other."""
 

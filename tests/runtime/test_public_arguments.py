@@ -458,6 +458,7 @@ CHECKED_ELSEWHERE: Final = {
     "this_call": "no arguments", "DidNotHappen": "no arguments", "did_not_happen": "no arguments",
     "garbage": "no arguments", "cuts": "no arguments", "happened": "any value", "approve_all": "a question",
     "FaultyStore": "stores", "skip": "test below", "node": "test below", "OutlastDurability": "tests/pydantic_ai",
+    "OutlastSaver": "tests/langgraph",
     "LangGraphGuest": "test below", "LangGraphRuntime": "test below", "TemporalGuest": "test below",
     "TemporalRuntime": "a client", "Cancel": "test below", "Fail": "test below", "Refused": "test below",
     "NotSent": "test below", "Perhaps": "test below", "Happened": "test below", "Unknown": "test below",
