@@ -83,7 +83,7 @@ class GatedAttempt:
         """The breaker that lends the attempt the right to try the provider."""
         self.sending: Sending | None = None
         self.sent = False
-        """The call has begun, so its outcome ends the right to try."""
+        """The call began, so its outcome ends the right to try."""
         self.waited = False
         """A place was not free at once, so what was known before may have changed."""
         self._granted: list[Callable[[], Awaitable[None] | None]] = []

@@ -655,9 +655,7 @@ class NodeExecution:
                 break
         else:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        await (
-            self._calls_ended()
-        )  # calls that began before the execution closed; the body may have begun one in `finally`
+        await self._calls_ended()  # calls that began before the execution closed; the body may begin one in `finally`
 
     def _result(self, task: asyncio.Task[Any]) -> NodeResult:
         error = task.exception() if task.done() and not task.cancelled() else None
