@@ -52,7 +52,7 @@ ROUNDS_MAX: Final = 3
 
 
 class GatedAttempt:
-    """One attempt on its way through the gates, and what they have granted."""
+    """One attempt on its way through the gates, and its grants."""
 
     __slots__ = (
         *("_granted", "allowed", "call", "callee", "execution", "paid", "probe", "waited", "row", "sending", "sent"),
@@ -95,7 +95,7 @@ class GatedAttempt:
     async def pass_all(self, step: Intend, decide: Callable[[], Intend | None]) -> Intend | None:
         """Return the step that is due after all gates; None if another one is due, which `decide` tells.
 
-        The caller releases what was granted, on every way out. Raises Unresolved if the run parks or the execution has
+        The caller releases all grants, on every way out. Raises Unresolved if the run parks or the execution has
         closed, Refused and Misplaced as `permitted`, StoreError.
         """
         for _ in range(ROUNDS_MAX):
@@ -131,7 +131,7 @@ class GatedAttempt:
         return True
 
     async def release(self) -> None:
-        """Give back what was granted, the latest grant first. The right to try stays with a call that was sent."""
+        """Give back all grants, the latest first. The right to try stays with a call that was sent."""
         try:
             while self._granted:
                 returned = self._granted.pop()()
