@@ -288,4 +288,4 @@ class WindowGate(CallGate):
 
 
 GATES: Final = (BreakerGate(), BudgetGate(), PermissionGate(), LimitGate(), ThreadGate(), WindowGate())
-"""All gates but the hold, in their order. What may wait for long, or asks a person, comes before what is scarce."""
+"""All gates but the hold, in their order. A gate that may wait for long comes before a scarce place."""
