@@ -349,7 +349,7 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
 
 
 class _Made(NamedTuple):
-    """The end of one admitted call: its response, or why there is none. `told`: it was done before."""
+    """The end of one admitted call: its response, or why it has no response. `told`: it was done before."""
 
     plan: Plan[Any]
     visit: int

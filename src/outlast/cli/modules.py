@@ -125,7 +125,7 @@ def _does_not_import(name: str, error: BaseException) -> DefinitionError:
 def file_of_module(name: str) -> Path:
     """Return the file of a module without importing anything: a file, or a dotted name on Python's path.
 
-    Raises InvalidInput if there is none.
+    Raises InvalidInput if no such file is found.
     """
     file = _file_of(name)
     for folder in sys.path if file is None else ():

@@ -194,7 +194,7 @@ class Contradiction(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """Ask a person: a call of this execution has begun under the key with other arguments."""
+    """Ask a person: a call of this execution is in flight under the key with other arguments."""
 
 
 class AskPerson(NamedTuple):

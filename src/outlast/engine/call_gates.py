@@ -52,7 +52,7 @@ ROUNDS_MAX: Final = 3
 
 
 class GatedAttempt:
-    """One attempt on its way through the gates, and what they have granted."""
+    """One attempt on its way through the gates, and its grants."""
 
     __slots__ = (
         *("_granted", "allowed", "call", "callee", "execution", "paid", "probe", "waited", "row", "sending", "sent"),
@@ -83,7 +83,7 @@ class GatedAttempt:
         """The breaker that lends the attempt the right to try the provider."""
         self.sending: Sending | None = None
         self.sent = False
-        """The call has begun, so its outcome ends the right to try."""
+        """The call began, so its outcome ends the right to try."""
         self.waited = False
         """A place was not free at once, so what was known before may have changed."""
         self._granted: list[Callable[[], Awaitable[None] | None]] = []
@@ -95,7 +95,7 @@ class GatedAttempt:
     async def pass_all(self, step: Intend, decide: Callable[[], Intend | None]) -> Intend | None:
         """Return the step that is due after all gates; None if another one is due, which `decide` tells.
 
-        The caller releases what was granted, on every way out. Raises Unresolved if the run parks or the execution has
+        The caller releases all grants, on every way out. Raises Unresolved if the run parks or the execution has
         closed, Refused and Misplaced as `permitted`, StoreError.
         """
         for _ in range(ROUNDS_MAX):
@@ -131,7 +131,7 @@ class GatedAttempt:
         return True
 
     async def release(self) -> None:
-        """Give back what was granted, the latest grant first. The right to try stays with a call that was sent."""
+        """Give back all grants, the latest first. The right to try stays with a call that was sent."""
         try:
             while self._granted:
                 returned = self._granted.pop()()
@@ -288,4 +288,4 @@ class WindowGate(CallGate):
 
 
 GATES: Final = (BreakerGate(), BudgetGate(), PermissionGate(), LimitGate(), ThreadGate(), WindowGate())
-"""All gates but the hold, in their order. What may wait for long, or asks a person, comes before what is scarce."""
+"""All gates but the hold, in their order. A gate that may wait for long comes before a scarce place."""

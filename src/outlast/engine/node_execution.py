@@ -185,7 +185,7 @@ class NodeExecution:
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._streamed = False
         self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
-        self.expected: ExpectedCalls | None = None  # what the visit has recorded, if this is not its first execution
+        self.expected: ExpectedCalls | None = None  # recorded calls of the visit, if this is not its first execution
         self.continued_after = 0  # number of the message since which recorded errors of lookups count
         self.observed: dict[EffectKey, Memo] = {}  # errors of lookups that the body may have caught
         self._loop = asyncio.get_running_loop()
@@ -655,9 +655,7 @@ class NodeExecution:
                 break
         else:
             await asyncio.wait([task], timeout=FOREIGN_AWAIT_GRACE / SECOND)
-        await (
-            self._calls_ended()
-        )  # calls that began before the execution closed; the body may have begun one in `finally`
+        await self._calls_ended()  # calls that began before the execution closed; the body may begin one in `finally`
 
     def _result(self, task: asyncio.Task[Any]) -> NodeResult:
         error = task.exception() if task.done() and not task.cancelled() else None

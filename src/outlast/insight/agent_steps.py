@@ -322,7 +322,7 @@ def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
 
 
 def _answer_of(memo: Memo) -> dict[str, Any]:
-    """Return the answer of a model as it is stored; an empty one if there is none."""
+    """Return the answer of a model as it is stored; an empty one if it has no answer."""
     answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
     return answer if isinstance(answer, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Requests to models as they are recorded: what each asked, and an answer in a form that can be stored.
+"""Requests to models as they are recorded: the words of each, and an answer in a form that can be stored.
 
 The outline of a request is stored with its answer. A later execution of the node may ask with other instructions, for
 instance with the date of today; its messages and tools must be the same.

@@ -357,7 +357,7 @@ class GraphThreads:
 
     # --- deleting ------------------------------------------------------------------------
     async def delete(self, thread: str) -> bool:
-        """Delete a thread with all its namespaces. Return False if there is none."""
+        """Delete a thread with all its namespaces. Return False if it does not exist."""
         spaces = await self.namespaces(thread)
         for row in sorted(spaces, key=lambda each: each.ns, reverse=True):  # the one that is listed goes last
             await self._reduce(thread, row.ns, lambda row, found: set())

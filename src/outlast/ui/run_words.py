@@ -85,7 +85,7 @@ def event_data(event: CloudEvent) -> Mapping[str, Any]:
 
 
 class ShownWait(NamedTuple):
-    """A wait, and the approval that a person may decide to end it ('' if it is none)."""
+    """A wait, and the approval that a person may decide to end it ('' without one)."""
 
     wait: Waiting
     approval: str

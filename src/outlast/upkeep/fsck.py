@@ -85,7 +85,7 @@ def violations(
     ledger_purged: bool = False,
     skew: int = 0,
 ) -> list[Finding]:
-    """Return the violated invariants in one snapshot of a run's rows; [] if there is none.
+    """Return the violated invariants in one snapshot of a run's rows; [] if it keeps all.
 
     `history`: all events up to the snapshot; None checks only the rows. `values`: the large parts of the states; None
     skips them. `mapping`, `generation`: of the store, for checks that depend on them. `chain`: recompute hashes and
