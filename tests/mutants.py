@@ -53,6 +53,7 @@ ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
+BUSINESS_DAYS: Final = _tests("tests/core/test_business_days.py", "business days")
 VALUES: Final = _tests("tests/values/test_safeguards.py", "values that come back")
 FORMER: Final = _tests("tests/values/test_former_digests.py", "digests from before")
 SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
@@ -91,7 +92,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
+    *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
@@ -137,6 +138,9 @@ OF_THE_ENGINE: Final = (
     _row(engine.first_dump_not_compared, "The first state of a claim equals its whole dump.", GROWING),
     _row(engine.list_shared_between_steps, "Each node gets a new list.", GROWING),
     # values
+    _row(values.weekends_counted, "A business day is no day of the weekend.", BUSINESS_DAYS),
+    _row(values.holidays_counted, "A business day is no holiday.", BUSINESS_DAYS),
+    _row(values.counted_from_the_request, "A term counts from the instant that a letter stated.", BUSINESS_DAYS),
     _row(values.values_not_compared, "A value is compared with what is loaded for it.", VALUES),
     _row(values.classes_not_checked, "A type that proves its round trip checks the classes of its parts.", VALUES),
     _row(values.states_not_loaded, "A state, an answer and a lookup are loaded before they count.", VALUES),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from outlast import business_days
 from outlast.core.business_days import DUE, SKIPPED_MAX, TERM, WEEKDAYS, BusinessDays
 from outlast.errors import InvalidInput
+from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RUN-11")
 BERLIN = "Europe/Berlin"
@@ -308,3 +309,12 @@ def test_a_term_is_a_value() -> None:
     assert str(business_days(1, zone="UTC", weekend=("fri",))) == "1 business day in UTC with weekend fri"
     with pytest.raises(AttributeError):
         one.n = 6  # type: ignore[misc]
+
+
+# --- removed safeguards ----------------------------------------------------------------------
+@pytest.mark.parametrize("removed", ["weekends_counted", "holidays_counted", "counted_from_the_request"])
+def test_a_count_without_its_rule_ends_on_another_day(removed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    term = business_days(2, zone=BERLIN, holidays={date(2026, 12, 25)}).since(datetime(2026, 12, 24, 12, tzinfo=UTC))
+    assert term.due(0).local.isoformat() == "2026-12-29T13:00:00+01:00"
+    remove(removed, monkeypatch)
+    assert term.due(0).local.isoformat() != "2026-12-29T13:00:00+01:00"

@@ -1,8 +1,10 @@
 """Safeguards of values: a written value comes back as it went in (CKP-8)."""
 
+import dataclasses
 from typing import Any
 
 from outlast.core import codec, round_trip
+from outlast.core.business_days import BusinessDays, Due
 from outlast.core.codec import Codec
 from outlast.engine import commands, former_digests
 from tests.removals import Patch, replace
@@ -41,3 +43,20 @@ def former_inputs_not_decoded(patch: Patch) -> None:
 
 def defaults_not_checked(patch: Patch) -> None:
     replace(patch, codec.Codec.check_exact, lambda self, value: None)
+
+
+def weekends_counted(patch: Patch) -> None:
+    replace(patch, BusinessDays._on_weekday, lambda self, day: True)
+
+
+def holidays_counted(patch: Patch) -> None:
+    replace(patch, BusinessDays._free, lambda self, day: False)
+
+
+def counted_from_the_request(patch: Patch) -> None:
+    kept = BusinessDays.due
+
+    def due(self: BusinessDays, from_ms: int) -> Due:
+        return kept(dataclasses.replace(self, since_ms=None), from_ms)
+
+    replace(patch, BusinessDays.due, due)

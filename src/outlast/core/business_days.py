@@ -7,7 +7,7 @@ holiday table that changes later does not move it (S-14).
 import json
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -111,14 +111,13 @@ class BusinessDays:
         except OverflowError:
             raise InvalidInput(f"{self} end after the year 9999", "no calendar goes so far", "use fewer days") from None
         ms = max((ends - _EPOCH) // _MILLISECOND, from_ms + 1)
-        local = (_EPOCH + ms * _MILLISECOND).astimezone(zone)
         # as in the row: an ambiguous time with its zone equals none with an offset
-        return Due(ms, self.zone, local.replace(tzinfo=timezone(local.utcoffset() or timedelta())), tuple(skipped))
+        local = datetime.fromisoformat((_EPOCH + ms * _MILLISECOND).astimezone(zone).isoformat())
+        return Due(ms, self.zone, local, tuple(skipped))
 
     def fixed(self, from_ms: int, until_ms: int) -> "BusinessDays":
         """Return the term with the holidays that count if it begins in a period, for a process without their object."""
-        zone = zone_of(self.zone)
-        from_ms = from_ms if self.since_ms is None else self.since_ms
+        zone, from_ms = zone_of(self.zone), from_ms if self.since_ms is None else self.since_ms
         first = (_EPOCH + from_ms * _MILLISECOND).astimezone(zone).date()
         last = self.due(until_ms).local.date()
         days = (first + n * ONE_DAY for n in range((last - first).days + 1))
