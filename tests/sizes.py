@@ -25,6 +25,8 @@ LIMITS: Final = ROOT / "limits.toml"
 MANY_PARAMETERS: Final = 8
 OLD_WORDS: Final = frozenset({"begun", "heard", "house", "said", "told", "whose"})
 """Parts of names that hide what a value is: `said` may be a text, an answer or a row."""
+SCHEMAS: Final = "store/migrations"
+"""Part whose modules are not counted: a released schema is not changed, so each later one is a module."""
 SKIP: Final = "# fmt: skip"
 SLACK: Final = 1.03
 """A limit that is higher than this multiple of its size must be lowered."""
@@ -133,7 +135,8 @@ def measure() -> Sizes:
     sizes: Counter[str] = Counter()
     for part, text, tree in files():
         sizes[f"statements.{part}"] += statements_of(tree)
-        sizes[f"modules.{part}"] += 1
+        if part != SCHEMAS:
+            sizes[f"modules.{part}"] += 1
         sizes["old_names.src"] += old_names(tree)
         sizes["fmt_skip"] += text.count(SKIP)
         sizes["fmt_skip_on_calls"] += len(skips_on_calls(text, tree))

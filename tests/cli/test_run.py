@@ -1,11 +1,16 @@
 """`outlast run`: input checked as a whole, started once per key, and waited for with an exit code."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from outlast.cli.start_commands import detail_options
+from outlast.core.start_details import BY_PLACE, DetailField
 from tests.cli.conftest import MODULE, Terminal, eventually, waits_for
 from tests.cli.test_remote import Far, serve
 
@@ -147,6 +152,39 @@ def test_the_objective_is_listed_and_found(outlast: Terminal) -> None:
     assert "objective    Place order 7" in outlast("runs", "show", "o-1").out
     assert "Place order 7" in outlast("explain", "o-1").out
     assert outlast("runs", "ls", "--search", "nothing").out == "no run matches\n"
+
+
+def test_a_fact_of_a_start_has_an_option_if_its_declaration_says_so() -> None:
+    """The declarations are planted, because no present fact has an option."""
+    planted = {
+        "team": DetailField("team", 80, "Team that the run is for."),
+        "cost_center": DetailField("cost center", 8, "Cost center that pays."),
+    }
+    given = list[dict[str, str]]()
+
+    def take(**details: str) -> None:
+        given.append(details)
+
+    command = click.command()(detail_options(take, planted))
+    CliRunner().invoke(command, ["--cost-center", "4711"], catch_exceptions=False)
+    assert given == [{"team": "", "cost_center": "4711"}]
+    shown = CliRunner().invoke(command, ["--help"]).output
+    assert re.search(
+        r"--team TEAM +Team that the run is for.\n +--cost-center COST_CENTER +Cost center that pays.", shown
+    )
+
+
+def test_the_page_of_a_run_shows_the_facts_of_its_start(outlast: Terminal) -> None:
+    outlast.start()
+    outlast.module = f"{Path(__file__).with_name('orders.py')}"
+    given = {name: f"given {name}" for name in BY_PLACE["option"]}
+    options = [part for name, text in given.items() for part in (f"--{name.replace('_', '-')}", text)]
+    outlast("run", "order", "number=8", "cents=1", "--id", "o-2", *options)
+    page, data = outlast("runs", "show", "o-2").out, outlast("-o", "json", "runs", "show", "o-2").json
+    texts = {**given, "objective": "Place order 8"}
+    assert {name: data[name] for name in texts} == texts
+    for name, each in BY_PLACE["terminal"].items():
+        assert re.search(rf"{each.noun} +{texts[name]}", page)
 
 
 @pytest.mark.req("RUN-4")

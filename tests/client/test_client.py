@@ -12,6 +12,7 @@ import pytest
 from outlast import Budget, Client, RunHandle
 from outlast.core.approver_rule import identity
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
+from outlast.core.start_details import BY_PLACE, DETAILS
 from outlast.errors import (
     Conflict,
     InvalidInput,
@@ -83,6 +84,28 @@ def test_a_start_is_durable_typed_and_happens_once_per_key(place: Place) -> None
         named = await client.start(flows.greet, {"name": "cy"}, run_id=f"named-{first.id}")
         assert named.id == f"named-{first.id}"
         assert (await client.start_run("greet", b'{"name": "cy"}', run_id=named.id)).created is False
+
+    place.play(test)
+
+
+@pytest.mark.req("RUN-1", "OBS-4")
+@pytest.mark.parametrize("name", BY_PLACE["request"])
+def test_a_fact_of_a_start_is_kept_as_the_first_start_states_it(place: Place, name: str) -> None:
+    field = DETAILS[name]
+    text = "ä" * field.chars_max
+
+    async def test(client: Client) -> None:
+        run = await client.start("greet", {"name": "ana"}, key=f"fact-{name}", **{name: text})
+        again = await client.start_run("greet", {"name": "ana"}, key=f"fact-{name}", **{name: "another"})
+        assert (again.run, again.created, getattr(again, name)) == (run.id, False, text)
+        assert [getattr(each, name) for each in (await client.runs(q=run.id)).runs] == [text]
+        assert getattr(await client.run(run.id), name) == getattr(await run.status(), name) == text
+        other = await client.start_run("greet", b'{"name": "bo"}', **{name: "given to start_run"})
+        assert getattr(other, name) == "given to start_run"
+        with pytest.raises(InvalidInput, match=f"the {field.noun} is too long"):
+            await client.start("greet", {"name": "bo"}, **{name: text + "x"})
+        with pytest.raises(InvalidInput, match=f"the {field.noun} is 5"):
+            await client.start("greet", {"name": "bo"}, **{name: 5})  # type: ignore[arg-type]
 
     place.play(test)
 

@@ -228,7 +228,7 @@ def parameters_of_request(request: type[OperationRequest[Any]]) -> dict[str, Par
 
 IN_EACH_CLIENT = {
     "answer_all", "attention_of", "effect", "ended", "follow", "input_schema", "move_runs", "not_undone", "now",
-    "run_end", "start_run", "to_undo", "topology", "unfinished", "until", "updates", "worker",
+    "run_end", "to_undo", "topology", "unfinished", "until", "updates", "worker",
 }  # fmt: skip
 """Methods of `Client` that its two clients write by hand, because no single request describes them."""
 
@@ -242,7 +242,7 @@ def test_an_operation_has_one_signature(kind: type) -> None:
     assert {each for each in by_hand if not each.startswith("_")} <= {*IN_EACH_CLIENT, "webhooks"}
 
 
-@pytest.mark.parametrize("name", sorted(IN_EACH_CLIENT - {"start_run"}))
+@pytest.mark.parametrize("name", sorted(IN_EACH_CLIENT))
 @pytest.mark.parametrize("kind", [Operations, ServiceClient])
 def test_a_method_that_each_client_writes_has_the_parameters_of_the_contract(kind: type[Client], name: str) -> None:
     own, declared = (parameters_of_method(getattr(each, name)) for each in (kind, Client))

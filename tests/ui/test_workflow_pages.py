@@ -2,6 +2,7 @@
 
 import httpx2
 
+from outlast.core.start_details import BY_PLACE
 from tests.ui.conftest import Service
 from tests.ui.html_page import HtmlPage
 from tests.ui.test_run_pages import PAGE_MAX
@@ -39,6 +40,22 @@ def test_a_form_sent_twice_starts_one_run(service: Service) -> None:
     other = submit(service, page, "start", "/ui/workflows/order", **{"input/number": "F-2"})
     assert other.status_code == 409
     assert "F-2" in other.text, "the input is kept"
+
+
+def test_the_form_asks_for_facts_of_the_start_and_the_page_of_data_shows_them(service: Service) -> None:
+    page = service.get("/ui/workflows/order")
+    for name, each in BY_PLACE["form"].items():
+        assert f'<label for="{name}">{each.noun.capitalize()}</label>' in page.text
+        assert f'name="{name}" maxlength="{each.chars_max}"' in page.text
+    texts = {name: f"of the form: {name}" for name in BY_PLACE["form"]}
+    wrong = submit(service, service.get("/ui/workflows/refund"), "start", "/ui/workflows/refund", **texts)
+    assert wrong.status_code == 422, "it has no order"
+    assert all(f'value="{text}"' in wrong.text for text in texts.values()), "they are kept"
+    started = submit(service, page, "start", "/ui/workflows/order", **{"input/number": "F-3"}, **texts)
+    shown = service.get(f"{started.headers['location']}/data").text
+    summary = service.get(f"/v1{started.headers['location'].removeprefix('/ui')}").json()
+    for name, each in BY_PLACE["page"].items():
+        assert f"<dt>{each.title}</dt><dd>{texts.get(name) or summary[name] or 'none'}</dd>" in shown
 
 
 def test_an_invalid_input_is_named_at_its_field_and_kept(service: Service) -> None:

@@ -15,6 +15,7 @@ from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
+from outlast.core.start_details import BY_PLACE
 from outlast.insight.labels import call_of, happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
@@ -113,6 +114,8 @@ def data_of(event: CloudEvent) -> Mapping[str, Any]:
     return event.data if isinstance(event.data, dict) else {}
 
 
+STATED: Final = BY_PLACE["terminal"]
+"""Facts about a run that its page shows as its start stated them."""
 PURGED: Final = "deleted, because the retention of a ledger is over; the history remains"
 
 
@@ -144,7 +147,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     screen.line("  " + " · ".join(way(screen, view)))
     screen.pairs(
         (
-            ("objective", [view.objective] if view.objective else []),
+            *((each.noun, [text] if (text := getattr(view, name)) else []) for name, each in STATED.items()),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from outlast.cli.text import results_text
 from outlast.core.events import EventType
 from outlast.core.lanes import SCHEDULERS, worker_command
 from outlast.core.machine import TERMINAL, RunStatus
+from outlast.core.start_details import BY_PLACE, DetailField
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import CloudEvent, RunDelta
@@ -33,6 +34,16 @@ NOT_IN_SUMMARY = frozenset({"asked", "visits", "effects", "takeovers", "progress
 RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a run may wait
 
 
+def detail_options(
+    command: Callable[..., None], fields: Mapping[str, DetailField] = BY_PLACE["option"]
+) -> Callable[..., None]:
+    """Add an option for each fact that the start of a run states."""
+    for name, each in reversed([*fields.items()]):
+        option, metavar = f"--{name.replace('_', '-')}", each.noun.upper().replace(" ", "_")
+        command = click.option(option, default="", metavar=metavar, help=each.meaning)(command)
+    return command
+
+
 @click.command(cls=Command)
 @click.argument("name", metavar="[MODULE:]NAME")
 @click.argument("given", metavar="[KEY=VALUE]...", nargs=-1)
@@ -41,6 +52,7 @@ RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a
 @click.option("--id", "run_id", default="", metavar="ID", help="Id of the run [a new one].")
 @click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key returns the same run.")
 @click.option("--scheduler", type=click.Choice(SCHEDULERS), help="Engine that schedules the run [OUTLAST_SCHEDULER].")
+@detail_options
 @click.option("--wait", is_flag=True, help="Wait until the run ends, or needs a person or a signal (exit code 5).")
 def run(
     name: str,
@@ -51,6 +63,7 @@ def run(
     key: str,
     scheduler: str | None,
     wait: bool,
+    **details: str,
 ) -> None:
     """Start a run of a workflow.
 
@@ -80,10 +93,9 @@ def run(
         everything = load_workflows(spec.partition(":")[0] if spec == module else spec)
     given_pairs = _pairs(given)
     text = source.read() if source else None
+    options = {"run_id": run_id, "key": key, "scheduler": scheduler or "", **details}
     click.get_current_context().exit(
-        asyncio.run(
-            _start(settings, everything, spec, workflow_name, text, given_pairs, run_id, key, scheduler or "", wait)
-        )
+        asyncio.run(_start(settings, everything, spec, workflow_name, text, given_pairs, options, wait))
     )
 
 
@@ -94,9 +106,7 @@ async def _start(
     name: str,
     text: bytes | None,
     given: Sequence[tuple[str, str]],
-    run_id: str,
-    key: str,
-    scheduler: str,
+    options: Mapping[str, str],
     wait: bool,
 ) -> int:
     workflow = workflows_by_name(list(everything)).get(name)
@@ -105,7 +115,7 @@ async def _start(
     async with client_of(settings, make=True, workflows=everything) as (client, screen):
         if not everything:
             data = _input(await client.input_schema(name) if given else {}, text, given)
-        view = await client.start_run(name, data, run_id=run_id, key=key, scheduler=scheduler)
+        view = await client.start_run(name, data, **options)
         if not view.served:
             screen.advice(f"no worker serves {name}; start one: {worker_command(view.scheduler, spec)}")
         if not wait:

@@ -24,6 +24,7 @@ from outlast.core.durations import SECOND, Duration, Liveness
 from outlast.core.events import ENDINGS
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
+from outlast.core.start_details import StartOptions, check_details
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
@@ -65,7 +66,7 @@ from outlast.operations.run_operations import (
     GetWorkflow,
     StartRun,
 )
-from outlast.runtime.client import Client, end_of
+from outlast.runtime.client import Client, Given, end_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -194,30 +195,25 @@ class ServiceClient(Client):
         )
 
     @override
-    async def start_run(
+    async def _start_run(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        given: bytes,
-        *,
-        run_id: str = "",
-        key: str = "",
-        correlation_id: str = "",
-        trace_id: str = "",
-        scheduler: str = "",
+        given: Given,
+        options: StartOptions,
     ) -> RunStarted:
+        check_details(options.details)
         name = workflow if isinstance(workflow, str) else workflow.name
         try:
-            data = json.loads(given)
+            data = given if isinstance(given, dict) else json.loads(given)
         except (ValueError, RecursionError) as error:
             raise InvalidInput("the input is not JSON", str(error), "correct it") from error
         start = StartRun(
             name,
             data,
-            run_id=run_id or new_id(f"{name[:4]}_"),  # chosen here, so that a repeated request is the same run
-            key=key,
-            correlation_id=correlation_id,
-            trace_id=trace_id,
-            scheduler=scheduler or self.scheduler or None,
+            run_id=options.run_id or new_id(f"{name[:4]}_"),  # chosen here, so that a repeated request is the same run
+            key=options.key,
+            details=options.details,
+            scheduler=options.scheduler or None,
         )
         return await self._call(start)
 

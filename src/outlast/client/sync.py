@@ -379,7 +379,7 @@ class SyncClient:
     def start_run(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        given: bytes,
+        given: bytes | str | dict[str, Any],
         *,
         run_id: str = "",
         key: str = "",
@@ -389,9 +389,8 @@ class SyncClient:
     ) -> RunStarted:
         """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
 
-        `workflow`, `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns
-        the same run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with
-        every problem.
+        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
+        workflow, InvalidInput with every problem.
         """
         return self._loop.run(
             lambda: self._target.start_run(

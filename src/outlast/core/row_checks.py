@@ -13,7 +13,6 @@ from typing import Any, Final, get_args, get_type_hints
 
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.commit import changed
-from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import (
     ENDED,
     HELD,
@@ -46,6 +45,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
 from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
+from outlast.core.start_details import STORED_BOUNDS
 from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, InvalidInput
 
@@ -108,9 +108,12 @@ def _check_shared(effect: Effect) -> None:
 
 
 # --- rows of each kind: why a row is wrong; '' if it keeps its invariants ------------------------------
-def wrong_objective(run: Run) -> str:
-    """Return why the objective of a run is too long."""
-    return f"its objective has {len(run.objective)} characters" if len(run.objective) > OBJECTIVE_CHARS_MAX else ""
+def wrong_details(run: Run) -> str:
+    """Return why a fact that its start stated is too long."""
+    for name, noun, chars_max in STORED_BOUNDS:
+        if len(text := getattr(run, name)) > chars_max:
+            return f"its {noun} has {len(text)} characters"
+    return ""
 
 
 def wrong_visits(run: Run) -> str:
@@ -190,7 +193,7 @@ def wrong_cursor(cursor: Cursor) -> str:
 
 
 WRONG: Final[dict[str, Callable[[Any], str]]] = {
-    RUN.name: wrong_objective,
+    RUN.name: wrong_details,
     APPROVAL.name: wrong_approval,
     WAIT.name: wrong_wait,
     SLOT.name: wrong_slot,

@@ -51,6 +51,7 @@ from outlast.core.rows.run_rows import (
     is_overdue,
 )
 from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
+from outlast.core.start_details import NO_DETAILS, StartDetails
 from outlast.errors import Corrupt
 
 NONE_CLOSED: Final[Facts[str, int]] = MappingProxyType({})
@@ -77,9 +78,7 @@ def start(
     ceiling_ms: int,
     limited: bool,
     token: Token | None = None,
-    correlation_id: str = "",
-    trace_id: str = "",
-    objective: str = "",
+    details: StartDetails = NO_DETAILS,
 ) -> Commit:
     """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution."""
     row = Run(
@@ -110,9 +109,7 @@ def start(
         created_at=now.business,
         ended_at=0,
         requested_by=actor,
-        correlation_id=correlation_id,
-        trace_id=trace_id,
-        objective=objective,
+        **dict[str, Any](zip(StartDetails._fields, details, strict=True)),
     )
     born = event(row, EventType.STARTED, now.business, {"by": actor, "lane": lane}, state)
     row = row._replace(event_hash=born.hash)

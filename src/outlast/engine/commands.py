@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from outlast.core import approvals, budget, mailbox
@@ -34,6 +36,7 @@ from outlast.core.attention import (
     person_answers,
     person_continues,
 )
+from outlast.core.business_days import BusinessDays
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
@@ -47,6 +50,7 @@ from outlast.core.paging import pages
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, Approval, Effect
 from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
 from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, TOKEN, WORKER, Row, Run, Token, Worker
+from outlast.core.start_details import NO_DETAILS, StartDetails, check_details
 from outlast.core.terms import Deadline, end_of
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
 from outlast.core.verbs import start as start_verb
@@ -84,9 +88,8 @@ async def start(
     actor: str,
     run: str,
     key: str = "",
-    correlation_id: str = "",
-    trace_id: str = "",
     scheduler: str = "",
+    details: StartDetails = NO_DETAILS,
 ) -> StartedRun:
     """Start a run durably. Raises InvalidInput with all problems at once, Conflict, DefinitionError (RUN-4).
 
@@ -97,7 +100,7 @@ async def start(
     check_name("tenant", tenant)
     check_name("run", run)
     check_text("the start key", key)
-    check_text("the correlation id", correlation_id)
+    check_details(details)
     workflow.activities  # noqa: B018 - checks the definition, once
     if (blind := blind_budget(workflow)) is not None:
         raise blind
@@ -107,12 +110,14 @@ async def start(
     token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
-    ceiling = _first_ceiling(workflow, now.business)
+    ceiling = _first_ceiling(workflow, node.ceiling, now.business)
     if ceiling.due is not None:
         memo = ceiling_memo((tenant, run), node.name, ceiling.due, now.business)
         values = (*values, Put(MEMO, memo, 0))
     traces = Traces.wanted()
-    trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=trace_id) if traces else None
+    trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=details.trace_id) if traces else None
+    if trace:
+        details = details._replace(trace_id=trace.trace_id)
     commit = start_verb(
         tenant=tenant,
         run=run,
@@ -126,9 +131,7 @@ async def start(
         ceiling_ms=ceiling.ms - now.business,
         limited=bool(await limits_of(store, tenant)),
         token=token,
-        correlation_id=correlation_id,
-        trace_id=trace.trace_id if trace else trace_id,
-        objective=beginning.objective,
+        details=details._replace(objective=beginning.objective) if beginning.objective else details,
     )
     try:
         await store.commit(commit._replace(writes=(*commit.writes, *values)))
@@ -139,10 +142,11 @@ async def start(
     return StartedRun(run, True)
 
 
-def _first_ceiling(workflow: Workflow[Any], now: int) -> Deadline:
-    """Return the later one of the ceilings of a workflow and its first node."""
-    terms = (workflow.ceiling, workflow.start.ceiling or workflow.ceiling)
-    return max((end_of(f"ceiling of {workflow.title}", term, now) for term in terms), key=lambda each: each.ms)
+def _first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None, now: int) -> Deadline:
+    """Return the later one of the ceilings of a workflow and its first node. `own`: that of the node."""
+    name = f"ceiling of {workflow.title}"
+    of_workflow = end_of(name, workflow.ceiling, now)
+    return max(of_workflow, end_of(name, own, now), key=attrgetter("ms")) if own else of_workflow
 
 
 def _start_key(workflow: Workflow[Any], key: str) -> str:

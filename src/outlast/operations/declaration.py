@@ -46,6 +46,8 @@ class Sent(NamedTuple):
     """Property of the request in which the field is sent, with others; the path names this property."""
     read: Any = None
     """Type in HTTP, if it is narrower than that of the request."""
+    parts: Mapping[str, Any] | None = None
+    """Types in HTTP of the fields of the value, a named tuple, if they are sent beside the other fields of a body."""
 
 
 class ResponsePart(NamedTuple, Generic[R]):
@@ -161,8 +163,8 @@ def sent(operation: Operation[Any, Any], request: OperationRequest[Any]) -> Sent
     """Return the parts of a request. None is left out of a body, and None, False and '' are left out of a query."""
     path, version, key = operation.path, 0, ""
     query, body = dict[str, Any](), dict[str, Any]()
-    for field, kind, name, write, *_ in sent_fields(operation):
-        value = getattr(request, field)
+    for field, kind, name, write, _, _, whole in sent_fields(operation):
+        value = getattr(getattr(request, whole) if whole else request, field)
         if kind == "path":
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
         elif kind == "version":
@@ -189,6 +191,8 @@ class SentField(NamedTuple):
     """Type in HTTP, with its limits and its text."""
     default: Any
     """Default of the request, or `MISSING`."""
+    whole: str = ""
+    """Field of the request whose value has this one. '': the request has it itself."""
 
 
 @cache
@@ -201,6 +205,11 @@ def sent_fields(operation: Operation[Any, Any]) -> tuple[SentField, ...]:
         how, of_http = _how(hints[field.name])
         if how.of:
             joint[how.of] = None
+        elif how.parts is not None:
+            found += [
+                SentField(name, "body", name, None, of_part, getattr(field.default, name), field.name)
+                for name, of_part in how.parts.items()
+            ]
         else:
             found.append(_sent_field(operation, field, how, of_http))
     return (*found, *(SentField(name, "path", name, None, str, MISSING) for name in joint))

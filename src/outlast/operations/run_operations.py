@@ -11,6 +11,7 @@ from outlast.core.events import iso
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from outlast.core.machine import RunStatus
 from outlast.core.rows.run_columns import WaitingKind
+from outlast.core.start_details import BY_PLACE, NO_DETAILS, DetailField, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
 from outlast.models.runs import (
@@ -65,6 +66,14 @@ def _written_money(amount: Money) -> str:
 
 
 # --- start and list ----------------------------------------------------------------------------
+def _type_of(detail: DetailField) -> Any:
+    text = Field(description=detail.meaning or None, examples=[detail.example] if detail.example else None)
+    return Annotated[str, StringConstraints(max_length=detail.chars_max), text]
+
+
+STATED: Final = {name: _type_of(each) for name, each in BY_PLACE["request"].items()}
+
+
 @dataclass(frozen=True)
 class StartRun(OperationRequest[RunStarted]):
     """Input and identifiers of a new run."""
@@ -83,8 +92,7 @@ class StartRun(OperationRequest[RunStarted]):
         Sent(read=Annotated[str, StringConstraints(max_length=IDEMPOTENCY_KEY_CHARS_MAX)] | None),
         Field(description="Start key: the same key is the same run. Default: the Idempotency-Key.", examples=["A-17"]),
     ] = None
-    correlation_id: Word = ""
-    trace_id: Word = ""
+    details: Annotated[StartDetails, Sent(parts=STATED)] = NO_DETAILS
     scheduler: Annotated[
         str | None,
         Sent(read=Scheduler | None),

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from pydantic import BaseModel
 
@@ -20,6 +20,7 @@ from outlast.core.lanes import check_scheduler
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.rows.run_columns import What
+from outlast.core.start_details import NO_DETAILS, StartDetails, StartOptions, stated
 from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
@@ -66,6 +67,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 In = TypeVar("In", bound=BaseModel)
 Out = TypeVar("Out")
+Given: TypeAlias = bytes | str | dict[str, Any]
+"""Input of a run as JSON text, or as the value that it has."""
 
 
 def end_of(run: RunDetail) -> EndedRun:
@@ -215,9 +218,8 @@ class Client(ABC):
         *,
         key: str = "",
         run_id: str = "",
-        correlation_id: str = "",
-        trace_id: str = "",
         scheduler: str = "",
+        **details: str,
     ) -> RunHandle[Any]:
         for name, text in (("key", key), ("run_id", run_id)):
             if type(text) is not str:
@@ -226,19 +228,20 @@ class Client(ABC):
             why = f"it has {len(key)} characters, the limit is {IDEMPOTENCY_KEY_CHARS_MAX}"
             raise InvalidInput("the start key is too long", why, "use a hash of it")
         given = encoded_input(workflow, input)
-        run, created = await self._begin(
-            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id,
-            scheduler=scheduler or self.scheduler,
-        )  # fmt: skip
+        options = StartOptions(run_id, key, scheduler or self.scheduler, stated(details) if details else NO_DETAILS)
+        run, created = await self._begin(workflow, given, options)
         if isinstance(workflow, Workflow):
             return RunHandle(self, run, workflow=workflow.name, created=created, decode=workflow.decode_outcome)
         return RunHandle(self, run, workflow=workflow, created=created)
 
     async def _begin(
-        self, workflow: Workflow[Any, Any, Any] | str, given: bytes, *, run_id: str, **options: str
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: Given,
+        options: StartOptions,
     ) -> tuple[str, bool]:
         """Start a run and return its id, and True if it is new. A store overrides this, to read no summary."""
-        started = await self.start_run(workflow, given, run_id=run_id, **options)
+        started = await self._start_run(workflow, given, options)
         return started.run, started.created
 
     @overload
@@ -294,11 +297,10 @@ class Client(ABC):
         raises InvalidInput. Raises DefinitionError, and StoreReplaced at the end if the store is gone.
         """
 
-    @abstractmethod
     async def start_run(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        given: bytes,
+        given: bytes | str | dict[str, Any],
         *,
         run_id: str = "",
         key: str = "",
@@ -308,10 +310,20 @@ class Client(ABC):
     ) -> RunStarted:
         """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
 
-        `workflow`, `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns
-        the same run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with
-        every problem.
+        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
+        workflow, InvalidInput with every problem.
         """
+        details = StartDetails(correlation_id=correlation_id, trace_id=trace_id)
+        return await self._start_run(workflow, given, StartOptions(run_id, key, scheduler or self.scheduler, details))
+
+    @abstractmethod
+    async def _start_run(
+        self,
+        workflow: Workflow[Any, Any, Any] | str,
+        given: Given,
+        options: StartOptions,
+    ) -> RunStarted:
+        """Start a run as `start_run` does."""
 
     async def runs(
         self,

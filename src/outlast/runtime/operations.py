@@ -23,6 +23,7 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import META, RUN, STORE, TOPOLOGY, Event, Run, is_over
+from outlast.core.start_details import StartOptions
 from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
@@ -93,7 +94,7 @@ from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
 from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import served_versions as versions
-from outlast.runtime.client import Client
+from outlast.runtime.client import Client, Given
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.webhooks import OF_WEBHOOKS, Webhooks, event_types
 from outlast.store.port import Store
@@ -188,41 +189,49 @@ class Operations(Client):
         return await until(self.store, read, within_s=within_s)
 
     # --- start and act on runs --------------------------------------------------------------------
+    @handles(run_ops.START_RUN)
+    async def _start_named(self, request: run_ops.StartRun) -> RunStarted:
+        return await self._start_run(
+            request.name,
+            dict(request.input),
+            StartOptions(request.run_id or "", request.key or "", request.scheduler or self.scheduler, request.details),
+        )
+
     @override
-    async def start_run(
+    async def _start_run(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        given: bytes | str | dict[str, Any],
-        *,
-        run_id: str = "",
-        key: str = "",
-        correlation_id: str = "",
-        trace_id: str = "",
-        scheduler: str = "",
+        given: Given,
+        options: StartOptions,
     ) -> RunStarted:
-        started, created = await self._begin(
-            workflow, given, run_id=run_id, key=key, correlation_id=correlation_id, trace_id=trace_id,
-            scheduler=scheduler or self.scheduler,
-        )  # fmt: skip
+        started, created = await self._begin(workflow, given, options)
         return RunStarted(**vars(await after_commit(self.run_summary(started))), created=created)
 
     @override
     async def _begin(
         self,
         workflow: Workflow[Any, Any, Any] | str,
-        given: bytes | str | dict[str, Any],
-        *,
-        run_id: str,
-        **options: str,
+        given: Given,
+        options: StartOptions,
     ) -> tuple[str, bool]:
         found = workflow if isinstance(workflow, Workflow) else self._workflows.get(workflow)
         if found is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             fix = "choose one of these, or load the module that declares it"
             raise NotFound(f"no workflow {workflow}", f"loaded here: {known}", fix)
-        act = None if run_id else self._act("start_run", "", found.name)
-        run = run_id or (f"{found.name[:4]}_{act.id[:RUN_ID_CHARS]}" if act else new_id(f"{found.name[:4]}_"))
-        return await commands.start(self.store, found, given, tenant=self.tenant, actor=self.me, run=run, **options)
+        act = None if options.run_id else self._act("start_run", "", found.name)
+        run = options.run_id or (f"{found.name[:4]}_{act.id[:RUN_ID_CHARS]}" if act else new_id(f"{found.name[:4]}_"))
+        return await commands.start(
+            self.store,
+            found,
+            given,
+            tenant=self.tenant,
+            actor=self.me,
+            run=run,
+            key=options.key,
+            scheduler=options.scheduler,
+            details=options.details,
+        )
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
@@ -780,8 +789,8 @@ class Operations(Client):
         return compensation.names(compensation.owed(await self.rows.run(run), await self.rows.effects(run)))
 
 
-BY_HAND: Final = frozenset({run_ops.START_RUN, run_ops.LIST_WORKFLOWS, run_ops.GET_WORKFLOW, run_ops.LIST_CHECKPOINTS})
-"""Operations without a handler: `start_run` takes a workflow object; of the others the service has more than rows."""
+BY_HAND: Final = frozenset({run_ops.LIST_WORKFLOWS, run_ops.GET_WORKFLOW, run_ops.LIST_CHECKPOINTS})
+"""Operations without a handler: the service has more of them than rows."""
 HANDLERS: Final = handlers_of(Operations, {*OPERATIONS} - BY_HAND - {*OF_WEBHOOKS})
 
 

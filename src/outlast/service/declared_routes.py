@@ -202,7 +202,12 @@ def asked_of(operation: Operation[Q, Any], given: dict[str, Any]) -> Q:
             what = "the effect" if kind == "effect" else f"{kind} {given[kind]}"
             read = required_version if operation.if_match_required else expected_version
             value = read(given[IF_MATCH], what=what)
-        if value is not None:
+        if value is None:
+            continue
+        if each.whole:  # the default of the request, with the fields that the body has
+            whole = values.get(each.whole, getattr(operation.request, each.whole))
+            values[each.whole] = whole._replace(**{each.field: value})
+        else:
             values[each.field] = value
     return operation.request(**values)
 

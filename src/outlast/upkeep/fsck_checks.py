@@ -14,8 +14,8 @@ from outlast.core.row_checks import (
     check_run,
     wrong_approval,
     wrong_cursor,
+    wrong_details,
     wrong_lease,
-    wrong_objective,
     wrong_offer,
     wrong_slot,
     wrong_usage,
@@ -211,7 +211,7 @@ def run_row(one: CheckedRun) -> Violations:
         check_run(one.run)
     except Corrupt as error:
         yield violation(RUN, one.run, error.what)
-    yield from own_rows(RUN, (one.run,), wrong_objective)
+    yield from own_rows(RUN, (one.run,), wrong_details)
 
 
 def row_columns(one: CheckedRun) -> Violations:

@@ -38,15 +38,11 @@ async def start_run(call: ServedCall[StartRun]) -> RunStarted:
     With `key` "", or without either, the key that the workflow derives from the input applies, if it declares one.
     """
     asked, response = call.asked, call.response
-    started = await call.ops.start_run(
-        asked.name,
-        dict(asked.input),
-        run_id=asked.run_id or "",
-        key=call.key if asked.key is None else asked.key,
-        correlation_id=asked.correlation_id,
-        trace_id=asked.trace_id or _traceparent(call.http),
-        scheduler=asked.scheduler or "",
-    )
+    details = asked.details
+    if not details.trace_id:
+        details = details._replace(trace_id=_traceparent(call.http))
+    key = call.key if asked.key is None else asked.key
+    started = await call.ops.perform(replace(asked, key=key, details=details))
     response.headers["Location"] = f"{root_of(call.http)}/v1/runs/{started.run}"
     response.headers["ETag"] = etag(started.version)
     if not started.created:

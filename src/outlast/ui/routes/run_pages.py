@@ -11,6 +11,7 @@ from starlette.responses import Response
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
 from outlast.core.rows.run_rows import Run
+from outlast.core.start_details import BY_PLACE
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
@@ -262,6 +263,7 @@ async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
         "data",
         summary=summary,
         given=folded(await ops.run_input(run)),
+        details=[(each.title, getattr(summary, name)) for name, each in BY_PLACE["page"].items()],
         end=end,
         outcome=folded(end.outcome) if end is not None and end.outcome is not None else None,
     )

@@ -1,14 +1,16 @@
 """Pages of workflows: graph, versions with their runs and workers, and the form that starts a run."""
 
-from collections.abc import Mapping
+from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.clocks import new_id
+from outlast.core.start_details import BY_PLACE, StartOptions, stated
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.service import WorkflowDetail
+from outlast.operations.run_operations import StartRun
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import PathName
@@ -22,6 +24,8 @@ from outlast.ui.run_words import folded
 
 router = APIRouter(prefix="/ui/workflows", route_class=PageRoute)
 FIELDS = "input"
+ASKED: Final = BY_PLACE["form"]
+"""Facts about a new run for which the form asks."""
 
 
 @router.get("", operation_id="ui:list_workflows")
@@ -48,7 +52,7 @@ async def show_workflow(ops: Ops, state: State, request: Request, name: PathName
     """Show one workflow with its graph, its versions, the schema of its input and the form to start a run."""
     found = await workflow_detail(state, ops, name)
     form = shown_form(found.input_schema, name=FIELDS)
-    return await _page(ops, request, found, form, {"key": new_id("start_"), "run_id": "", "correlation_id": ""})
+    return await _page(ops, request, found, form, StartOptions(key=new_id("start_")))
 
 
 @router.get("/{name}/schema", operation_id="ui:get_workflow")
@@ -61,16 +65,15 @@ async def get_schema(ops: Ops, state: State, name: PathName) -> Response:
 async def start_run(ops: Ops, state: State, request: Request, name: PathName) -> Response:
     """Start a run with the input of the form, once for its idempotency key, and lead to it."""
     found, sent = await workflow_detail(state, ops, name), form_of(request)
-    form, given = sent_form(found.input_schema, sent, name=FIELDS), sent.text("key")
-    kept = {"key": given, "run_id": sent.text("run_id"), "correlation_id": sent.text("correlation_id")}
+    form, details = sent_form(found.input_schema, sent, name=FIELDS), {name: sent.text(name) for name in ASKED}
+    kept = StartOptions(sent.text("run_id"), sent.text("key"), details=stated(details))
     if form.rows_changed:
         return await _page(ops, request, found, form, kept)
     if form.problems:
         return await _page(ops, request, found, form, kept, status_code=422)
     try:
-        started = await ops.start_run(
-            name, form.value, key=given, run_id=kept["run_id"], correlation_id=kept["correlation_id"]
-        )
+        asked = StartRun(name, form.value, run_id=kept.run_id, key=kept.key, details=kept.details)
+        started = await ops.perform(asked)
     except InvalidInput as error:
         form = form.with_problems(error.problems, under=FIELDS)
         return await _page(ops, request, found, form, kept, status_code=status_of(error), error=error)
@@ -85,7 +88,7 @@ async def _page(
     request: Request,
     found: WorkflowDetail,
     form: SchemaForm,
-    kept: Mapping[str, str],
+    kept: StartOptions,
     *,
     status_code: int = 200,
     error: OutlastError | None = None,
@@ -108,5 +111,6 @@ async def _page(
         error=error,
         graph=drawn(found.topology),
         schema=folded(found.input_schema),
-        **kept,
+        kept=kept,
+        details=[(name, each, getattr(kept.details, name)) for name, each in ASKED.items()],
     )
