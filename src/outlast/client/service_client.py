@@ -364,9 +364,17 @@ class ServiceClient(Client):
 
     @override
     async def answer_all(
-        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", node: str = "", activity: str = "",
-        by: Duration | None = None, cursor: str = "",
-    ) -> AnsweredRuns:  # fmt: skip
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        node: str = "",
+        activity: str = "",
+        by: Duration | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
         check_for_all(reason, choice)
         page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
         keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]

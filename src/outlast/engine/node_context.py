@@ -20,7 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, JsonValue
@@ -272,10 +272,15 @@ class NodeContext(Context[Any]):
         if execution.closing:
             await execution.never()
         check_arguments(
-            f"approval {name or plan.activity}", summary=summary,
-            alternatives=alternatives, again=again, risk=risk, not_requester=not_requester, quorum=quorum,
+            f"approval {name or plan.activity}",
+            summary=summary,
+            alternatives=alternatives,
+            again=again,
+            risk=risk,
+            not_requester=not_requester,
+            quorum=quorum,
             editable=editable,
-        )  # fmt: skip
+        )
         name = known_name(execution, plan, name, formerly) if formerly else name
         question = Question(
             name=name or plan.activity,
@@ -308,10 +313,9 @@ class NodeContext(Context[Any]):
             if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
                 await expected.hold(plan.activity, plan, is_request=True)
             row = await execution.deduplicate(flight, partial(_decided, execution, question), self._give_up)
-        if row.status is ApprovalStatus.AGAIN:
-            return Decision("again", row.reason, row.decided_by, None)
-        if row.status is ApprovalStatus.REJECTED:
-            return Decision("rejected", row.reason, row.decided_by, None)
+        if row.status in (ApprovalStatus.AGAIN, ApprovalStatus.REJECTED):
+            word: Literal["again", "rejected"] = "again" if row.status is ApprovalStatus.AGAIN else "rejected"
+            return Decision(word, row.reason, row.decided_by, None)
         chosen = chosen_plan(execution, question, row)
         approvers = tuple(vote.by for vote in votes_of(row))
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))

@@ -290,7 +290,9 @@ class ClockStep:
             goes_on = "business time follows it" if ahead else "business time goes on, and stays ahead of it"
             log.warning(
                 "this machine's clock is %.0f s %s the store's: it was set; leases keep to the boot-time clock, and %s",
-                seconds, "ahead of" if ahead else "behind", goes_on,
-            )  # fmt: skip
+                seconds,
+                "ahead of" if ahead else "behind",
+                goes_on,
+            )
         elif step > 0 and await self._store.follow_clock(rearmed):
             self._before = 0

@@ -198,7 +198,8 @@ class WorkerProcess:
         self._capacity = capacity = Capacity(concurrency, clock)
         lease, pauses, traces = Lease(worker), PauseCache(store), watch.traces if watch is not None else None
         services = WorkerServices(
-            clock=clock, caller=ActivityCaller(clock, self._pool, traces, errors),
+            clock=clock,
+            caller=ActivityCaller(clock, self._pool, traces, errors),
             lease=lease,
             live=live,
             terms=CallTerms(live, store.skew),
@@ -206,9 +207,14 @@ class WorkerProcess:
             pauses=pauses,
             budgets=BudgetCache(store),
             breakers=Breakers(store, pauses, live),
-            throttle=RateLimiter(store, clock, lease, chance), errors=errors,
-            window=SendWindow(), deltas=DeltaSender(store), chance=chance, counted=self.counters.add, watch=watch,
-        )  # fmt: skip
+            throttle=RateLimiter(store, clock, lease, chance),
+            errors=errors,
+            window=SendWindow(),
+            deltas=DeltaSender(store),
+            chance=chance,
+            counted=self.counters.add,
+            watch=watch,
+        )
         self._executors = Executors(store, self._workflows, services, capacity, self.claim_time.ms)
         self._dead_workers = dead = DeadWorkers(
             worker, store, clock, live, self.claim_time.ms, counters=self.counters, outage=self._outage
@@ -217,17 +223,31 @@ class WorkerProcess:
         begin, claim_ms = self._executors.begin, self.claim_time.ms
         self._claims = Claims(store, services, capacity, dead, begin, claim_ms, lanes, scheduler)
         self._bridge = Bridge(guest, store, clock, live, dead, lanes) if guest is not None else None
-        self._heartbeat = Heartbeat(
-            store, clock, live, lease, self._on_lost, outage=self._outage, name=name, threads=threads,
-            health=partial(_health, about or WorkerHealth(), capacity, lease, self._bridge),
-        )  # fmt: skip
+        health = partial(_health, about or WorkerHealth(), capacity, lease, self._bridge)
+        self._heartbeat = self._new_heartbeat(clock, name, threads=threads, health=health)
         self._unserved = UnservedVersions(store, self._workflows, live, worker)
-        retention = Retention(store, clock, worker, live.runs_kept, live.ledger_kept)
-        clock_step = ClockStep(store)
-        self._chores = (
+        self._chores = self._all_chores(Retention(store, clock, worker, live.runs_kept, live.ledger_kept))
+
+    def _all_chores(self, retention: Retention) -> Sequence[Callable[[], Awaitable[object]]]:
+        return (
             self._refresh_limits, self._claims.return_lost, self._executors.look, self._unserved.refresh,
-            self._repair_slots, retention.look, clock_step.look, self._drain_if_asked,
+            self._repair_slots, retention.look, ClockStep(self._store).look, self._drain_if_asked,
         )  # fmt: skip
+
+    def _new_heartbeat(
+        self, clock: Clock, name: str, *, threads: bool, health: Callable[[], WorkerHealth]
+    ) -> Heartbeat:
+        return Heartbeat(
+            self._store,
+            clock,
+            self.live,
+            self._services.lease,
+            self._on_lost,
+            outage=self._outage,
+            name=name,
+            threads=threads,
+            health=health,
+        )
 
     @property
     def _services(self) -> WorkerServices:

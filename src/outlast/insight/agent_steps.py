@@ -174,10 +174,17 @@ class _Steps:
         error = memo.error or NO_ERROR
         status = EffectStatus.REFUSED.value if memo.error_text else done
         return self._made(
-            kind, place, status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status, what=memo.activity,
-            ended=memo.at, detail=f"{error.code}: {error.detail}" if memo.error_text else end,
-            key=memo.key.removeprefix(UNANSWERED), digest=memo.digest, output=memo.response, **more,
-        )  # fmt: skip
+            kind,
+            place,
+            status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status,
+            what=memo.activity,
+            ended=memo.at,
+            detail=f"{error.code}: {error.detail}" if memo.error_text else end,
+            key=memo.key.removeprefix(UNANSWERED),
+            digest=memo.digest,
+            output=memo.response,
+            **more,
+        )
 
     def _usage(self, visit: int, key: str) -> dict[str, Any]:
         """Return what the attempts of a call reported, and the last model that they named."""
@@ -210,22 +217,42 @@ class _Steps:
         label = effect_label(effect, error.code, held=effect.epoch == run.epoch)
         shared = bool(effect.by_run) and effect.by_run != run.run
         return self._made(
-            "tool_call", place, status=effect.status.value, what=effect.activity, node=effect.node,
-            began=place[0], ended=effect.settled_at, detail=f"{label}: {error.text}" if error.detail else label,
+            "tool_call",
+            place,
+            status=effect.status.value,
+            what=effect.activity,
+            node=effect.node,
+            began=place[0],
+            ended=effect.settled_at,
+            detail=f"{label}: {error.text}" if error.detail else label,
             by=f"run {effect.by_run}" if shared else self._history.holders.get(effect.epoch, ""),
-            key=effect.key, digest=effect.digest, input=effect.args, output=effect.response, attempts=effect.attempts,
-            external_id=effect.external_id, settled_by=effect.settled_by, allowed_by=effect.allowed_by,
-            approval=effect.approval, **self._usage(effect.visit, effect.key),
-        )  # fmt: skip
+            key=effect.key,
+            digest=effect.digest,
+            input=effect.args,
+            output=effect.response,
+            attempts=effect.attempts,
+            external_id=effect.external_id,
+            settled_by=effect.settled_by,
+            allowed_by=effect.allowed_by,
+            approval=effect.approval,
+            **self._usage(effect.visit, effect.key),
+        )
 
     def _denial(self, memo: Memo, place: Place) -> Step:
         decision = decision_of(memo)
         call = _verdict(decision)
         return self._made(
-            "tool_call", place, status=DENIED, what=call.tool,
-            ended=memo.at, detail=call.reason, key=decision.key, input=compact(decision.arguments),
-            allowed_by=f"policy: deny {decision.verdict.rule}", began=memo.at,
-        )  # fmt: skip
+            "tool_call",
+            place,
+            status=DENIED,
+            what=call.tool,
+            ended=memo.at,
+            detail=call.reason,
+            key=decision.key,
+            input=compact(decision.arguments),
+            allowed_by=f"policy: deny {decision.verdict.rule}",
+            began=memo.at,
+        )
 
     # --- approvals ---------------------------------------------------------------------------
     def _request(self, a: Approval, place: Place) -> Step:
@@ -233,10 +260,19 @@ class _Steps:
         made = approved_instead(a)
         detail = ", ".join(filter(None, (a.risk, made and f"approved as {made}")))
         return self._made(
-            "approval_request", place, status=a.status.value, what=a.summary,
-            ended=a.decided_at, detail=detail, by=a.who, key=a.plans[0].key if a.plans else "",
-            digest=a.plans[0].digest if a.plans else "", input=compact(plans), approval=a.id, began=a.asked_at,
-        )  # fmt: skip
+            "approval_request",
+            place,
+            status=a.status.value,
+            what=a.summary,
+            ended=a.decided_at,
+            detail=detail,
+            by=a.who,
+            key=a.plans[0].key if a.plans else "",
+            digest=a.plans[0].digest if a.plans else "",
+            input=compact(plans),
+            approval=a.id,
+            began=a.asked_at,
+        )
 
     def _response(self, a: Approval, answer: "_Answer", place: Place) -> Step:
         plan = next((p for p in a.plans if p.digest == answer.chosen), None)
@@ -249,10 +285,19 @@ class _Steps:
             if plan.digest != a.plans[0].digest:
                 call["requested"] = {"effect": a.plans[0].activity, "arguments": a.plans[0].arguments()}
         return self._made(
-            "approval_response", place, status=answer.status.value, what=what, began=answer.at, ended=answer.at,
-            detail=answer.reason, by=answer.by, key=plan.key if plan else "", digest=answer.chosen,
-            input=compact(call) if call else "", approval=a.id,
-        )  # fmt: skip
+            "approval_response",
+            place,
+            status=answer.status.value,
+            what=what,
+            began=answer.at,
+            ended=answer.at,
+            detail=answer.reason,
+            by=answer.by,
+            key=plan.key if plan else "",
+            digest=answer.chosen,
+            input=compact(call) if call else "",
+            approval=a.id,
+        )
 
     # --- checkpoints -------------------------------------------------------------------------
     def _checkpoint(self, event: Event, place: Place) -> Step:
@@ -263,9 +308,16 @@ class _Steps:
             what, status, detail = event.node, event.type.rpartition(".")[2], str(data["reason"])
         results = {"results": data["results"]} if data.get("results") else None
         return self._made(
-            "checkpoint", place, status=status, what=what, node=what, began=event.at, ended=event.at, detail=detail,
+            "checkpoint",
+            place,
+            status=status,
+            what=what,
+            node=what,
+            began=event.at,
+            ended=event.at,
+            detail=detail,
             output=compact(results) if results else "",
-        )  # fmt: skip
+        )
 
     # --- one step ----------------------------------------------------------------------------
     def _made(
@@ -288,10 +340,17 @@ class _Steps:
         cut = step != self._whole
         return Step(
             **{**plain, "money": "", "proposals": [], **fields},
-            id=step, kind=kind, what=redacted(what), visit=visit, detail=redacted(detail),
-            node=node or self._history.entry(visit).node_at(at), began=instant(began), ended=instant(ended),
-            input=_text(input, cut=cut), output=_text(output, cut=cut),
-        )  # fmt: skip
+            id=step,
+            kind=kind,
+            what=redacted(what),
+            visit=visit,
+            detail=redacted(detail),
+            node=node or self._history.entry(visit).node_at(at),
+            began=instant(began),
+            ended=instant(ended),
+            input=_text(input, cut=cut),
+            output=_text(output, cut=cut),
+        )
 
 
 class _Answer(NamedTuple):

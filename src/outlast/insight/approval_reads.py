@@ -87,9 +87,13 @@ async def _page(
     found: list[Approval] = []
     for _ in range(PAGES_PER_CALL):
         page, further = await rows.approvals(
-            status=status, run=wanted.filters.run, decided_by=wanted.decided_by, by_deadline=by_deadline, cursor=cursor,
+            status=status,
+            run=wanted.filters.run,
+            decided_by=wanted.decided_by,
+            by_deadline=by_deadline,
+            cursor=cursor,
             limit=size,
-        )  # fmt: skip
+        )
         for row in page:
             if wanted.filters.overdue and not _is_overdue(row, now):
                 if by_deadline:

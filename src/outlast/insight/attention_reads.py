@@ -263,6 +263,10 @@ async def _outcome(given: AnswerFor, one: Callable[[AnswerFor], Awaitable[None]]
     except OutlastError as refused:
         error = refused
     return AnswerOutcome(
-        run=given.run, key=given.key, answered=error is None, error=why_not(error) if error else "",
-        code=error.code if error else "", refusal=error.refusal if error else "",
-    )  # fmt: skip
+        run=given.run,
+        key=given.key,
+        answered=error is None,
+        error=why_not(error) if error else "",
+        code=error.code if error else "",
+        refusal=error.refusal if error else "",
+    )

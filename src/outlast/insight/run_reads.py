@@ -136,11 +136,14 @@ async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
     now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
     return [
         effect_record(
-            e, now, [k for k in known if (k.visit, k.key) == (e.visit, e.key)], held=held,
+            e,
+            now,
+            [k for k in known if (k.visit, k.key) == (e.visit, e.key)],
+            held=held,
             takes_response=effect_name(e) in taking,
         )
         for e in effects
-    ]  # fmt: skip
+    ]
 
 
 async def effect_page(rows: TenantRows, request: ListLedger) -> EffectList:

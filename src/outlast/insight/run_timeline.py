@@ -74,12 +74,22 @@ def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
     deadline, text = _next(run)
     visits = visit_models(history)
     return Timeline(
-        run=run.run, visits=visits, takeovers=history.takeovers(rows.workers, rows.real),
-        lanes=_lanes(visits, drawn), bars=drawn, marks=marks[-MARKS_MAX:], began=exact_instant(run.created_at),
-        ended=instant(run.ended_at), now=exact_instant(rows.now.business), from_=exact_instant(begin),
-        to=exact_instant(end), next_deadline=instant(deadline), next_text=text, total=len(bars),
+        run=run.run,
+        visits=visits,
+        takeovers=history.takeovers(rows.workers, rows.real),
+        lanes=_lanes(visits, drawn),
+        bars=drawn,
+        marks=marks[-MARKS_MAX:],
+        began=exact_instant(run.created_at),
+        ended=instant(run.ended_at),
+        now=exact_instant(rows.now.business),
+        from_=exact_instant(begin),
+        to=exact_instant(end),
+        next_deadline=instant(deadline),
+        next_text=text,
+        total=len(bars),
         grouped=len(drawn) < len(bars),
-    )  # fmt: skip
+    )
 
 
 _ORDER: Final = {"visit": 0, "attempt": 1, "wait": 2}
@@ -131,9 +141,16 @@ class _Bars:
             if is_over(run) and visit.visit == run.visit:
                 outcome = run.status.value
             yield _bar(
-                f"visit/{visit.visit}", "visit", visit.node, visit.visit, visit.node, visit.entered,
-                ended=instant(visit.left), outcome=outcome, event=visit.event,
-            )  # fmt: skip
+                f"visit/{visit.visit}",
+                "visit",
+                visit.node,
+                visit.visit,
+                visit.node,
+                visit.entered,
+                ended=instant(visit.left),
+                outcome=outcome,
+                event=visit.event,
+            )
 
     # --- attempts ----------------------------------------------------------------------------
     def _attempts(self, effect: Effect) -> Iterator[TimelineBar]:
@@ -142,13 +159,22 @@ class _Bars:
         for attempt in attempts:
             last = attempt is attempts[-1]
             yield _bar(
-                f"attempt/{effect.visit}/{effect.key}/{attempt.number}", "attempt", effect.node, effect.visit,
-                effect.activity, attempt.begin, ended=instant(attempt.end),
+                f"attempt/{effect.visit}/{effect.key}/{attempt.number}",
+                "attempt",
+                effect.node,
+                effect.visit,
+                effect.activity,
+                attempt.begin,
+                ended=instant(attempt.end),
                 outcome=_outcome_of(effect) if last else REPEATED,
                 detail=redacted(f"{error.code}: {error.detail}") if error and last else "",
-                key=effect.key, effect=effect_id(effect.by_run or effect.run, effect.visit, effect.key),
-                attempt=attempt.number, attempts=effect.attempts, event=attempt.event, approval=effect.approval,
-            )  # fmt: skip
+                key=effect.key,
+                effect=effect_id(effect.by_run or effect.run, effect.visit, effect.key),
+                attempt=attempt.number,
+                attempts=effect.attempts,
+                event=attempt.event,
+                approval=effect.approval,
+            )
 
     # --- waits -------------------------------------------------------------------------------
     def _merged_waits(self) -> Iterator[TimelineBar]:
@@ -183,11 +209,22 @@ class _Bars:
         approval = wait.what.partition(" ")[0] if wait.kind == "approval" else ""
         began = max(self._history.entry(event.visit).entered, min(wait.since or event.at, event.at))
         return _bar(
-            f"wait/{event.seq}/{wait.kind}/{wait.what}"[:120], "wait", event.node, event.visit, wait.what,
-            began, ended=instant(span.end), outcome=self._ending(wait, span, approval),
-            key=wait.what if wait.kind in ("timer", "signal") else "", wait=wait.kind, who=wait.who,
-            until=instant(wait.until), then=wait.then, approval=approval, event=event.seq,
-        )  # fmt: skip
+            f"wait/{event.seq}/{wait.kind}/{wait.what}"[:120],
+            "wait",
+            event.node,
+            event.visit,
+            wait.what,
+            began,
+            ended=instant(span.end),
+            outcome=self._ending(wait, span, approval),
+            key=wait.what if wait.kind in ("timer", "signal") else "",
+            wait=wait.kind,
+            who=wait.who,
+            until=instant(wait.until),
+            then=wait.then,
+            approval=approval,
+            event=event.seq,
+        )
 
     def _ending(self, wait: WaitingFor, span: HistorySpan, approval: str) -> str:
         if not span.end:
@@ -220,9 +257,13 @@ def _marks(events: Iterable[Event]) -> Iterator[TimelineMark]:
         kind = _TITLES.get(event.type)
         if kind is not None:
             yield TimelineMark(
-                kind=kind, at=exact_instant(event.at), node=event.node, visit=event.visit,
-                text=redacted(_mark_text(kind, event.data())), event=event.seq,
-            )  # fmt: skip
+                kind=kind,
+                at=exact_instant(event.at),
+                node=event.node,
+                visit=event.visit,
+                text=redacted(_mark_text(kind, event.data())),
+                event=event.seq,
+            )
 
 
 def _mark_text(kind: MarkKind, data: Mapping[str, Any]) -> str:
@@ -288,9 +329,14 @@ def _merge(bars: Sequence[TimelineBar]) -> TimelineBar:
             "outcome": outcome,
             "what": first.what if len(what) == 1 else f"{count} {first.kind}s",
             "count": count,
-            "key": "", "effect": "", "approval": "", "detail": "", "until": None, "then": "",
+            "key": "",
+            "effect": "",
+            "approval": "",
+            "detail": "",
+            "until": None,
+            "then": "",
         }
-    )  # fmt: skip
+    )
 
 
 _WORST: Final = (

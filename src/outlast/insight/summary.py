@@ -119,18 +119,26 @@ def _reasons(items: Iterable[_Item], at_least: Collection[str]) -> list[ReasonCo
         until = min((item.until for item in of_reason if item.until), default=0)
         since = min(item.since for item in of_reason)
         count = ReasonCount(
-            reason=reason, count=len(of_reason), at_least=reason in at_least, since=instant(since),
-            until=instant(until), if_ignored=of_reason[0].if_ignored,
-        )  # fmt: skip
+            reason=reason,
+            count=len(of_reason),
+            at_least=reason in at_least,
+            since=instant(since),
+            until=instant(until),
+            if_ignored=of_reason[0].if_ignored,
+        )
         found.append(((not until, until, since), count))
     return [count for _, count in sorted(found, key=lambda each: (each[0], each[1].reason))]
 
 
 def _stop(pause: Pause, mapping: Mapping) -> ActiveStop:
     return ActiveStop(
-        paused=pause.key.replace("/", " ", 1), kind=pause.kind, by=pause.by, since=instant(pause.since),
-        again_at=instant(mapping.business(pause.again_at)) if pause.again_at else None, reason=pause.reason,
-    )  # fmt: skip
+        paused=pause.key.replace("/", " ", 1),
+        kind=pause.kind,
+        by=pause.by,
+        since=instant(pause.since),
+        again_at=instant(mapping.business(pause.again_at)) if pause.again_at else None,
+        reason=pause.reason,
+    )
 
 
 def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[GivenUp]) -> list[TroubledWebhook]:
@@ -143,8 +151,11 @@ def _webhooks(subscriptions: Sequence[Subscription], dead: Sequence[GivenUp]) ->
             since = given_up.since if given_up is not None else row.changed_at
             found.append(
                 TroubledWebhook(
-                    webhook=row.subscription, url=shown_url(row.url), events=given_up.events if given_up else 0,
-                    since=exact_instant(since), detail=row.why if given_up is None or by_itself else given_up.error,
+                    webhook=row.subscription,
+                    url=shown_url(row.url),
+                    events=given_up.events if given_up else 0,
+                    since=exact_instant(since),
+                    detail=row.why if given_up is None or by_itself else given_up.error,
                 )
-            )  # fmt: skip
+            )
     return found

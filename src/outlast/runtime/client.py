@@ -687,9 +687,17 @@ class Client(ABC):
 
     @abstractmethod
     async def answer_all(
-        self, reason: Reason, choice: Choice, *, text: str, workflow: str = "", node: str = "", activity: str = "",
-        by: Duration | None = None, cursor: str = "",
-    ) -> AnsweredRuns:  # fmt: skip
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        workflow: str = "",
+        node: str = "",
+        activity: str = "",
+        by: Duration | None = None,
+        cursor: str = "",
+    ) -> AnsweredRuns:
         """Answer every run with this `reason` on one page of runs with a `choice`, each once.
 
         `workflow`, `node`, `activity`: only runs of this workflow, at this node, and of "node_diverged" only those

@@ -450,9 +450,17 @@ class Operations(Client):
         )
 
     async def _answer(
-        self, run: str, choice: Choice, *, text: str, reason: Reason | None = None, key: str = "",
-        by: Duration | None = None, version: int = 0, act: KeyedAct | None = None,
-    ) -> Reason:  # fmt: skip
+        self,
+        run: str,
+        choice: Choice,
+        *,
+        text: str,
+        reason: Reason | None = None,
+        key: str = "",
+        by: Duration | None = None,
+        version: int = 0,
+        act: KeyedAct | None = None,
+    ) -> Reason:
         self.actor.check_person()
         by_ms = ms_of("by", EXTENSION if by is None else by)
         answer = AttentionAnswer(choice, text, reason, key, by_ms if choice is Choice.EXTEND else 0)

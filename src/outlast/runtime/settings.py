@@ -179,9 +179,13 @@ class Settings(BaseSettings):
     """All settings. Created by `load`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter=NESTED, env_ignore_empty=True, extra="forbid", frozen=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter=NESTED,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
         pyproject_toml_table_header=("tool", "outlast"),
-    )  # fmt: skip
+    )
 
     store: str = Field(default=DEFAULT_STORE, description="Store: sqlite:FILE, postgresql://… or dynamodb://…")
     url: str = Field(default="", description="Service that commands use instead of the store.")

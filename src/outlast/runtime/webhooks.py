@@ -483,9 +483,10 @@ def event_types(types: Iterable[str]) -> tuple[str, ...]:
     """Return the event types if each exists or is a prefix of one with a star. Raises InvalidInput."""
     wanted = tuple(types)
     unknown = [
-        each for each in wanted
+        each
+        for each in wanted
         if each not in TYPES and not (each.endswith("*") and any(t.startswith(each[:-1]) for t in TYPES))
-    ]  # fmt: skip
+    ]
     if unknown:
         raise InvalidInput(
             "some event types do not exist",

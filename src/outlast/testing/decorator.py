@@ -71,29 +71,40 @@ def every_crash(
     check.duration("attempt_timeout", attempt_timeout, optional=False)
     check.number("cases", cases, 0, NUMBER_MAX)
     asked = CrashOptions(
-        workflow, to_json(given), decide, receivers, pairs, seed, workers, batched, slots,
-        ms_of("attempt_timeout", attempt_timeout), cases,
-    )  # fmt: skip
+        workflow,
+        to_json(given),
+        decide,
+        receivers,
+        pairs,
+        seed,
+        workers,
+        batched,
+        slots,
+        ms_of("attempt_timeout", attempt_timeout),
+        cases,
+    )
 
-    def decorate(fn: Callable[..., Any]) -> Callable[..., None]:
-        wanted = list(inspect.signature(fn).parameters.values())
-        if not wanted:
-            raise TypeError(f"{fn.__name__} takes no parameter: write def {fn.__name__}(end): assert end.outcome == …")
-        ours = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        passes_request = any(p.name == "request" for p in wanted[1:])
+    return functools.partial(_decorated, asked)
 
-        @functools.wraps(fn)
-        def test(request: pytest.FixtureRequest, **fixtures: Any) -> None:
-            __tracebackhide__ = True
-            if passes_request:
-                fixtures["request"] = request
-            _test(asked, fn, request, fixtures)
 
-        rest = [p for p in wanted[1:] if p.name != "request"]
-        test.__signature__ = inspect.Signature([ours, *rest])  # type: ignore[attr-defined]
-        return test
+def _decorated(asked: CrashOptions, fn: Callable[..., Any]) -> Callable[..., None]:
+    """Return the test that pytest calls: it has the other parameters of the function, which are fixtures."""
+    wanted = list(inspect.signature(fn).parameters.values())
+    if not wanted:
+        raise TypeError(f"{fn.__name__} takes no parameter: write def {fn.__name__}(end): assert end.outcome == …")
+    ours = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    passes_request = any(p.name == "request" for p in wanted[1:])
 
-    return decorate
+    @functools.wraps(fn)
+    def test(request: pytest.FixtureRequest, **fixtures: Any) -> None:
+        __tracebackhide__ = True
+        if passes_request:
+            fixtures["request"] = request
+        _test(asked, fn, request, fixtures)
+
+    rest = [p for p in wanted[1:] if p.name != "request"]
+    test.__signature__ = inspect.Signature([ours, *rest])  # type: ignore[attr-defined]
+    return test
 
 
 def _test(

@@ -38,9 +38,15 @@ async def decide_approval(call: ServedCall[DecideApproval]) -> DecisionRecorded:
 
 
 async def decide(
-    ops: Operations, approval: str, decision: str, *, reason: str, alternative: int = 0,
-    changes: Mapping[str, Any] | None = None, version: int,
-) -> ApprovalSummary:  # fmt: skip
+    ops: Operations,
+    approval: str,
+    decision: str,
+    *,
+    reason: str,
+    alternative: int = 0,
+    changes: Mapping[str, Any] | None = None,
+    version: int,
+) -> ApprovalSummary:
     """Approve, reject, or reject for another round (`again`).
 
     Raises ProblemError with the current approval if another decision or change was earlier.

@@ -80,9 +80,13 @@ PAGE = 500
 
 
 @router.get(
-    "/runs/{run}/events", operation_id="list_events", response_model=EventList, responses=STREAM,
-    summary=LIST_EVENTS.summary, tags=[LIST_EVENTS.tag],
-)  # fmt: skip
+    "/runs/{run}/events",
+    operation_id="list_events",
+    response_model=EventList,
+    responses=STREAM,
+    summary=LIST_EVENTS.summary,
+    tags=[LIST_EVENTS.tag],
+)
 async def list_events(
     state: State,
     ops: Ops,
@@ -145,10 +149,13 @@ async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener)
 
 
 @router.get(
-    "/events", operation_id="stream_events", response_class=Response, summary="Events of all runs",
+    "/events",
+    operation_id="stream_events",
+    response_class=Response,
+    summary="Events of all runs",
     tags=[LIST_EVENTS.tag],
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-)  # fmt: skip
+)
 async def stream_events(
     state: State, ops: Ops, request: Request, accept: Accept = None, last: LastEventId = None
 ) -> Response:

@@ -38,9 +38,12 @@ async def healthz() -> Health:
 
 
 @probes.get(
-    "/readyz", operation_id="readyz", response_model=Health, summary="Readiness",
+    "/readyz",
+    operation_id="readyz",
+    response_model=Health,
+    summary="Readiness",
     responses={503: {"model": Health, "description": "Not ready."}},
-)  # fmt: skip
+)
 async def readyz(state: State, response: Response) -> Health:
     """Answer 200 if the store responds within 2 s and this process is not stopping, else 503."""
     checks = {"store": await _store(state)}
@@ -52,9 +55,12 @@ async def readyz(state: State, response: Response) -> Health:
 
 
 @metrics.get(
-    "/metrics", operation_id="get_metrics", response_class=Response, summary="Metrics for Prometheus",
+    "/metrics",
+    operation_id="get_metrics",
+    response_class=Response,
+    summary="Metrics for Prometheus",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-)  # fmt: skip
+)
 async def get_metrics(state: State) -> Response:
     """Return the counters of this process, and gauges counted from the rows of the store."""
     return Response(await state.metrics().text(), media_type=MEDIA_TYPE)
