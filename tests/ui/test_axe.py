@@ -26,7 +26,7 @@ from tests.ui.test_installation import Receiver
 
 NO_PAGES = re.compile(
     r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
-    r"|runs/\{run\}/(events/.*|results/.*|input|outcome|export|.*\.json))"
+    r"|runs/\{run\}/(events/.*|results/.*|input|outcome|state|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
 NARROW = (360, 640)  # a phone, and a window of 1,280 pixels at a zoom of 200 %
