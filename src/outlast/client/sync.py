@@ -387,10 +387,11 @@ class SyncClient:
         trace_id: str = "",
         scheduler: str = "",
     ) -> RunStarted:
-        """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
+        """Start a run with JSON input (`given`) and return once it is durable.
 
-        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
-        workflow, InvalidInput with every problem.
+        `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns the same
+        run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with every
+        problem.
         """
         return self._loop.run(
             lambda: self._target.start_run(

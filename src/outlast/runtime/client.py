@@ -308,10 +308,11 @@ class Client(ABC):
         trace_id: str = "",
         scheduler: str = "",
     ) -> RunStarted:
-        """Start a run with JSON input (`given`) and return once it is durable. `start` has the other parameters.
+        """Start a run with JSON input (`given`) and return once it is durable.
 
-        The same `key` returns the same run; with another input it raises Conflict. Raises NotFound for an unknown
-        workflow, InvalidInput with every problem.
+        `run_id`, `correlation_id`, `trace_id` and `scheduler` are those of `start`. The same `key` returns the same
+        run; with another input it raises Conflict. Raises NotFound for an unknown workflow, InvalidInput with every
+        problem.
         """
         details = StartDetails(correlation_id=correlation_id, trace_id=trace_id)
         return await self._start_run(workflow, given, StartOptions(run_id, key, scheduler or self.scheduler, details))
