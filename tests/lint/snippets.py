@@ -129,6 +129,20 @@ async def find(number: str, cents: int = 0) -> Happened[str] | DidNotHappen | Un
 async def buy(ctx: Context[Order]) -> None:
     await shop.post("/orders", json={})  #!
 '''),
+    "a request whose response is read": ("OL301", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    response = requests.get("https://shop.example")  #!
+    response.raise_for_status()
+    ctx.state.number = response.json()["number"] + response.headers.get("etag", "")
+'''),
+    "a method of a connection": ("OL301", '''
+bank = httpx.Client()
+
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    ctx.state.number = bank.get("https://shop.example").json()["number"]  #!
+'''),
     "a file in a node": ("OL301", '''
 @flow.node(start=True)
 async def buy(ctx: Context[Order]) -> None:
@@ -357,6 +371,17 @@ def main() -> None:
 async def buy(ctx: Context[Order]) -> None:
     timeout = httpx.Timeout(5)
     ctx.log("timeout", str(timeout.connect))
+""",
+    "parts of a response that an activity returned": """
+@lookup(key="page/{item}")
+async def page(item: str) -> str:
+    response = httpx.get("https://shop.example")
+    response.raise_for_status()
+    return response.json()
+
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    ctx.state.number = (await ctx.do(page, "1")).strip()
 """,
     "the time of the run": """
 @flow.node(start=True)

@@ -32,9 +32,8 @@ MISSED: Final = {
     Named("wait_for_a_mixed_list", "OL306", 42),  # the wait is in a helper whose call is an element of a list
 }
 
-FALSE_HITS: Final = {
-    Named("request_in_the_body", "OL301", 25),  # `.json()` of the response in line 24, whose request is named already
-}
+FALSE_HITS: Final[set[Named]] = set()
+"""There was one: `.json()` of a response was named beside its request (OL301)."""
 
 
 def named(program: str) -> list[Named]:
@@ -62,7 +61,7 @@ def test_the_missed_race_is_refused_once_its_module_is_imported() -> None:
 
 
 def test_no_rule_that_is_on_has_more_than_one_false_hit() -> None:
-    assert max(Counter(each.code for each in FALSE_HITS).values()) == 1
+    assert all(count == 1 for count in Counter(each.code for each in FALSE_HITS).values())
 
 
 def test_each_program_has_its_source_and_half_of_them_have_a_mistake() -> None:

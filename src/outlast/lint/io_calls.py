@@ -15,6 +15,10 @@ QUIET: Final = re.compile(
     r"|gethostname|create_default_context|.*(Error|Exception|Timeout)"
 )
 """Last words of names in these packages that only make an object."""
+MAKERS: Final = re.compile(
+    r"(.*\.)?(Client|AsyncClient|Session|ClientSession|Redis|connect|create_pool|client|resource)"
+)
+"""Functions that return a client or a connection, whose methods act, too. Those of a response do not."""
 FILE_METHODS: Final = frozenset({"read_text", "write_text", "read_bytes", "write_bytes", "unlink", "touch", "rmdir"})
 SLEEPS: Final = ("time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep")
 WRITING_METHODS: Final = frozenset({"post", "put", "patch", "delete"})
@@ -26,7 +30,10 @@ CHANCE_CALLS: Final = re.compile(
 
 def acts_outside(called: str) -> bool:
     """Return True for a function or method that reads or changes something outside of this process."""
-    return OUTSIDE.fullmatch(called) is not None and not QUIET.fullmatch(called.rpartition(".")[2])
+    *makers, method = called.split("().")
+    if not OUTSIDE.fullmatch(called) or QUIET.fullmatch(method.rpartition(".")[2]):
+        return False
+    return all(MAKERS.fullmatch(each) for each in makers)
 
 
 def is_chance(called: str) -> bool:
