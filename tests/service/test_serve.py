@@ -72,7 +72,7 @@ def test_one_process_serves_and_executes_and_stops_at_ctrl_c(folder: Path) -> No
     with outlast(folder, "-o", "ndjson", "serve", "flows.py", "--port", "0") as process:
         said = banner(process)
         assert (
-            said["serves"] == ["refund@1", "job@1", "wish@1", "order@1", "call@1"]
+            said["serves"] == ["refund@1", "job@1", "wish@1", "vault@1", "order@1", "call@1"]
             and said["dispatcher"]
             and not said["authentication"]
         )

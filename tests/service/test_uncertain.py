@@ -11,7 +11,7 @@ from tests.service.conftest import Service
 WRITES = {
     "start": (
         Operations,
-        "start_run",
+        "perform",
         "/v1/workflows/refund/runs",
         {"input": {"order_id": "A", "cents": 1}},
         "GET /v1/runs",

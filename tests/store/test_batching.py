@@ -185,7 +185,7 @@ def statements() -> dict[str, str]:
     for kind in KINDS:
         found[f"{kind.name} by key"] = SQL[kind.name].select
         found[f"{kind.name} update"] = SQL[kind.name].update
-        if kind.key > 2:
+        if SQL[kind.name].forget:
             found[f"forget {kind.name}s"] = SQL[kind.name].forget
     return found
 

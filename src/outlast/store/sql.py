@@ -37,7 +37,7 @@ class Sql(NamedTuple):
     insert: str  # parameters: the row
     update: str  # parameters: columns after the key, then the key, then the version replaced
     select: str  # parameters: the key
-    forget: str  # of a whole run; parameters: tenant, run
+    forget: str  # of a whole run; parameters: tenant, run; '' for a kind that belongs to no run
     delete: str  # parameters: the key
 
 
@@ -57,7 +57,7 @@ def _sql(kind: AnyKind) -> Sql:
         f"INSERT INTO {kind.name} ({columns}) VALUES ({', '.join(MARK for _ in names)})",
         f"UPDATE {kind.name} SET {sets} WHERE {equal(key)}{versioned}",
         f"SELECT {columns} FROM {kind.name} WHERE {equal(key)}",
-        f"DELETE FROM {kind.name} WHERE {equal(('tenant', 'run'))}",
+        f"DELETE FROM {kind.name} WHERE {equal(('tenant', 'run'))}" if "run" in names else "",
         f"DELETE FROM {kind.name} WHERE {equal(key)}",
     )
 
