@@ -267,6 +267,11 @@ async def buy(ctx: Context[Order]) -> None:
 async def buy(ctx: Context[Order]) -> None:
     print(len(ctx.state.items))  # outlast: ignore[OL302]  #!
 '''),
+    "a comment with a code that no rule has": ("OL002", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    print(1)  # outlast: ignore[OL999] a typing mistake  #!
+'''),
     "a comment that silences nothing": ("OL002", '''
 @flow.node(start=True)
 async def buy(ctx: Context[Order]) -> None:

@@ -70,8 +70,7 @@ def _loaded(given: str, file: str, codes: Collection[str]) -> tuple[ModuleType |
     found: list[DefinitionError] = []
     try:
         module = load_module(given)
-        for each in workflows_of(module):
-            each.validate()
+        workflows_of(module)  # validates each
     except DefinitionError as error:
         found.append(error)
     if DOES_NOT_LOAD not in codes:

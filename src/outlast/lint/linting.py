@@ -146,7 +146,7 @@ def _silenced(path: str, text: str, found: list[LintFinding], codes: Collection[
     for line, silence in silences.items():
         if not silence.codes or not silence.reason:
             code, detail = WITHOUT_REASON, "the comment has no " + ("reason" if silence.codes else "code of a rule")
-        elif line not in used and silence.codes <= set(codes):
+        elif line not in used and all(each in codes or each not in RULES for each in silence.codes):
             code, detail = SILENCES_NOTHING, f"{', '.join(sorted(silence.codes))} is not found here"
         else:
             continue

@@ -18,14 +18,12 @@ STOPS: Final = frozenset({"asyncio.CancelledError", "asyncio.exceptions.Cancelle
     "move it into an @activity (it changes something) or a @lookup (it only reads), and call it with ctx.do",
 )
 def _io_in_a_node(source: SourceFile) -> Found:
-    for code in source.node_code:
-        for call in source.own_calls(code):
-            called = source.meaning(call.func)
-            method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if acts_outside(called):
-                yield call, f"{called} in {code.node.name}"
-            elif method in FILE_METHODS and not called.startswith("outlast."):
-                yield call, f".{method}() in {code.node.name}"
+    for code, call, called in source.node_calls():
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if acts_outside(called):
+            yield call, f"{called} in {code.node.name}"
+        elif method in FILE_METHODS and not called.startswith("outlast."):
+            yield call, f".{method}() in {code.node.name}"
 
 
 @rule(
@@ -34,11 +32,9 @@ def _io_in_a_node(source: SourceFile) -> Found:
     'use ctx.now(), ctx.random("name") or ctx.uuid("name"), which are the same in each re-run',
 )
 def _chance_in_a_node(source: SourceFile) -> Found:
-    for code in source.node_code:
-        for call in source.own_calls(code):
-            called = source.meaning(call.func)
-            if is_chance(called) and called not in _HARMLESS:
-                yield call, f"{called}() in {code.node.name}"
+    for code, call, called in source.node_calls():
+        if is_chance(called) and called not in _HARMLESS:
+            yield call, f"{called}() in {code.node.name}"
 
 
 _HARMLESS: Final = frozenset(
@@ -53,11 +49,9 @@ _HARMLESS: Final = frozenset(
     'write await ctx.sleep("5m")',
 )
 def _sleep_in_a_node(source: SourceFile) -> Found:
-    for code in source.node_code:
-        for call in source.own_calls(code):
-            called = source.meaning(call.func)
-            if called in SLEEPS and call.args and constant(call.args[0]) != 0:
-                yield call, f"{called} in {code.node.name}"
+    for code, call, called in source.node_calls():
+        if called in SLEEPS and call.args and constant(call.args[0]) != 0:
+            yield call, f"{called} in {code.node.name}"
 
 
 @rule(

@@ -192,6 +192,10 @@ class SourceFile:
         """Return each call of a function that no other function inside it makes, with those of its lambdas."""
         return self._calls_of.get(function.node, ())
 
+    def node_calls(self) -> Iterator[tuple[Function, ast.Call, str]]:
+        """Yield each call of the code of nodes: its function, the call, and the meaning of the name that it calls."""
+        yield from ((code, call, self.meaning(call.func)) for code in self.node_code for call in self.own_calls(code))
+
     @cached_property
     def _calls_of(self) -> dict[AnyFunction | None, list[ast.Call]]:
         """Calls of the bodies of functions, in their order. Decorators and defaults belong to the function around."""
