@@ -44,6 +44,16 @@ and rewordings of them: the same items gave 0.75 to 0.88, other items 0.66 at mo
 fell to 0.5 and are missed. A miss costs nothing, but a false hit selects the wrong strategy."""
 
 Span = Annotated[timedelta, Field(gt=timedelta())]
+BasisPoints = Annotated[int, Field(ge=0, le=10_000)]
+"""A part of a whole, at most all of it."""
+CostBasisPoints = Annotated[int, Field(ge=0, le=1_000_000)]
+"""A cost relative to a price, at most a hundred times it."""
+Percent = Annotated[int, Field(ge=0, le=100)]
+PercentOfTheirs = Annotated[int, Field(ge=1, le=1_000)]
+"""A limit relative to a figure that the supplier states."""
+RequestedPercent = Annotated[int, Field(ge=1, le=100)]
+"""A request relative to a figure that the supplier states. It is not worse than that."""
+PaymentDays = Annotated[int, Field(ge=0, le=365)]
 
 
 class CostRates(BaseModel):
@@ -51,17 +61,17 @@ class CostRates(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    defect_cost_bp: Annotated[int, Field(ge=0, le=1_000_000)] = 30_000
+    defect_cost_bp: CostBasisPoints = 30_000
     """Cost of a defective unit relative to its price: replacement, stopped production, complaint."""
-    carrying_bp_a_year: Annotated[int, Field(ge=0, le=10_000)] = 1_800
+    carrying_bp_a_year: BasisPoints = 1_800
     """Yearly cost of safety stock for the lead time, relative to the goods."""
-    capital_bp_a_year: Annotated[int, Field(ge=0, le=10_000)] = 600
+    capital_bp_a_year: BasisPoints = 600
     """Yearly interest that a payment term saves."""
-    risk_bp: Annotated[int, Field(ge=0, le=10_000)] = 1_500
+    risk_bp: BasisPoints = 1_500
     """Surcharge on the total cost for a risk of 100. Smaller risks add a proportional part."""
-    shortage_bp: Annotated[int, Field(ge=0, le=1_000_000)] = 20_000
+    shortage_bp: CostBasisPoints = 20_000
     """Cost of a missing unit of a partial offer relative to its target price, because it is bought elsewhere."""
-    substitute_bp: Annotated[int, Field(ge=0, le=10_000)] = 1_000
+    substitute_bp: BasisPoints = 1_000
     """Cost to qualify a substitute, relative to its price."""
 
 
@@ -70,15 +80,15 @@ class Wishes(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    payment_days: Annotated[int, Field(ge=0, le=365)] = 60
+    payment_days: PaymentDays = 60
     term_months: Annotated[int, Field(ge=1, le=120)] = 24
-    lead_percent: Annotated[int, Field(ge=1, le=100)] = 85
+    lead_percent: RequestedPercent = 85
     """Requested lead time relative to the supplier's stated one."""
-    defect_percent: Annotated[int, Field(ge=1, le=100)] = 60
+    defect_percent: RequestedPercent = 60
     """Requested defect rate relative to the supplier's stated one."""
-    concession_percent: Annotated[int, Field(ge=0, le=100)] = 40
+    concession_percent: Percent = 40
     """Part of the distance to the supplier's last position by which each proposal moves."""
-    agreed_within_bp: Annotated[int, Field(ge=0, le=10_000)] = 100
+    agreed_within_bp: BasisPoints = 100
     """Largest price difference that counts as an agreement."""
 
 
@@ -89,10 +99,10 @@ class WalkAway(BaseModel):
 
     price_percent: Annotated[int, Field(ge=100, le=1_000)] = 115
     """Relative to the sum of the target prices."""
-    payment_days: Annotated[int, Field(ge=0, le=365)] = 0
-    lead_percent: Annotated[int, Field(ge=1, le=1_000)] = 150
+    payment_days: PaymentDays = 0
+    lead_percent: PercentOfTheirs = 150
     """Relative to the supplier's stated lead time."""
-    defect_percent: Annotated[int, Field(ge=1, le=1_000)] = 200
+    defect_percent: PercentOfTheirs = 200
     """Relative to the supplier's stated defect rate."""
     term_months: Annotated[int, Field(ge=0, le=120)] = 0
 
@@ -128,7 +138,7 @@ class Governance(BaseModel):
     round_days: Annotated[int, Field(ge=1, le=AUCTION_DAYS_AT_MOST)] = 1
     """Length of a round of the auction in business days."""
     calendar: Calendar = Calendar()
-    converged_within_bp: Annotated[int, Field(ge=0, le=10_000)] = 10
+    converged_within_bp: BasisPoints = 10
     """Largest change of a price, in basis points, that is no move. An auction ends if no bid moves."""
     spot_within: Annotated[timedelta, Field(gt=timedelta(), lt=SPOT_AT_MOST)] = timedelta(minutes=3)
     bottleneck_steps: tuple[Span, Span, Span] = (timedelta(days=6), timedelta(days=4), timedelta(days=4))
@@ -138,10 +148,10 @@ class Governance(BaseModel):
     wishes: Wishes = Wishes()
     negotiated_by: Literal["formulas", "agents"] = "formulas"
     """Who proposes positions and moves in the auction and in a strategic negotiation."""
-    step_percent: Annotated[int, Field(ge=0, le=100)] = 60
+    step_percent: Percent = 60
     """Largest part of the distance to the supplier's last position by which a position may move."""
     walk_away: WalkAway = WalkAway()
-    end_within_bp: Annotated[int, Field(ge=0, le=10_000)] = 100
+    end_within_bp: BasisPoints = 100
     """An agent may end an auction if no price moved by more."""
     leave_out_percent: Annotated[int, Field(ge=0, le=1_000)] = 15
     """An agent may leave out a supplier whose price is higher than the best by more."""
@@ -151,7 +161,7 @@ class Governance(BaseModel):
     """Quadrants that always need an approval."""
     approver_role: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")] = "procurement-lead"
     approval_within: Span = APPROVAL_WITHIN
-    payment_days_at_least: Annotated[int, Field(ge=0, le=365)] = 0
+    payment_days_at_least: PaymentDays = 0
     """Shortest payment term of a bid that can be ordered."""
     when_winner_falls_out: Literal["fail", "evaluate"] = "fail"
     """Action if the chosen supplier cannot or will not take the order: fail, or evaluate the other bids."""
