@@ -36,6 +36,7 @@ from outlast.store.port import maintenance
 from outlast.testing.model_server import URL, ModelServer
 from outlast.testing.record import Record
 from tests.examples.inquiries import world
+from tests.examples.killed_rounds import asked_otherwise
 from tests.measured import unmeasured
 from tests.reading_model import VARIANTS, Variant, reader
 from tests.runtimes.engines import NAMES, Engine, engine, missing
@@ -266,7 +267,7 @@ def wrong(killed: Round, calm: Round) -> list[str]:
     found += killed.record.repeated() + unmeasured(inquiries=len(calm.ends), kills=killed.kills)
     if killed.paid is not None and calm.paid is not None:
         found += killed.paid.repeated() + unmeasured(paid=len(killed.paid.of("executed")))
-        found += [] if asked(killed.paid) == asked(calm.paid) else ["the model was asked something else"]
+        found += asked_otherwise(killed.paid.of("executed"), calm.paid.of("executed"))
     return found + ([] if executed(killed.record) == executed(calm.record) else ["the office executed other requests"])
 
 
@@ -275,11 +276,6 @@ def executed(record: Record) -> Counter[tuple[str, str, str]]:
     return Counter(
         (e.route, e.key.split(":", 3)[-1], e.sha256) for e in record.of("executed") if office.MODEL not in e.route
     )
-
-
-def asked(record: Record) -> Counter[str]:
-    """Return each paid request to the model by its content."""
-    return Counter(entry.sha256 for entry in record.of("executed"))
 
 
 async def campaign(given: argparse.Namespace) -> int:

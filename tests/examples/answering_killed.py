@@ -8,15 +8,11 @@ request to the model is paid once.
 import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 import time
-from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import click
 
 from examples.researcher.answering import Answers, answering
 from examples.researcher.proof import WINDOW_S
@@ -26,9 +22,10 @@ from examples.researcher.world.register import Register
 from outlast import Client, connect
 from outlast.testing import ModelServer
 from outlast.testing.record import Record, RecordEntry
+from tests.examples.killed_rounds import Judged, asked_otherwise, campaign, command
 from tests.examples.researching import GIVE_UP_S, PACKAGE, Fleet, fleet
 from tests.measured import unmeasured
-from tests.reading_model import VARIANTS, Variant, reader
+from tests.reading_model import Variant, reader
 
 BETWEEN_S: Final = (0.1, 1.5)
 """Shortest and longest time between two kills."""
@@ -99,7 +96,7 @@ def wrong(round_: Round) -> list[str]:
     found = [] if killed.answers == calm.answers else ["other answers"]
     found += [] if killed.rows == calm.rows else ["other records"]
     found += [] if killed.status == calm.status == "COMPLETED" else [f"{killed.status} after {calm.status}"]
-    found += [] if asked(killed) == asked(calm) else ["the model was asked something else"]
+    found += asked_otherwise(killed.paid, calm.paid)
     hits = [hit for hit in round_.hits if hit.server.startswith("site")]
     allowed = round(WINDOW_S / Shape().delay) + 1
     found += [] if busiest(hits, WINDOW_S) <= allowed else ["faster than the site allows"]
@@ -107,37 +104,19 @@ def wrong(round_: Round) -> list[str]:
     return found + unmeasured(answers=len(killed.answers.answers), rows=len(killed.rows), requests=len(hits))
 
 
-def asked(end: End) -> Counter[str]:
-    """Return each paid request to the model by its content."""
-    return Counter(entry.sha256 for entry in end.paid)
-
-
-async def campaign(given: argparse.Namespace) -> int:
-    """Play the rounds, print a line each, and return the number of those that went wrong."""
-    folder, bad = Path(tempfile.mkdtemp(prefix="outlast-answering-")), 0
-    for seed in range(given.seed, given.seed + given.rounds):
-        round_ = await play(
-            folder / f"{seed}", Register(seed, given.entries), given.model, kills=given.kills, seed=seed
-        )
-        problems, killed = wrong(round_), round_.killed
-        bad += bool(problems)
-        click.echo(
-            f"seed {seed}, {given.model}: {killed.kills} kills, {len(killed.rows)} records, "
-            f"{len(killed.paid)} answers paid, {len(round_.model.repeated())} twice, "
-            f"{killed.seconds:.0f} s: {'; '.join(problems) or 'equal'}"
-        )
-    bad += len(unmeasured(rounds=given.rounds))
-    click.echo(f"{bad} of {given.rounds} rounds wrong" + (f"; everything is in {folder}" if bad else ""))
-    if not bad:
-        shutil.rmtree(folder)
-    return bad
+async def judged(given: argparse.Namespace, folder: Path, seed: int) -> Judged:
+    """Play the round of a seed and judge it."""
+    round_ = await play(folder / "round", Register(seed, given.entries), given.model, kills=given.kills, seed=seed)
+    killed = round_.killed
+    figures = (
+        f"{killed.kills} kills, {len(killed.rows)} records, {len(killed.paid)} answers paid, "
+        f"{len(round_.model.repeated())} twice, {killed.seconds:.0f} s"
+    )
+    return Judged(figures, wrong(round_))
 
 
 if __name__ == "__main__":
-    cli = argparse.ArgumentParser(prog="tests.examples.answering_killed", description=__doc__)
-    cli.add_argument("--rounds", type=int, default=20, help="rounds with kills [20]")
-    cli.add_argument("--kills", type=int, default=10, help="kills in a round [10]")
+    cli = command("answering_killed", __doc__, rounds=20, kills=10)
     cli.add_argument("--entries", type=int, default=60, help="entries of each of the three topics [60]")
-    cli.add_argument("--seed", type=int, default=0, help="seed of the first round and its register [0]")
-    cli.add_argument("--model", choices=VARIANTS, default="reading", help="model that decides [reading]")
-    sys.exit(1 if asyncio.run(campaign(cli.parse_args())) else 0)
+    options = cli.parse_args()
+    sys.exit(campaign(options, partial(judged, options)))

@@ -10,15 +10,12 @@ import argparse
 import asyncio
 import contextlib
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import click
 
 import outlast
 from examples.desk import incident, office
@@ -37,8 +34,9 @@ from outlast.runtime.stores import open_store
 from outlast.testing.model_server import URL, ModelServer
 from outlast.testing.record import Record
 from tests.examples.incidents import Case, case
+from tests.examples.killed_rounds import Judged, asked_otherwise, campaign, command
 from tests.measured import unmeasured
-from tests.reading_model import VARIANTS, Variant, reader
+from tests.reading_model import Variant, reader
 
 GIVE_UP_S: Final = 240
 """Time limit of a round. Only a failing round reaches it."""
@@ -174,17 +172,12 @@ def wrong(killed: Round, calm: Round) -> list[str]:
     found += killed.office.repeated() + killed.paid.repeated()
     found += unmeasured(incidents=len(calm.ends), kills=killed.kills, paid=len(killed.paid.of("executed")))
     found += [] if executed(killed.office) == executed(calm.office) else ["the office executed other requests"]
-    return found + ([] if asked(killed.paid) == asked(calm.paid) else ["the model was asked something else"])
+    return found + asked_otherwise(killed.paid.of("executed"), calm.paid.of("executed"))
 
 
 def executed(record: Record) -> Counter[tuple[str, str, str]]:
     """Return each executed request as path, key within its run, and content."""
     return Counter((e.route, e.key.split(":", 3)[-1], e.sha256) for e in record.of("executed"))
-
-
-def asked(record: Record) -> Counter[str]:
-    """Return each paid request to the model by its content."""
-    return Counter(entry.sha256 for entry in record.of("executed"))
 
 
 async def play(folder: Path, variant: Variant, *, incidents: int, kills: int, seed: int) -> tuple[Round, Round]:
@@ -194,32 +187,19 @@ async def play(folder: Path, variant: Variant, *, incidents: int, kills: int, se
     return calm, await Campaign(folder / "killed", cases, variant, kills=kills, seed=seed).play()
 
 
-async def campaign(given: argparse.Namespace) -> int:
-    """Play the rounds, print a line each, and return the number of those that went wrong."""
-    folder, bad = Path(tempfile.mkdtemp(prefix="outlast-desk-")), 0
-    for seed in range(given.seed, given.seed + given.rounds):
-        place = folder / f"{seed}"
-        calm, killed = await play(place, given.model, incidents=given.incidents, kills=given.kills, seed=seed)
-        problems = wrong(killed, calm)
-        bad += bool(problems)
-        click.echo(
-            f"seed {seed}, {given.model}: {killed.kills} kills, {len(killed.ends)} incidents, "
-            f"{len(killed.office.of('executed'))} requests executed, {len(killed.office.repeated())} repeated, "
-            f"{len(killed.paid.of('executed'))} answers paid, {len(killed.paid.repeated())} twice, "
-            f"{killed.seconds:.0f} s: {'; '.join(problems) or 'equal'}"
-        )
-    bad += len(unmeasured(rounds=given.rounds))
-    click.echo(f"{bad} of {given.rounds} rounds wrong" + (f"; everything is in {folder}" if bad else ""))
-    if not bad:
-        shutil.rmtree(folder)
-    return bad
+async def judged(given: argparse.Namespace, folder: Path, seed: int) -> Judged:
+    """Play the round of a seed and judge it."""
+    calm, killed = await play(folder, given.model, incidents=given.incidents, kills=given.kills, seed=seed)
+    figures = (
+        f"{killed.kills} kills, {len(killed.ends)} incidents, "
+        f"{len(killed.office.of('executed'))} requests executed, {len(killed.office.repeated())} repeated, "
+        f"{len(killed.paid.of('executed'))} answers paid, {len(killed.paid.repeated())} twice, {killed.seconds:.0f} s"
+    )
+    return Judged(figures, wrong(killed, calm))
 
 
 if __name__ == "__main__":
-    cli = argparse.ArgumentParser(prog="tests.examples.desk_killed", description=__doc__)
-    cli.add_argument("--rounds", type=int, default=20, help="rounds with kills [20]")
-    cli.add_argument("--kills", type=int, default=10, help="kills in a round [10]")
+    cli = command("desk_killed", __doc__, rounds=20, kills=10)
     cli.add_argument("--incidents", type=int, default=6, help="incidents in a round [6]")
-    cli.add_argument("--seed", type=int, default=0, help="seed of the first round [0]")
-    cli.add_argument("--model", choices=VARIANTS, default="reading", help="model that decides [reading]")
-    sys.exit(1 if asyncio.run(campaign(cli.parse_args())) else 0)
+    options = cli.parse_args()
+    sys.exit(campaign(options, partial(judged, options)))

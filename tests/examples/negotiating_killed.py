@@ -9,16 +9,12 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
 import sys
-import tempfile
 import time
-from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import click
 
 from examples.negotiation import record
 from examples.negotiation.demo.processes import DemoFolder, Processes
@@ -36,9 +32,10 @@ from outlast.testing import ModelServer
 from outlast.testing.model_server import URL
 from outlast.testing.record import Record
 from tests.examples.helpers import GIVE_UP_S
+from tests.examples.killed_rounds import Judged, asked_otherwise, campaign, command
 from tests.examples.tenders import world
 from tests.measured import unmeasured
-from tests.reading_model import VARIANTS, Variant, reader
+from tests.reading_model import Variant, reader
 
 BETWEEN_S: Final = (0.05, 0.8)
 """Shortest and longest time between two kills."""
@@ -144,42 +141,24 @@ def wrong(killed: End, calm: End) -> list[str]:
     found = [f"another {name}" for name in names if getattr(killed, name) != getattr(calm, name)]
     found += [f"the run is {killed.shown}"] if killed.shown != "AWARDED" else []
     found += [f"{killed.repeated} letters repeated"] if killed.repeated else []
-    found += [] if asked(killed.model) == asked(calm.model) else ["the model was asked something else"]
+    found += asked_otherwise(killed.model.of("executed"), calm.model.of("executed"))
     found += killed.model.repeated() + unmeasured(paid=len(killed.model.of("executed")), kills=killed.kills)
     return found + unmeasured(effects=len(killed.effects))
 
 
-def asked(found: Record) -> Counter[str]:
-    """Return each paid request to the model by its content."""
-    return Counter(entry.sha256 for entry in found.of("executed"))
-
-
-async def campaign(given: argparse.Namespace) -> int:
-    """Play the rounds, print a line each, and return the number of those that went wrong."""
-    folder, bad = Path(tempfile.mkdtemp(prefix="outlast-negotiating-")), 0
-    for seed in range(given.seed, given.seed + given.rounds):
-        for name in (f"{seed}-calm", f"{seed}"):
-            (folder / name).mkdir()
-        calm = await play(folder / f"{seed}-calm", seed, given.model, kills=0)
-        killed = await play(folder / f"{seed}", seed, given.model, kills=given.kills)
-        problems = wrong(killed, calm)
-        bad += bool(problems)
-        click.echo(
-            f"seed {seed}, {given.model}: {killed.kills} kills, {len(killed.effects)} effects, "
-            f"{len(killed.model.of('executed'))} answers paid, {len(killed.model.repeated())} twice, "
-            f"{killed.repeated} letters repeated: {'; '.join(problems) or 'equal'}"
-        )
-    bad += len(unmeasured(rounds=given.rounds))
-    click.echo(f"{bad} of {given.rounds} rounds wrong" + (f"; everything is in {folder}" if bad else ""))
-    if not bad:
-        shutil.rmtree(folder)
-    return bad
+async def judged(given: argparse.Namespace, folder: Path, seed: int) -> Judged:
+    """Play the world of a seed without kills and with kills, and compare."""
+    for name in ("calm", "killed"):
+        (folder / name).mkdir()
+    calm = await play(folder / "calm", seed, given.model, kills=0)
+    killed = await play(folder / "killed", seed, given.model, kills=given.kills)
+    figures = (
+        f"{killed.kills} kills, {len(killed.effects)} effects, {len(killed.model.of('executed'))} answers paid, "
+        f"{len(killed.model.repeated())} twice, {killed.repeated} letters repeated"
+    )
+    return Judged(figures, wrong(killed, calm))
 
 
 if __name__ == "__main__":
-    cli = argparse.ArgumentParser(prog="tests.examples.negotiating_killed", description=__doc__)
-    cli.add_argument("--rounds", type=int, default=10, help="worlds, each with and without kills [10]")
-    cli.add_argument("--kills", type=int, default=2, help="kills in a round, at most 2 [2]")
-    cli.add_argument("--seed", type=int, default=0, help="seed of the first world [0]")
-    cli.add_argument("--model", choices=VARIANTS, default="reading", help="model that decides [reading]")
-    sys.exit(1 if asyncio.run(campaign(cli.parse_args())) else 0)
+    options = command("negotiating_killed", __doc__, rounds=10, kills=KILLS_MAX).parse_args()
+    sys.exit(campaign(options, partial(judged, options)))
