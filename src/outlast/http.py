@@ -7,7 +7,7 @@
         response = await http.post("/orders", json={"sku": sku})      # 422 refuses, 429 waits, 503 is uncertain
         return Order.model_validate_json(response.content)
 
-They are the classes of httpx2 with three additions, which follow from `this_call()`:
+They are the classes of httpx2 with these additions, which follow from `this_call()`:
 
 - During a call, no part of a request may take longer than the time that is left for the call. Without time left,
   no request is sent.
@@ -23,9 +23,9 @@ If a model or a page chooses the address, give the client `transport=PublicOnly(
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
 
 import httpx2
 from httpx2 import USE_CLIENT_DEFAULT
@@ -65,7 +65,22 @@ def checked(response: httpx2.Response) -> httpx2.Response:
 
 
 class AsyncClient(httpx2.AsyncClient):
-    """`httpx2.AsyncClient` for activities, with the same parameters. Use one per process, closed at its end."""
+    """`httpx2.AsyncClient` for activities, with the same parameters. Use one per process.
+
+    Any number of event loops may use it, at once or one after the other. Each has connections, which are closed when
+    the loop ends as `asyncio.run` ends it, or when the loop closes the client. A `transport` or `mounts` of yours is
+    used as it is.
+    """
+
+    @override
+    def _init_transport(self, *args: Any, **kwargs: Any) -> httpx2.AsyncBaseTransport:
+        if kwargs.get("transport") is not None:
+            return super()._init_transport(*args, **kwargs)
+        return _PerLoop(partial(super()._init_transport, *args, **kwargs))
+
+    @override
+    def _init_proxy_transport(self, *args: Any, **kwargs: Any) -> httpx2.AsyncBaseTransport:
+        return _PerLoop(partial(super()._init_proxy_transport, *args, **kwargs))
 
     async def send(
         self,
@@ -91,6 +106,55 @@ class AsyncClient(httpx2.AsyncClient):
             await response.aclose()
             raise
         return response
+
+
+class _PerLoop(httpx2.AsyncBaseTransport):
+    """A transport for each event loop, because a connection ends with its loop.
+
+    A client at the top of a module outlives the loop of a worker or of a test. Its next loop would take a connection
+    of the ended one and fail with "Event loop is closed" in the middle of a call, which is then uncertain.
+    """
+
+    def __init__(self, make: Callable[[], httpx2.AsyncBaseTransport]) -> None:
+        self._make: Final = make
+        self._unused: httpx2.AsyncBaseTransport | None = make()  # at once, because it checks the client's parameters
+        self._of: Final[dict[asyncio.AbstractEventLoop, _Opened]] = {}
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        opened = self._of.get(asyncio.get_running_loop()) or await self._open(asyncio.get_running_loop())
+        return await opened.transport.handle_async_request(request)
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> "_Opened":
+        for ended in [each for each in self._of if each.is_closed()]:  # without the end that `asyncio.run` gives it
+            self._of.pop(ended, None)
+        transport, self._unused = self._unused or self._make(), None
+        opened = self._of[loop] = _Opened(transport, self._until_the_end(loop, transport))
+        await anext(opened.life)
+        return opened
+
+    async def _until_the_end(
+        self, loop: asyncio.AbstractEventLoop, transport: httpx2.AsyncBaseTransport
+    ) -> AsyncGenerator[None]:
+        """Close the transport when the loop ends: a loop closes its asynchronous generators before itself."""
+        try:
+            yield
+        finally:
+            self._of.pop(loop, None)
+            await transport.aclose()
+
+    @override
+    async def aclose(self) -> None:
+        """Close the connections of the running loop. Those of other loops are closed with their loops."""
+        if opened := self._of.get(asyncio.get_running_loop()):
+            await opened.life.aclose()
+
+
+class _Opened(NamedTuple):
+    """The transport of one loop, and the generator that closes it."""
+
+    transport: httpx2.AsyncBaseTransport
+    life: AsyncGenerator[None]
 
 
 class Client(httpx2.Client):
