@@ -6,6 +6,7 @@ Usage: scripts/chaos [--minutes N] [--seed S] [--store postgres|sqlite] [--worke
 """
 
 import json
+import resource
 import sys
 import time
 from itertools import product
@@ -15,7 +16,7 @@ from typing import Any, cast
 import click
 
 from tests.chaos.fleet import CALL_S
-from tests.chaos.in_flight import Flight, Holders, fly
+from tests.chaos.in_flight import Flight, Holders, fly, too_few_descriptors
 from tests.chaos.removals import FAULTS_OF, IDS
 from tests.chaos.report import of_any, write
 from tests.chaos.round import Plan, play
@@ -70,6 +71,8 @@ def main(
             say(error)
         sys.exit(1 if errors else 0)
     if in_flight is not None:
+        if refused := too_few_descriptors(in_flight, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+            raise click.UsageError(refused)
         flights = [
             _flight(each, in_flight, cast("Holders", case), workers)._replace(
                 window_s=window, say=say, keep=keep and keep / f"{case}-{each}"

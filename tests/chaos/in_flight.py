@@ -8,6 +8,7 @@ again, which is later than its claim: the new holder has read its rows, executed
 import asyncio
 import json
 import os
+import resource
 import tempfile
 import time
 from collections import Counter
@@ -36,6 +37,7 @@ Holders = Literal["one", "half"]
 TARGET_MS = 30_000  # REC-4
 CEILING_S = 900.0  # limit of each phase: all in flight, all taken over, all ended
 LOOK_S = 0.5
+SPARE = 200  # descriptors of a process besides those of its calls
 ROOM = 1.2  # concurrency of a worker, relative to its share of the runs
 
 
@@ -60,6 +62,8 @@ class Flight(NamedTuple):
 def fly(flight: Flight) -> tuple[dict[str, Any], list[str]]:
     """Run the measurement. Returns its report and the errors."""
     assert 0 < flight.killed < flight.workers
+    refused = too_few_descriptors(flight.runs, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    assert not refused, refused
     load = os.getloadavg()[0]
     with ExitStack() as stack:
         folder = flight.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-flight-")))
@@ -225,6 +229,17 @@ def called_again(world: list[dict[str, Any]], claimed: Collection[str], killed: 
         if line["what"] == "asked" and line["at"] > killed and run in claimed:
             first.setdefault(run, line["at"] - killed)
     return [*first.values()]
+
+
+def too_few_descriptors(runs: int, limit: int) -> str:
+    """Return why this limit of open files is too small for so many calls, or an empty text.
+
+    The receiver has a connection for each call, and so has a worker that holds all runs.
+    """
+    needed = runs + SPARE
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return ""
+    return f"{runs} calls need {needed} open files in one process, and `ulimit -n` allows {limit}: raise it"
 
 
 def too_late(times: dict[str, dict[str, Any]]) -> list[str]:

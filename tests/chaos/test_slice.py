@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.fleet import SWIFT
-from tests.chaos.in_flight import TARGET_MS, Flight, Holders, fly, too_late
+from tests.chaos.in_flight import TARGET_MS, Flight, Holders, fly, too_few_descriptors, too_late
 from tests.chaos.judge import Rows, spread, taken_over
 from tests.chaos.report import of_flight, summary
 from tests.chaos.round import Plan, play
@@ -49,6 +49,12 @@ def test_a_run_that_is_executed_too_late_is_told() -> None:
     assert too_late({"takeover": intime, "executed": intime}) == []
     assert len(too_late({"takeover": intime, "executed": late})) == 1
     assert len(too_late({"takeover": spread([TARGET_MS + 1]), "executed": spread([])})) == 2
+
+
+def test_a_flight_with_more_calls_than_open_files_is_refused() -> None:
+    """Once the receiver had no descriptor left for 8 calls of 10,000, and the report counted their runs as lost."""
+    assert too_few_descriptors(10_000, 20_000) == ""
+    assert "raise it" in too_few_descriptors(20_000, 20_000)
 
 
 def test_a_run_that_was_queued_counts_when_it_is_claimed() -> None:

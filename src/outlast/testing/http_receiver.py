@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import h11
+from typing_extensions import override
 
 HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 50_000_000
@@ -56,6 +57,25 @@ Handle = Callable[[HttpRequest], Awaitable[Reply | None]]
 """Answers a request. None leaves it unanswered until the caller closes. Raises CutConnection to cut the connection."""
 
 
+class _Connection(asyncio.StreamReaderProtocol):
+    """A connection that is closed as soon as its caller has closed it, while its request is still being handled.
+
+    Ten thousand callers that a kill ended would otherwise keep ten thousand descriptors until their answers.
+    """
+
+    def __init__(
+        self,
+        connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(asyncio.StreamReader(loop=loop), connected, loop)
+
+    @override
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 class HttpReceiver:
     """A server between `open` and `close`."""
 
@@ -67,7 +87,8 @@ class HttpReceiver:
 
     async def open(self) -> None:
         """Bind a free port. The server accepts connections when this returns."""
-        self._server = await asyncio.start_server(self._connected, HOST, 0, backlog=256)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self._connected, loop), HOST, 0, backlog=256)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://{host}:{port}"
 
