@@ -80,6 +80,49 @@ def test_a_definition_error_is_a_finding(shop: Path) -> None:
     assert codes(outlast(shop, "-o", "json", "lint", "shop.py")) == ["OL004"]
 
 
+SEVERAL = """from pydantic import BaseModel
+
+from outlast import Context, Workflow, activity
+
+
+class Order(BaseModel):
+    number: str = ""
+
+
+without_start, unreached, right = (Workflow(name, state=Order) for name in ("one", "two", "three"))
+
+
+@activity(key="pay/{invoice}", if_uncertain="reconcile", no_undo="the bank keeps it")
+async def pay(invoice: str) -> None: ...
+
+
+@without_start.node
+async def first(ctx: Context[Order]) -> None: ...
+
+
+@unreached.node(start=True)
+async def second(ctx: Context[Order]) -> None:
+    await ctx.do(pay, "1")
+
+
+@unreached.node
+async def third(ctx: Context[Order]) -> None: ...
+
+
+@right.node(start=True)
+async def fourth(ctx: Context[Order]) -> None:
+    await ctx.do(pay, "2")
+"""
+
+
+def test_each_mistake_of_each_workflow_is_one_finding(shop: Path) -> None:
+    """Also those of a second workflow, the second of one, and once those of an activity that two workflows see."""
+    (shop / "shop.py").write_text(SEVERAL)
+    answer = outlast(shop, "-o", "json", "lint", "shop.py")
+    found = [(each["code"], each["line"]) for each in json.loads(answer.stdout)["findings"]]
+    assert found == [("OL004", 17), ("OL004", 13), ("OL004", 26)], answer.stdout
+
+
 def test_nothing_found_is_exit_code_0(shop: Path) -> None:
     answer = outlast(shop, "lint", "keys.py")
     assert (answer.returncode, answer.stdout) == (0, "nothing found in 1 file with 6 lines\n")

@@ -207,6 +207,20 @@ async def pay(ctx: Context[Order]) -> None:
 async def buy(ctx: Context[Order]) -> None:
     later = pay(ctx)  #!
 '''),
+    "a helper of an activity without await": ("OL305", '''
+async def book(number: str) -> None: ...
+
+@activity(key="book/{number}", no_undo="-")
+async def booked(number: str) -> None:
+    book(number)  #!
+'''),
+    "a def that returns a coroutine": ("OL305", '''
+async def book(number: str) -> str: ...
+
+@activity(key="book/{number}", no_undo="-")
+def booked(number: str) -> str:
+    return book(number)  #!
+'''),
     "a timer around a wait": ("OL306", '''
 @flow.node(start=True)
 async def buy(ctx: Context[Order]) -> None:
@@ -231,6 +245,33 @@ class Bid(BaseModel):
 @flow.node(start=True)
 async def buy(ctx: Context[Order]) -> None:
     await ctx.receive("bid", Bid)  #!
+'''),
+    "a sleep of millennia": ("OL405", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.sleep("9999999d")  #!
+'''),
+    "the last day of the calendar": ("OL405", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.sleep(until=datetime(9999, 12, 31))  #!
+'''),
+    "a time limit that is no duration": ("OL405", '''
+WITHIN = "4 days"
+
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.approval(order.plan("1"), summary="-", by=role("lead"), within=WITHIN)  #!
+'''),
+    "more days than a duration holds": ("OL405", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.receive("go", Order, timeout=timedelta(days=10_000_000_000))  #!
+'''),
+    "the longest timedelta": ("OL405", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.collect("go", Order, timeout=timedelta.max)  #!
 '''),
     "retries after the receiver forgot": ("OL402", '''
 @activity(key="pay/{invoice}", no_undo="-", retry=Retry(attempts=9, total_wait="2d"),
@@ -448,6 +489,38 @@ async def buy(ctx: Context[Order]) -> None:
     async with asyncio.timeout(5):
         ctx.state.items.sort()
     await ctx.receive("bid", Receipt, timeout="1h")
+""",
+    "durations of every form": """
+WITHIN = "1d12h"
+
+@flow.node(start=True)
+async def buy(ctx: Context[Order], later: datetime, rest: str) -> None:
+    await ctx.sleep("90s")
+    await ctx.sleep(timedelta(days=36_525))
+    await ctx.sleep(until=datetime(2030, 1, 1))
+    await ctx.sleep(until=later)
+    await ctx.receive("go", Order, timeout=rest)
+    await ctx.approval(order.plan("1"), summary="4 days", by=role("lead"), within=WITHIN, valid_for="2h")
+""",
+    "a helper that an activity awaits": """
+async def book(number: str) -> str:
+    return number
+
+@activity(key="book/{number}", no_undo="-")
+async def booked(number: str) -> str:
+    task = asyncio.create_task(book(number))
+    return await task
+
+@lookup
+def sent(book: str) -> str:
+    return str(book)
+""",
+    "a helper with the name of a parameter": """
+async def send(number: str) -> None: ...
+
+@activity(key="send/{number}", no_undo="-")
+def sending(number: str, send: str) -> str:
+    return send.upper()
 """,
     "a signal with limits": """
 class Bid(BaseModel):

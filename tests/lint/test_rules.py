@@ -55,6 +55,20 @@ def test_each_rule_has_a_sentence_and_a_fix() -> None:
         assert each.sentence.endswith(".") and len(each.fix) > 10, code
 
 
+def test_names_that_a_star_imports_are_known() -> None:
+    text = (
+        "from outlast import *\n"
+        "@workflow\n"
+        "async def stuck(ctx: Context) -> int:\n"
+        "    while True:\n"
+        "        try:\n"
+        "            await ctx.sleep('1h')\n"
+        "        except BaseException:\n"
+        "            continue\n"
+    )
+    assert [(each.code, each.line) for each in lint_text("a.py", text)] == [("OL304", 7)]
+
+
 def test_a_file_without_outlast_is_not_looked_at() -> None:
     assert lint_text("other.py", "import requests\nasync def f(ctx):\n    requests.get('x')\n") == []
 

@@ -13,15 +13,14 @@ from outlast.cli.global_options import Command
 from outlast.cli.modules import file_of_module, load_module
 from outlast.cli.screen import Screen
 from outlast.errors import DefinitionError
-from outlast.flow.workflow import workflows_of
-from outlast.insight.labels import counted
+from outlast.flow.workflow import declared_workflows
 from outlast.lint import DOES_NOT_LOAD, RULES, Linted, LintFinding, finding_of, lint_file, python_files, selected
 
 
 @click.command("lint", cls=Command)
 @click.argument("what", metavar="MODULE|FILE|FOLDER…", nargs=-1)
 @click.option("--no-import", is_flag=True, help="Read the source only; import nothing.")
-@click.option("--select", multiple=True, metavar="CODE", help="Check only this rule; ALL for every rule.")
+@click.option("--select", multiple=True, metavar="CODE", help="Check only this rule.")
 @click.option("--ignore", multiple=True, metavar="CODE", help="Leave this rule out.")
 @click.option("--rules", is_flag=True, help="List the rules and check nothing.")
 @click.pass_context
@@ -65,17 +64,19 @@ def _shown(file: Path) -> Path:
 
 
 def _loaded(given: str, file: str, codes: Collection[str]) -> tuple[ModuleType | None, list[LintFinding]]:
-    """Import a module and check its definitions. A mistake there is a finding."""
+    """Import a module and check its definitions. Each mistake there is a finding."""
     module: ModuleType | None = None
     found: list[DefinitionError] = []
     try:
         module = load_module(given)
-        workflows_of(module)  # validates each
+        for workflow in declared_workflows(module):
+            found += workflow.mistakes()
     except DefinitionError as error:
         found.append(error)
     if DOES_NOT_LOAD not in codes:
         return module, []
-    return module, [finding_of(DOES_NOT_LOAD, file, each.where, f"{each.what}: {each.why}") for each in found]
+    findings = (finding_of(DOES_NOT_LOAD, file, each.where, f"{each.what}: {each.why}") for each in found)
+    return module, [*dict.fromkeys(findings)]  # two workflows may see one activity
 
 
 def show(screen: Screen, read: Sequence[Linted]) -> int:
@@ -92,8 +93,8 @@ def show(screen: Screen, read: Sequence[Linted]) -> int:
             explained.add(each.code)
             screen.line(f"    {each.sentence}")
             screen.advice(f"    → {each.fix}")
-    of = f"{counted(files)} file{'' if files == 1 else 's'} with {counted(lines)} lines"
-    screen.line(f"{counted(len(found))} found in {of}" if found else f"nothing found in {of}")
+    of = f"{files:,} file{'' if files == 1 else 's'} with {lines:,} lines"
+    screen.line(f"{len(found):,} found in {of}" if found else f"nothing found in {of}")
     return code
 
 
@@ -106,6 +107,6 @@ def _list_rules(screen: Screen) -> int:
     rules = sorted(RULES.items())
     if not screen.listing("rules", [{"code": code, **rule._asdict()} for code, rule in rules]):
         for code, each in rules:
-            screen.line(f"{code}{'' if each.default else ' (only with --select)'} {each.sentence}")
+            screen.line(f"{code} {each.sentence}")
             screen.advice(f"      → {each.fix}")
     return OK

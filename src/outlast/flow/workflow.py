@@ -272,6 +272,19 @@ class Workflow(Generic[S, In, Out]):
 
     def validate(self) -> "Workflow[S, In, Out]":
         """Check the graph and every activity that its modules can see. Raises DefinitionError with every mistake."""
+        found = self.mistakes()
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            listed = "\n".join(f"{i}. {each.what}\n   {each.why}\n   → {each.fix}" for i, each in enumerate(found, 1))
+            raise DefinitionError(
+                f"{self.title} has {len(found)} mistakes", listed, "correct them in this order", where=found[0].where
+            )
+        return self
+
+    # --- for the engine --------------------------------------------------------------------
+    def mistakes(self) -> list[DefinitionError]:
+        """Return each mistake of the graph and of the activities that its modules can see."""
         found: list[DefinitionError] = []
         for node in self.nodes.values():
             _collect(found, node.resolve)
@@ -285,17 +298,10 @@ class Workflow(Generic[S, In, Out]):
             if seen.setdefault(activity.name, activity) is not activity:
                 found.append(ambiguous("activity", [seen[activity.name], activity]))
             _collect(found, activity.check)
-        if len(found) == 1:
-            raise found[0]
-        if found:
-            listed = "\n".join(f"{i}. {each.what}\n   {each.why}\n   → {each.fix}" for i, each in enumerate(found, 1))
-            raise DefinitionError(
-                f"{self.title} has {len(found)} mistakes", listed, "correct them in this order", where=found[0].where
-            )
-        self._activities = seen
-        return self
+        if not found:
+            self._activities = seen
+        return found
 
-    # --- for the engine --------------------------------------------------------------------
     @property
     def lane(self) -> str:
         """Name under which workers serve runs of this version."""
@@ -626,11 +632,16 @@ _OUTCOME_IS_STATE: Final = (
 def workflows_of(module: ModuleType) -> list[Workflow[Any]]:
     """Return every workflow that a `module` declares or imports by name, validated. Raises DefinitionError."""
     Arguments("workflows_of").instance("module", module, ModuleType, "workflows_of(orders)", optional=False)
+    return [workflow.validate() for workflow in declared_workflows(module)]
+
+
+def declared_workflows(module: ModuleType) -> list[Workflow[Any]]:
+    """Return the workflows of a module, unchecked. Raises DefinitionError if two have one name and version."""
     found: dict[str, Workflow[Any]] = {}
     for value in vars(module).values():
         if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:
             raise ambiguous("workflow", [found[value.lane], value])
-    return [workflow.validate() for workflow in found.values()]
+    return [*found.values()]
 
 
 def _collect(found: list[DefinitionError], check: Callable[[], object]) -> None:

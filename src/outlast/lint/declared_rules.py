@@ -1,10 +1,11 @@
 """Rules about limits that a module declares: waits, memories of receivers, sizes of states, and times of calls."""
 
 import ast
+import time
 from collections.abc import Iterator
 from typing import Final
 
-from outlast.core.durations import Liveness, longest_claim, span
+from outlast.core.durations import FAR, Liveness, longest_claim, milliseconds, span
 from outlast.core.limits import NAME, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.lint.key_rules import activities_of
 from outlast.lint.rules import Found, rule
@@ -12,6 +13,7 @@ from outlast.lint.source_file import WAITS, AnyFunction, SourceFile, constant, d
 
 RECEIVERS: Final = {"api.stripe.com": 24 * 3_600_000}
 """Host → milliseconds for which it remembers an Idempotency-Key: https://docs.stripe.com/api/idempotent_requests."""
+TIME_LIMITS: Final = ("timeout", "within", "until", "valid_for")
 FIELD: Final = ("pydantic.Field", "pydantic.fields.Field")
 
 
@@ -64,6 +66,41 @@ def _limits(source: SourceFile, field: ast.AnnAssign) -> dict[str, float]:
                 if word.arg and isinstance(value, int | float) and not isinstance(value, bool):
                     found[word.arg] = value
     return found
+
+
+@rule(
+    "OL405",
+    "A duration is a text such as 90s or 1h30m, or a timedelta, of at most 100 years; the engine refuses any other.",
+    "correct the duration; for a wait without end, leave the time limit out",
+)
+def _refused_duration(source: SourceFile) -> Found:
+    for call in source.calls():
+        if not source.context_call(call, WAITS):
+            continue
+        sleeps = source.context_call(call, ("sleep",)) and call.args
+        for given in (*(call.args[:1] if sleeps else ()), *(option(call, name) for name in TIME_LIMITS)):
+            value = source.module_values.get(given.id) if isinstance(given, ast.Name) else given
+            if value is not None and (why := _refused(source, value)):
+                yield call, why
+
+
+def _refused(source: SourceFile, value: ast.expr) -> str:
+    """Return why the engine refuses a duration or an instant, or '' if the file does not tell."""
+    text = constant(value)
+    if isinstance(text, str):
+        try:
+            milliseconds(text)
+        except ValueError as error:
+            return str(error)
+    if (length := duration(source, value)) is not None and length > FAR:
+        return f"{ast.unparse(value)} is more than 100 years"
+    meant = source.meaning(value)
+    if meant in ("datetime.timedelta.max", "datetime.datetime.max"):
+        return f"{meant} is more than 100 years"
+    year = constant(value.args[0]) if isinstance(value, ast.Call) and value.args else None
+    if meant == "datetime.datetime()" and isinstance(year, int) and year > time.gmtime().tm_year + 100:
+        return f"the year {year} is more than 100 years ahead"
+    return ""
 
 
 # --- receivers -------------------------------------------------------------------------------------------------

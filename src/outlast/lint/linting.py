@@ -51,10 +51,9 @@ class _Silence(NamedTuple):
 def selected(select: Collection[str] = (), ignore: Collection[str] = ()) -> frozenset[str]:
     """Return the codes of the rules to check. Raises InvalidInput for an unknown code."""
     for code in (*select, *ignore):
-        if code not in RULES and code != "ALL":
+        if code not in RULES:
             raise InvalidInput(f"there is no rule {code}", f"there are {', '.join(RULES)}", "outlast lint --rules")
-    chosen = {code for code, each in RULES.items() if each.default} if not select else set(select)
-    return frozenset((set(RULES) if "ALL" in chosen else chosen) - set(ignore))
+    return frozenset(set(select or RULES) - set(ignore))
 
 
 def lint_text(
@@ -65,11 +64,11 @@ def lint_text(
 ) -> list[LintFinding]:
     """Return the findings of a file, by line.
 
-    `codes`: the rules to check; None for those that are on by default. `imported`: activities of other modules.
+    `codes`: the rules to check; None for all. `imported`: activities of other modules.
     """
     codes = selected() if codes is None else codes
     try:
-        source = SourceFile(path, text, imported)
+        source = SourceFile(text, imported)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
         return [_finding(path, line, 1, NOT_READ, str(getattr(error, "msg", error)))]

@@ -6,7 +6,7 @@ from typing import Final
 from outlast.flow.races import raced_waits
 from outlast.lint.io_calls import FILE_METHODS, SLEEPS, acts_outside, is_chance
 from outlast.lint.rules import Found, rule
-from outlast.lint.source_file import Function, SourceFile, constant
+from outlast.lint.source_file import Function, SourceFile, constant, parameters
 
 STOPS: Final = frozenset({"asyncio.CancelledError", "asyncio.exceptions.CancelledError"})
 """Exceptions by which a run leaves the process while it waits."""
@@ -101,23 +101,37 @@ def _waits(source: SourceFile, body: list[ast.stmt]) -> bool:
 
 @rule(
     "OL305",
-    "A call that is not awaited is not made, and the run goes to a person when the node returns.",
-    "write await before it",
+    "A call that is not awaited is not made.",
+    "write await before it, and async before the def around it",
 )
 def _forgotten_await(source: SourceFile) -> Found:
-    coroutines = {each.node.name for each in source.node_code if isinstance(each.node, ast.AsyncFunctionDef)}
-    for code in source.node_code:
+    coroutines = {
+        each.node.name
+        for each in source.functions
+        if isinstance(each.node, ast.AsyncFunctionDef) and each.role in ("plain", "context")
+    }
+    for code in (*source.node_code, *(each for each in source.functions if each.role in _CALLED_BY_THE_ENGINE)):
+        given = {each.arg for each in parameters(code.node)}
         for call in source.own_calls(code):
-            helper = call.func.id if isinstance(call.func, ast.Name) and call.func.id in coroutines else ""
+            called = call.func.id if isinstance(call.func, ast.Name) else ""
+            helper = called if called in coroutines and called not in given else ""
             if (name := source.context_call(call) or helper) and _is_lost(source, call, code):
                 yield call, f"{f'ctx.{name}' if name != helper else name} in {code.node.name}"
 
 
+_CALLED_BY_THE_ENGINE: Final = frozenset({"activity", "lookup", "reconcile", "undo"})
+
+
 def _is_lost(source: SourceFile, call: ast.Call, code: Function) -> bool:
-    """Return True if nothing takes the coroutine of a call: its statement is the call, or a name that nothing reads."""
+    """Return True if nothing takes the coroutine of a call.
+
+    Its statement is the call, a name that nothing reads, or the answer of a `def` that the engine calls.
+    """
     parent = source.parent(call)
     if isinstance(parent, ast.Expr):
         return True
+    if isinstance(parent, ast.Return):
+        return code.role in _CALLED_BY_THE_ENGINE and isinstance(code.node, ast.FunctionDef)
     if not isinstance(parent, ast.Assign) or not all(isinstance(each, ast.Name) for each in parent.targets):
         return False
     names = {each.id for each in parent.targets if isinstance(each, ast.Name)}

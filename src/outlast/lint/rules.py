@@ -15,8 +15,6 @@ class LintRule(NamedTuple):
     sentence: str
     """Why it is a mistake."""
     fix: str
-    default: bool = True
-    """False: it is checked only if it is selected."""
 
 
 class LintFinding(NamedTuple):
@@ -45,11 +43,11 @@ RULES: Final[dict[str, LintRule]] = {}
 CHECKS: Final[dict[str, Check]] = {}
 
 
-def rule(code: str, sentence: str, fix: str, *, default: bool = True) -> Callable[[Check], Check]:
+def rule(code: str, sentence: str, fix: str) -> Callable[[Check], Check]:
     """Declare the rule of a check."""
 
     def add(check: Check) -> Check:
-        RULES[code] = LintRule(code, sentence, fix, default)
+        RULES[code] = LintRule(code, sentence, fix)
         CHECKS[code] = check
         return check
 

@@ -5,13 +5,14 @@ Nothing of the file runs. A name means what an import or an assignment of the fi
 """
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
-from outlast.core.durations import milliseconds
+from outlast.core.durations import FAR, milliseconds
 from outlast.flow.source import syntax_tree
 
 AnyFunction: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,8 +59,7 @@ class SourceFile:
     `imported`: activities that it imports from elsewhere, by the names that it has for them.
     """
 
-    def __init__(self, path: str, text: str, imported: Mapping[str, DeclaredActivity] = MappingProxyType({})) -> None:
-        self.path: Final = path
+    def __init__(self, text: str, imported: Mapping[str, DeclaredActivity] = MappingProxyType({})) -> None:
         self.imported: Final = imported
         self.tree: Final = syntax_tree(text)
         self._parents: Final = {child: each for each in ast.walk(self.tree) for child in ast.iter_child_nodes(each)}
@@ -246,9 +246,16 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
             for alias in each.names:
                 yield (alias.asname, alias.name) if alias.asname else ((n := alias.name.partition(".")[0]), n)
         elif isinstance(each, ast.ImportFrom) and each.module and not each.level:
-            yield from ((alias.asname or alias.name, f"{each.module}.{alias.name}") for alias in each.names)
+            names = ((alias.asname or alias.name, alias.name) for alias in each.names if alias.name != "*")
+            every = ((name, name) for name in (_exports(each.module) if each.names[0].name == "*" else ()))
+            yield from ((name, f"{each.module}.{meant}") for name, meant in (*every, *names))
         elif not isinstance(each, AnyFunction | ast.Lambda):
             queue += ast.iter_child_nodes(each)
+
+
+def _exports(module: str) -> Iterable[str]:
+    """Return the names that `from MODULE import *` defines: those of Outlast's packages, which are loaded."""
+    return getattr(sys.modules.get(module), "__all__", ()) if module.partition(".")[0] == "outlast" else ()
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
@@ -285,7 +292,10 @@ def option(call: ast.Call | None, name: str) -> ast.expr | None:
 
 
 def duration(source: SourceFile, expr: ast.expr | None) -> int | None:
-    """Return a literal duration in milliseconds, or None: "24h", timedelta(hours=24), or a name for one of them."""
+    """Return a literal duration in milliseconds, or None: "24h", timedelta(hours=24), or a name for one of them.
+
+    Any duration that no `timedelta` holds is a little more than 100 years.
+    """
     if isinstance(expr, ast.Name):
         expr = source.module_values.get(expr.id)
     if isinstance(text := constant(expr), str):
@@ -297,5 +307,8 @@ def duration(source: SourceFile, expr: ast.expr | None) -> int | None:
         given = {word.arg: constant(word.value) for word in expr.keywords}
         given |= dict(zip(("days", "seconds"), map(constant, expr.args), strict=False))
         if given and all(name in UNITS and isinstance(value, int | float) for name, value in given.items()):
-            return round(timedelta(**given).total_seconds() * 1_000)  # type: ignore[arg-type]  # looked at above
+            try:
+                return round(timedelta(**given).total_seconds() * 1_000)  # type: ignore[arg-type]  # looked at above
+            except OverflowError:
+                return FAR + 1
     return None
