@@ -9,8 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from outlast.cli.start_commands import detail_options
-from outlast.core.start_details import BY_PLACE, DetailField
+from outlast.cli.fact_options import fact_options
+from outlast.core.detail_fields import DetailField
+from outlast.core.start_details import BY_PLACE
 from tests.cli.conftest import MODULE, Terminal, eventually, waits_for
 from tests.cli.test_remote import Far, serve
 
@@ -165,7 +166,7 @@ def test_a_fact_of_a_start_has_an_option_if_its_declaration_says_so() -> None:
     def take(**details: str) -> None:
         given.append(details)
 
-    command = click.command()(detail_options(take, planted))
+    command = click.command()(fact_options(planted)(take))
     CliRunner().invoke(command, ["--cost-center", "4711"], catch_exceptions=False)
     assert given == [{"team": "", "cost_center": "4711"}]
     shown = CliRunner().invoke(command, ["--help"]).output

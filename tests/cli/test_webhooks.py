@@ -1,5 +1,6 @@
 """`outlast webhooks` and `outlast dispatcher`: output, refusals and exit codes."""
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.cli.exit_codes import CONFLICT, NOT_FOUND
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.runtime import webhooks
 from tests.cli.conftest import PATIENCE_S, Answer, Terminal, eventually
 from tests.cli.hooks import ALLOWED, Hooks, listening
@@ -90,6 +92,22 @@ def test_a_secret_is_shown_once(outlast: Terminal, tmp_path: Path) -> None:
         assert not [one for answer in said for one in hidden if one in answer.out + answer.err]
         headers, _ = hooks.got.get(timeout=PATIENCE_S)
         assert (headers["x-api-key"], headers["api-key"]) == ("on-the-line", "from-a-file")
+
+
+def test_the_facts_of_a_webhook_are_options_and_are_shown(outlast: Terminal) -> None:
+    outlast.start()
+    given = {name: f"given {name}" for name in WEBHOOK_DETAILS.by_place["option"]}
+    options = [part for name, text in given.items() for part in (f"--{name.replace('_', '-')}", text)]
+    with listening() as hooks:
+        added = [
+            add(outlast, hooks, *options),
+            outlast("-o", "json", "notify", "add", "ntfys://1.1.1.1/topic", "--every", *options).json,
+        ]
+    for made in added:
+        assert {name: made[name] for name in given} == given
+        page = outlast("webhooks", "show", made["webhook"]).out
+        for name, each in WEBHOOK_DETAILS.by_place["terminal"].items():
+            assert re.search(rf"{each.noun} +given {name}\n", page)
 
 
 def test_empty_lists_of_webhooks_suggest_the_next_command(outlast: Terminal) -> None:

@@ -12,7 +12,8 @@ import pytest
 from outlast import Budget, Client, RunHandle
 from outlast.core.approver_rule import identity
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus
-from outlast.core.start_details import BY_PLACE, DETAILS
+from outlast.core.start_details import BY_PLACE, DECLARED
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.errors import (
     Conflict,
     InvalidInput,
@@ -91,7 +92,7 @@ def test_a_start_is_durable_typed_and_happens_once_per_key(place: Place) -> None
 @pytest.mark.req("RUN-1", "OBS-4")
 @pytest.mark.parametrize("name", BY_PLACE["request"])
 def test_a_fact_of_a_start_is_kept_as_the_first_start_states_it(place: Place, name: str) -> None:
-    field = DETAILS[name]
+    field = DECLARED.fields[name]
     text = "ä" * field.chars_max
 
     async def test(client: Client) -> None:
@@ -603,6 +604,32 @@ def test_webhooks_are_kept(place: Place) -> None:
             await hooks.add("ftp://example.com")
         with pytest.raises(InvalidInput):
             await hooks.notify("ftp://example.com", role="finance")
+
+    place.play(test)
+
+
+@pytest.mark.req("OUT-1")
+@pytest.mark.parametrize("name", WEBHOOK_DETAILS.by_place["request"])
+def test_a_fact_of_a_webhook_is_kept_and_has_its_greatest_length(place: Place, name: str) -> None:
+    field = WEBHOOK_DETAILS.fields[name]
+    text = "ä" * field.chars_max
+
+    async def test(client: Client) -> None:
+        hooks: WebhookClient = client.webhooks
+        made = [
+            await hooks.add("http://127.0.0.1:1/hook", **{name: text}),  # type: ignore[arg-type]
+            await hooks.notify("ntfys://1.1.1.1/topic", role="finance", **{name: text}),  # type: ignore[arg-type]
+        ]
+        listed = {each.webhook: getattr(each, name) for each in await hooks.list()}
+        for each in made:
+            assert getattr(each, name) == listed[each.webhook] == text
+            assert getattr(await hooks.get(each.webhook), name) == text
+            await hooks.remove(each.webhook)
+        for wrong in (text + "x", "a\0b"):
+            with pytest.raises(InvalidInput):
+                await hooks.add("http://127.0.0.1:1/hook", **{name: wrong})  # type: ignore[arg-type]
+            with pytest.raises(InvalidInput):
+                await hooks.notify("ntfys://1.1.1.1/topic", role="finance", **{name: wrong})  # type: ignore[arg-type]
 
     place.play(test)
 

@@ -17,6 +17,7 @@ from outlast.core.rows.effect_rows import Evidence, Memo, Wait
 from outlast.core.rows.run_columns import VISITS, entered_visits, placed_visits
 from outlast.core.rows.run_rows import KINDS, Event, Message, Row
 from outlast.core.webhooks.deliveries import subscribe
+from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.engine.lease import opened
 from outlast.errors import Corrupt
 from tests.core.drive import Drive
@@ -32,13 +33,8 @@ ROWS: dict[str, Row] = {
     "subscription": subscribe(
         "t",
         "wh_1",
-        url="https://example.com/",
+        SubscriptionTerms("https://example.com/", headers=(("x-a", "b"),), from_start=True),
         secret="whsec_a",
-        name="",
-        types=(),
-        workflows=(),
-        headers={"x-a": "b"},
-        from_start=True,
         since=0,
         by="ann",
         now=Instant(1, 1, 0),

@@ -18,6 +18,7 @@ from outlast.core.rows.run_rows import Event
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import ASKED, REMINDER, Notice
 from outlast.core.webhooks.deliveries import ANY, Attempt
+from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.errors import IllegalMove
 
 T0 = 1_700_000_000_000
@@ -29,10 +30,8 @@ EVENT = Event("t", "r", 3, "run.parked", T0, "n", 1, 2, 1, "w", "", "", b"", "f"
 
 def subscription(**given: object) -> Subscription:
     """Return an active subscription with these changes."""
-    row = deliveries.subscribe(
-        "t", "wh_1", url="https://example.com/", secret="whsec_a", name="", types=(), workflows=(),
-        headers={}, from_start=False, since=T0, by="ann", now=NOW,
-    )  # fmt: skip
+    terms = SubscriptionTerms("https://example.com/")
+    row = deliveries.subscribe("t", "wh_1", terms, secret="whsec_a", since=T0, by="ann", now=NOW)
     return row._replace(**given)  # type: ignore[arg-type]
 
 

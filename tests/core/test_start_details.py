@@ -7,13 +7,13 @@ import pytest
 
 from outlast.core.row_checks import check_row, check_run
 from outlast.core.rows.run_rows import RUN, Run
-from outlast.core.start_details import BY_PLACE, DETAILS, STORED_BOUNDS, StartDetails, check_details, stated
+from outlast.core.start_details import BY_PLACE, DECLARED, StartDetails, check_details, stated
 from outlast.errors import Corrupt, InvalidInput
 from outlast.models.runs import RunSummary
 from outlast.runtime.client import Client
 from tests.core.test_rows import RUN_ROW
 
-each_fact = pytest.mark.parametrize("name", DETAILS)
+each_fact = pytest.mark.parametrize("name", DECLARED.fields)
 
 
 @each_fact
@@ -43,7 +43,7 @@ def test_a_caller_states_no_fact_that_the_workflow_derives() -> None:
 
 @each_fact
 def test_a_fact_has_its_greatest_length_at_a_start(name: str) -> None:
-    field = DETAILS[name]
+    field = DECLARED.fields[name]
     check_details(StartDetails(**{name: "ä" * field.chars_max}))
     with pytest.raises(InvalidInput, match=f"the {field.noun} is too long") as refused:
         check_details(StartDetails(**{name: "ä" * (field.chars_max + 1)}))
@@ -53,13 +53,13 @@ def test_a_fact_has_its_greatest_length_at_a_start(name: str) -> None:
 @pytest.mark.parametrize("value", [5, None, b"c", "\ud800", "a\0b"])
 @each_fact
 def test_a_fact_is_text_that_can_be_stored(name: str, value: Any) -> None:
-    with pytest.raises(InvalidInput, match=f"the {DETAILS[name].noun} is"):
+    with pytest.raises(InvalidInput, match=f"the {DECLARED.fields[name].noun} is"):
         check_details(StartDetails(**{name: value}))
 
 
 @each_fact
 def test_a_row_keeps_the_greatest_length_unless_earlier_versions_stored_more(name: str) -> None:
-    field = DETAILS[name]
+    field = DECLARED.fields[name]
     longer = RUN_ROW._replace(**{name: "x" * (field.chars_max + 1)})
     check_row(RUN, RUN_ROW._replace(**{name: "x" * field.chars_max}))
     if field.stored_longer:
@@ -72,4 +72,4 @@ def test_a_row_keeps_the_greatest_length_unless_earlier_versions_stored_more(nam
 
 def test_earlier_versions_stored_longer_identifiers_and_no_other_fact() -> None:
     """A new fact has its limit from its first row on."""
-    assert {*DETAILS} - {name for name, *_ in STORED_BOUNDS} == {"correlation_id", "trace_id"}
+    assert {*DECLARED.fields} - {name for name, *_ in DECLARED.stored_bounds} == {"correlation_id", "trace_id"}

@@ -4,10 +4,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from outlast.operations import BY_REQUEST
-from outlast.operations.declaration import OperationRequest
+from outlast.operations.declaration import OperationRequest, Sent
 from outlast.runtime.client import Client
 from outlast.runtime.webhook_client import WebhookClient
 
@@ -69,11 +69,20 @@ METHODS: Final[Mapping[str, type[OperationRequest[Any]]]] = {
 """Methods whose parameters are the fields of one request."""
 
 
+def parts_of(hint: Any) -> Mapping[str, Any] | None:
+    """Return the names of the facts in a field of a request, which its method takes one by one; None for others."""
+    how = (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Sent))
+    return next((each.parts for each in how), None)
+
+
 def call_of(client: Client, request: OperationRequest[Any]) -> Awaitable[Any]:
     """Call the method of a client that makes this request, with the values of the request."""
     (name,) = (name for name, each in METHODS.items() if each is type(request))
     kind, _, method = name.partition(".")
     of = client if kind == Client.__name__ else client.webhooks
-    given = {each.name: getattr(request, each.name) for each in fields(request)}  # type: ignore[arg-type]  # a dataclass
+    hints, given = get_type_hints(type(request), include_extras=True), dict[str, Any]()
+    for each in fields(request):  # type: ignore[arg-type]  # a dataclass
+        value, parts = getattr(request, each.name), parts_of(hints[each.name])
+        given |= {each.name: value} if parts is None else {part: getattr(value, part) for part in parts}
     called: Awaitable[Any] = getattr(of, method)(**given)
     return called

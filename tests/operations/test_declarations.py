@@ -28,7 +28,7 @@ from outlast.runtime.webhooks import Webhooks
 from outlast.service.declared_routes import DECLARED, DeclaredRouter, ServedCall, asked_of
 from outlast.service.openapi import EXAMPLES
 from outlast.service.service_app import ROUTERS
-from tests.operations.methods import COMPOSED, METHODS, public_methods, requests_of
+from tests.operations.methods import COMPOSED, METHODS, parts_of, public_methods, requests_of
 
 BY_HAND = {"stream_events": "a stream has no answer that a request could carry"}
 """Operations of `/v1` without a declaration."""
@@ -218,12 +218,14 @@ def parameters_of_method(method: Any) -> dict[str, Parameter]:
 def parameters_of_request(request: type[OperationRequest[Any]]) -> dict[str, Parameter]:
     """Return the fields of a request as parameters."""
     hints, empty = get_type_hints(request, include_extras=True), inspect.Parameter.empty
-    return {
-        each.name: Parameter(
-            bare(hints[each.name]), empty if each.default is MISSING else each.default, bool(each.kw_only)
-        )
-        for each in fields(request)  # type: ignore[arg-type]  # every request is a dataclass
-    }
+    found = dict[str, Parameter]()
+    for each in fields(request):  # type: ignore[arg-type]  # every request is a dataclass
+        default, only = empty if each.default is MISSING else each.default, bool(each.kw_only)
+        if (parts := parts_of(hints[each.name])) is not None:
+            found |= {name: Parameter(str, getattr(default, name), only) for name in parts}
+        else:
+            found[each.name] = Parameter(bare(hints[each.name]), default, only)
+    return found
 
 
 IN_EACH_CLIENT = {

@@ -7,10 +7,12 @@ import click
 from outlast.cli import webhook_commands as webhooks
 from outlast.cli.command_session import on_client, reads_client
 from outlast.cli.exit_codes import OK
+from outlast.cli.fact_options import fact_options
 from outlast.cli.global_options import Group
 from outlast.cli.screen import Screen
 from outlast.core.approver_rule import PERSON
 from outlast.core.webhooks.approval_notices import EVERY, KINDS, short
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.runtime.client import Client
 
 
@@ -35,17 +37,18 @@ def notify() -> None:
     help="Only these messages [all].",
 )
 @click.option("--workflow", "workflows", multiple=True, metavar="NAME", help="Only runs of this workflow; repeatable.")
-@click.option("--name", default="", help="Display name.")
+@fact_options(WEBHOOK_DETAILS.by_place["option"])
 @on_client
 async def add(
     client: Client,
     screen: Screen,
+    /,
     address: str,
     audience: str,
     every: bool,
     kinds: tuple[str, ...],
     workflows: tuple[str, ...],
-    name: str,
+    **facts: str,
 ) -> int:
     """Send messages about approvals to ADDRESS.
 
@@ -56,7 +59,7 @@ async def add(
     person = audience.removeprefix(PERSON) if audience.startswith(PERSON) else ""
     role = "" if person else audience
     view = await client.webhooks.notify(
-        given, role=role, person=person, every=every, kinds=kinds, workflows=workflows, name=name
+        given, role=role, person=person, every=every, kinds=kinds, workflows=workflows, **facts
     )
     if not screen.data(view):
         screen.line(f"{view.webhook} tells {audience_text(view.audience)} by {view.url}")

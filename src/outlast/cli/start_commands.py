@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import click
 from outlast.cli.command_session import client as client_of
 from outlast.cli.command_session import no_module_for_service, on_client, settings_now, warn_unserved
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
+from outlast.cli.fact_options import fact_options
 from outlast.cli.global_options import CliSettings, Command
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.run_page import hidden_fields
@@ -22,7 +23,7 @@ from outlast.cli.text import results_text
 from outlast.core.events import EventType
 from outlast.core.lanes import SCHEDULERS, worker_command
 from outlast.core.machine import TERMINAL, RunStatus
-from outlast.core.start_details import BY_PLACE, DetailField
+from outlast.core.start_details import BY_PLACE
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow, workflows_by_name
 from outlast.models.runs import CloudEvent, RunDelta
@@ -34,16 +35,6 @@ NOT_IN_SUMMARY = frozenset({"asked", "visits", "effects", "takeovers", "progress
 RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a run may wait
 
 
-def detail_options(
-    command: Callable[..., None], fields: Mapping[str, DetailField] = BY_PLACE["option"]
-) -> Callable[..., None]:
-    """Add an option for each fact that the start of a run states."""
-    for name, each in reversed([*fields.items()]):
-        option, metavar = f"--{name.replace('_', '-')}", each.noun.upper().replace(" ", "_")
-        command = click.option(option, default="", metavar=metavar, help=each.meaning)(command)
-    return command
-
-
 @click.command(cls=Command)
 @click.argument("name", metavar="[MODULE:]NAME")
 @click.argument("given", metavar="[KEY=VALUE]...", nargs=-1)
@@ -52,7 +43,7 @@ def detail_options(
 @click.option("--id", "run_id", default="", metavar="ID", help="Id of the run [a new one].")
 @click.option("--key", default="", metavar="KEY", help="Idempotency key: the same key returns the same run.")
 @click.option("--scheduler", type=click.Choice(SCHEDULERS), help="Engine that schedules the run [OUTLAST_SCHEDULER].")
-@detail_options
+@fact_options(BY_PLACE["option"])
 @click.option("--wait", is_flag=True, help="Wait until the run ends, or needs a person or a signal (exit code 5).")
 def run(
     name: str,

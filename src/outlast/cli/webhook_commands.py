@@ -6,11 +6,13 @@ import click
 
 from outlast.cli.command_session import on_client, reads_client
 from outlast.cli.exit_codes import OK
+from outlast.cli.fact_options import fact_options
 from outlast.cli.global_options import Group
 from outlast.cli.screen import Screen, iso_of
 from outlast.cli.text import ago, duration
 from outlast.core.durations import span
 from outlast.core.machine import DeliveryStatus
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.errors import Forbidden
 from outlast.runtime.client import Client
 
@@ -28,7 +30,7 @@ def webhooks() -> None:
 
 @webhooks.command("add")
 @click.argument("address", metavar="URL")
-@click.option("--name", default="", help="Display name of the webhook.")
+@fact_options(WEBHOOK_DETAILS.by_place["option"])
 @click.option(
     "--type",
     "types",
@@ -49,12 +51,13 @@ def webhooks() -> None:
 async def add(
     client: Client,
     screen: Screen,
+    /,
     address: str,
-    name: str,
     types: tuple[str, ...],
     workflows: tuple[str, ...],
     headers: tuple[str, ...],
     from_start: bool,
+    **facts: str,
 ) -> int:
     """Add a webhook that sends events to URL.
 
@@ -64,7 +67,7 @@ async def add(
     if len(further) < len(headers):
         raise click.UsageError("--header names a header twice")
     view = await client.webhooks.add(
-        address, name=name, types=types, workflows=workflows, headers=further, from_start=from_start
+        address, types=types, workflows=workflows, headers=further, from_start=from_start, **facts
     )
     if not screen.data(view):
         screen.line(f"{view.webhook} sends events to {view.url}")
@@ -137,7 +140,7 @@ async def show(client: Client, screen: Screen, webhook: str) -> int:
     shown = {
         "audience": view.audience,
         "url": view.url,
-        "name": view.name,
+        **{each.noun: getattr(view, name) for name, each in WEBHOOK_DETAILS.by_place["terminal"].items()},
         "events": f"{', '.join(view.types) or 'every event'} of {', '.join(view.workflows) or 'every workflow'}",
         "from": screen.since(view.since) or "the first event in the store",
         "headers": ", ".join(view.headers),

@@ -7,12 +7,13 @@ Both use the functions of this module, so no commit can write a row that fsck re
 import json
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any, Final, get_args, get_type_hints
 
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.commit import changed
+from outlast.core.detail_fields import Bounds
 from outlast.core.machine import (
     ENDED,
     HELD,
@@ -45,8 +46,9 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
 from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
-from outlast.core.start_details import STORED_BOUNDS
+from outlast.core.start_details import DECLARED
 from outlast.core.usage import CallUsage, day_of
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.errors import Corrupt, InvalidInput
 
 DECIDED: Final = frozenset({ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
@@ -108,10 +110,10 @@ def _check_shared(effect: Effect) -> None:
 
 
 # --- rows of each kind: why a row is wrong; '' if it keeps its invariants ------------------------------
-def wrong_details(run: Run) -> str:
-    """Return why a fact that its start stated is too long."""
-    for name, noun, chars_max in STORED_BOUNDS:
-        if len(text := getattr(run, name)) > chars_max:
+def wrong_details(row: Row, bounds: Bounds = DECLARED.stored_bounds) -> str:
+    """Return why a fact that a caller stated is too long. `bounds`: those of the facts of a run, or of another row."""
+    for name, noun, chars_max in bounds:
+        if len(text := getattr(row, name)) > chars_max:
             return f"its {noun} has {len(text)} characters"
     return ""
 
@@ -200,6 +202,7 @@ WRONG: Final[dict[str, Callable[[Any], str]]] = {
     WORKER.name: wrong_lease,
     CALL_USAGE.name: wrong_usage,
     CURSOR.name: wrong_cursor,
+    SUBSCRIPTION.name: partial(wrong_details, bounds=WEBHOOK_DETAILS.stored_bounds),
 }
 """Checks of a store beside `check_run` and `check_effect`.
 

@@ -19,7 +19,7 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.rows.run_rows import Event, Message, Pause, Result, Run, Worker, is_due, is_over
-from outlast.core.start_details import DETAILS
+from outlast.core.start_details import DECLARED
 from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import completed_node
@@ -69,7 +69,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         entered_at=instant(run.entered_at),
         ended_at=instant(run.ended_at),
         requested_by=run.requested_by,
-        **shown_details(run),
+        **DECLARED.shown_in(run),
         waiting_for=[
             Waiting(kind=w.kind, what=w.what, who=w.who, since=instant(w.since), until=instant(w.until), then=w.then)
             for w in run.waiting_for
@@ -90,15 +90,6 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         served=is_over(run) or run.lane in serving,
         results=results,
     )
-
-
-def shown_details(run: Run) -> dict[str, Any]:
-    """Return the facts that the start of a run stated, as people see them."""
-    found = dict[str, Any]()
-    for name, detail in DETAILS.items():
-        text = getattr(run, name)
-        found[name] = text if detail.shown is None else detail.shown(text)
-    return found
 
 
 def with_schemas(summary: RunSummary, run: Run, waits: Iterable[Wait]) -> RunSummary:

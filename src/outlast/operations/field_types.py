@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from outlast.core.detail_fields import DeclaredFacts, DetailField
 from outlast.core.durations import FAR, TOO_FAR, Duration
 from outlast.core.limits import (
     IDEMPOTENCY_KEY_CHARS_MAX,
@@ -53,6 +54,16 @@ Reasoned = Annotated[Text, Field(examples=["the customer called"])]
 Remark = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
 """Reason that may be left out."""
 JsonObject = Annotated[Mapping[str, Any], Sent(write=copied, read=dict[str, Any])]
+
+
+def sent_facts(declared: DeclaredFacts) -> dict[str, Any]:
+    """Return the types in HTTP of facts that a request states, by their names."""
+    return {name: _type_of(each) for name, each in declared.by_place["request"].items()}
+
+
+def _type_of(detail: DetailField) -> Any:
+    text = Field(description=detail.meaning or None, examples=[detail.example] if detail.example else None)
+    return Annotated[str, StringConstraints(max_length=detail.chars_max), text]
 
 
 def listed(values: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from outlast.core.events import iso
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from outlast.core.machine import RunStatus
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.start_details import BY_PLACE, NO_DETAILS, DetailField, StartDetails
+from outlast.core.start_details import DECLARED, NO_DETAILS, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
 from outlast.models.runs import (
@@ -54,6 +54,7 @@ from outlast.operations.field_types import (
     Since,
     Span,
     Word,
+    sent_facts,
 )
 
 RUN: Final = "refu_0c9k2m4x7q1z"
@@ -66,12 +67,7 @@ def _written_money(amount: Money) -> str:
 
 
 # --- start and list ----------------------------------------------------------------------------
-def _type_of(detail: DetailField) -> Any:
-    text = Field(description=detail.meaning or None, examples=[detail.example] if detail.example else None)
-    return Annotated[str, StringConstraints(max_length=detail.chars_max), text]
-
-
-STATED: Final = {name: _type_of(each) for name, each in BY_PLACE["request"].items()}
+STATED: Final = sent_facts(DECLARED)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pydantic import Field
 from outlast.core.durations import Duration
 from outlast.core.limits import HEADERS_MAX
 from outlast.core.machine import DeliveryStatus
+from outlast.core.webhooks.webhook_details import NO_WEBHOOK_DETAILS, WEBHOOK_DETAILS, WebhookDetails
 from outlast.models.webhooks import (
     DeliveryList,
     RedeliveryRecorded,
@@ -21,13 +22,14 @@ from outlast.models.webhooks import (
     WebhookWithSecret,
 )
 from outlast.operations.declaration import Operation, OperationRequest, Sent, copied, iso_duration
-from outlast.operations.field_types import Cursor, Limit, Reasoned, Word, listed
+from outlast.operations.field_types import Cursor, Limit, Reasoned, Word, listed, sent_facts
 
 WEBHOOK: Final = "wh_catfh4b9q1da"
 
 
 KEEP_MAX: Final = timedelta(days=30)
 Names = Annotated[Sequence[str], Sent(write=listed, read=list[Word]), Field(default_factory=list, max_length=100)]
+STATED: Final = sent_facts(WEBHOOK_DETAILS)
 Status = Annotated[DeliveryStatus | None, Field(description="Only this status.")]
 
 
@@ -56,7 +58,7 @@ class AddWebhook(OperationRequest[WebhookWithSecret]):
 
     url: Annotated[str, Field(min_length=1, max_length=2_000, examples=["https://example.com/hooks"])]
     _: KW_ONLY
-    name: Word = ""
+    details: Annotated[WebhookDetails, Sent(parts=STATED)] = NO_WEBHOOK_DETAILS
     types: Annotated[Names, Field(examples=[["dev.outlast.workflow.*"]])] = ()
     workflows: Names = ()
     headers: Annotated[
@@ -110,7 +112,7 @@ class AddNotification(OperationRequest[WebhookSummary]):
         Field(default_factory=list, max_length=3, description="Kinds of messages. []: all."),
     ] = ()
     workflows: Names = ()
-    name: Word = ""
+    details: Annotated[WebhookDetails, Sent(parts=STATED)] = NO_WEBHOOK_DETAILS
     idempotency_key: str = ""
 
 

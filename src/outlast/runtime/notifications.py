@@ -9,10 +9,10 @@ from outlast.core.approvals import Actor
 from outlast.core.approver_rule import Person
 from outlast.core.commit import Instant
 from outlast.core.keys import check_name
-from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import KINDS, ROLE, accepted_audience, short
+from outlast.core.webhooks.webhook_details import SubscriptionTerms, check_webhook_details
 from outlast.errors import InvalidInput
 from outlast.operations.webhook_operations import AddNotification
 from outlast.outbox import subscriptions
@@ -33,26 +33,14 @@ async def add_notification(
 ) -> Subscription:
     """Store a subscription for approvers, once for each act. Raises InvalidInput, LimitExceeded."""
     audience, wanted = _audience(request.role, request.person, request.every), _kinds(request.kinds)
-    if len(request.name) > TEXT_CHARS_MAX:
-        raise InvalidInput(f"a subscription's name has at most {TEXT_CHARS_MAX} characters")
+    check_webhook_details(request.details)
     shown = await _checked(request.address, reach, resolve)
+    terms = SubscriptionTerms(shown, request.details, wanted, tuple(request.workflows), audience=audience)
     subscription = new_id("wh_")
 
     def make(now: Instant, since: int) -> Subscription:
         return deliveries.subscribe(
-            tenant,
-            subscription,
-            url=shown,
-            secret=request.address,
-            name=request.name,
-            types=wanted,
-            workflows=tuple(request.workflows),
-            headers={},
-            from_start=False,
-            since=since,
-            by=actor.name,
-            now=now,
-            audience=audience,
+            tenant, subscription, terms, secret=request.address, since=since, by=actor.name, now=now
         )
 
     return await subscriptions.add(store, make, tenant, act)

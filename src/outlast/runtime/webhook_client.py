@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from outlast.core.argument_checks import check_calls
 from outlast.core.durations import Duration
 from outlast.core.machine import DeliveryStatus
+from outlast.core.webhooks.webhook_details import WebhookDetails
 from outlast.errors import Unavailable, Uncertain
 from outlast.models.webhooks import (
     DeliveryList,
@@ -75,7 +76,7 @@ class WebhookClient(ABC):
             await self._call(
                 webhook_ops.AddWebhook(
                     url,
-                    name=name,
+                    details=WebhookDetails(name=name),
                     types=types,
                     workflows=workflows,
                     headers=headers,
@@ -111,7 +112,7 @@ class WebhookClient(ABC):
                 every=every,
                 kinds=kinds,
                 workflows=workflows,
-                name=name,
+                details=WebhookDetails(name=name),
                 idempotency_key=idempotency_key,
             )
         )

@@ -19,7 +19,7 @@ from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, ms_of
 from outlast.core.events import EventType
-from outlast.core.limits import NAME, TEXT_CHARS_MAX
+from outlast.core.limits import NAME
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
 from outlast.core.paging import pages
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
@@ -37,6 +37,7 @@ from outlast.core.webhooks.deliveries import (
     sign_of,
     tenants_of,
 )
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS, SubscriptionTerms, check_webhook_details
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, to_install
 from outlast.insight.attention_reads import offered_choice
 from outlast.models import exact_instant, instant
@@ -113,14 +114,16 @@ class Webhooks(WebhookClient):
         `dev.outlast.workflow.*` selects types by prefix. The form of the URL and every address of its host are
         checked. For the headers, see `checked_headers`; their values are secrets.
         """
-        wanted, flows, further = (
+        check_webhook_details(request.details)
+        terms = SubscriptionTerms(
+            request.url,
+            request.details,
             event_types(request.types),
             _names(request.workflows),
-            checked_headers(request.headers or {}),
+            tuple(checked_headers(request.headers or {}).items()),
+            request.from_start,
         )
-        if len(request.name) > TEXT_CHARS_MAX:
-            raise InvalidInput(f"a webhook's name has at most {TEXT_CHARS_MAX} characters")
-        content = (request.url, request.name, wanted, flows, further, request.from_start)
+        content = (request.url, *terms.details, terms.types, terms.workflows, dict(terms.headers), terms.from_start)
         act = self._act("add_webhook", request.idempotency_key, *content)
         if not await done_before(self._store, act):
             await self._check(request.url)
@@ -129,18 +132,7 @@ class Webhooks(WebhookClient):
 
         def make(now: Instant, since: int) -> Subscription:
             return deliveries.subscribe(
-                self._tenant,
-                subscription,
-                url=request.url,
-                secret=secret,
-                name=request.name,
-                types=wanted,
-                workflows=flows,
-                headers=further,
-                from_start=request.from_start,
-                since=since,
-                by=self._actor.name,
-                now=now,
+                self._tenant, subscription, terms, secret=secret, since=since, by=self._actor.name, now=now
             )
 
         row = await subscriptions.add(self._store, make, self._tenant, act)
@@ -151,7 +143,7 @@ class Webhooks(WebhookClient):
     async def _add_notification(self, request: webhook_ops.AddNotification) -> WebhookSummary:
         _names(request.workflows)
         who = (request.address, request.role, request.person, request.every)
-        what = (tuple(request.kinds), tuple(request.workflows), request.name)
+        what = (tuple(request.kinds), tuple(request.workflows), *request.details)
         act = self._act("add_notification", request.idempotency_key, *who, *what)
         row = await add_notification(
             self._store, self._tenant, self._actor, request, reach=self.reach, resolve=self._resolve, act=act
@@ -528,7 +520,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         version=row.version,
         status=row.status.value,
         url=row.url,
-        name=row.name,
+        **WEBHOOK_DETAILS.shown_in(row),
         types=list(row.types),
         workflows=list(row.workflows),
         since=instant(row.since),

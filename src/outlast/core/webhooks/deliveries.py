@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Instant
@@ -23,6 +23,7 @@ from outlast.core.rows.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, d
 from outlast.core.rows.outbox_rows import Cursor, Delivery, Subscription
 from outlast.core.rows.run_rows import STORE, Event, Meta
 from outlast.core.webhooks.approval_notices import CARRIED_BY, KINDS, REMINDER, REMINDERS, Notice, event_of, is_reminder
+from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.errors import Conflict, NotFound
 
 SUBSCRIBED_TENANTS: Final = (STORE, "subscribed_tenants")
@@ -97,21 +98,15 @@ def sign(old: Meta | None, dispatcher: str, now: Instant) -> Meta:
 def subscribe(
     tenant: str,
     subscription: str,
+    terms: SubscriptionTerms,
     *,
-    url: str,
     secret: str,
-    name: str,
-    types: Iterable[str],
-    workflows: Iterable[str],
-    headers: Mapping[str, str],
-    from_start: bool,
     since: int,
     by: str,
     now: Instant,
-    audience: str = "",
 ) -> Subscription:
-    """Create a subscription to all existing events, or to events from `since` on. `audience`: of a subscription to
-    messages for approvers; its address is the secret.
+    """Create a subscription to all existing events, or to events from `since` on. `secret`: signing key; of messages
+    to approvers, the whole address.
 
     `since` is a business instant after the commit that creates it, so a dispatcher that finds an event of that time
     also finds this row.
@@ -121,21 +116,21 @@ def subscribe(
         subscription=subscription,
         version=1,
         status=subscription_target("subscribe", None),
-        url=url,
-        name=name,
-        types_text=TYPES.encode(types),
-        workflows_text=WORKFLOWS.encode(workflows),
-        secret_text=SECRET.encode(WebhookSecret(secret, tuple(headers.items()))),
+        url=terms.url,
+        types_text=TYPES.encode(terms.types),
+        workflows_text=WORKFLOWS.encode(terms.workflows),
+        secret_text=SECRET.encode(WebhookSecret(secret, terms.headers)),
         former="",
         former_until=0,
-        since=0 if from_start else since,
-        swept="" if from_start else SWEPT,
+        since=0 if terms.from_start else since,
+        swept="" if terms.from_start else SWEPT,
         why="",
         created_at=now.business,
         created_by=by,
         changed_at=now.business,
         changed_by=by,
-        audience=audience,
+        audience=terms.audience,
+        **terms.details._asdict(),
     )
 
 

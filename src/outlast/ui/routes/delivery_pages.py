@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.machine import DeliveryStatus
+from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS
 from outlast.errors import Conflict, InvalidInput, OutlastError
 from outlast.models.webhooks import WebhookAttempt, WebhookWithSecret
 from outlast.operations.field_types import Word
@@ -99,6 +100,7 @@ async def _webhook(
         live="" if secret else "runs",
         versions={"webhook": version},
         found=found,
+        details=[(each.title, getattr(found, name)) for name, each in WEBHOOK_DETAILS.by_place["page"].items()],
         recent=recent.deliveries,
         attempt=attempt,
         secret=secret,
