@@ -6,21 +6,10 @@ from typing import Any, Final
 
 from outlast.core.durations import SECOND
 from outlast.errors import StoreUnusable
-from outlast.store.migrations import (
-    m0001_rows,
-    m0002_first_visits,
-    m0003_unpriced_calls,
-    m0004_business_days,
-    m0005_graph_threads,
-)
+from outlast.store.migrations.first_schema import STATEMENTS
+from outlast.store.migrations.later_schemas import LATER
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
-    m0001_rows.STATEMENTS,
-    m0002_first_visits.STATEMENTS,
-    m0003_unpriced_calls.STATEMENTS,
-    m0004_business_days.STATEMENTS,
-    m0005_graph_threads.STATEMENTS,
-)
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (STATEMENTS, *LATER)
 SCHEMA: Final = len(MIGRATIONS)  # the schema that this version reads and writes
 NEWEST: Final = ("wait", "schema")
 """A table and its column that stores of versions before the first release lack. They are refused."""

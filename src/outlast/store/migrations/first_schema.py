@@ -1,7 +1,7 @@
 """Schema 1: one table per kind of row, and the indexes of frequent queries.
 
 A released migration is never edited, and it does not read `core/rows/`. A test compares the sum of all migrations with
-the rows. A new column goes into a migration that follows.
+the rows. A new column goes into `later_schemas.py`.
 """
 
 from typing import Final

@@ -1,0 +1,92 @@
+"""Schemas after the first, in order: the statements that make each of the one before.
+
+A released schema is not changed. A new one is one more entry at the end; its comment says what rows of earlier versions
+have.
+"""
+
+from typing import Final
+
+LATER: Final[tuple[tuple[str, ...], ...]] = (
+    # 2: the visit in which an effect was first intended. Earlier rows have 0: the visit is not known.
+    ("ALTER TABLE effect ADD COLUMN first_visit {integer} NOT NULL DEFAULT 0",),
+    # 3: the calls that reported tokens without a price. Earlier rows have 0: it is not known whether their money was a
+    # price.
+    (
+        "ALTER TABLE call_usage ADD COLUMN unpriced {integer} NOT NULL DEFAULT 0",
+        "DROP INDEX call_usage_day",
+        "CREATE INDEX call_usage_day ON call_usage (tenant, day, activity, tokens, money, calls, unpriced)",
+    ),
+    # 4: deadlines in business days, with the days that they skip. Earlier rows have '': their deadlines are durations.
+    (
+        "ALTER TABLE wait ADD COLUMN due TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE approval ADD COLUMN calendar TEXT NOT NULL DEFAULT ''",
+    ),
+    # 5: threads of LangGraph graphs, with their checkpoints, writes and values.
+    (
+        """
+CREATE TABLE graph_thread (
+    tenant TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    version {integer} NOT NULL,
+    head TEXT NOT NULL,
+    checkpoints {integer} NOT NULL,
+    created_at {integer} NOT NULL,
+    changed_at {integer} NOT NULL,
+    PRIMARY KEY (tenant, thread, ns)
+){clustered}
+""",
+        """
+CREATE TABLE graph_checkpoint (
+    tenant TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    checkpoint TEXT NOT NULL,
+    version {integer} NOT NULL,
+    parent TEXT NOT NULL,
+    graph_run TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    channels TEXT NOT NULL,
+    format TEXT NOT NULL,
+    body {blob} NOT NULL,
+    body_at TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, thread, ns, checkpoint)
+){clustered}
+""",
+        """
+CREATE TABLE graph_write (
+    tenant TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    checkpoint TEXT NOT NULL,
+    task TEXT NOT NULL,
+    i {integer} NOT NULL,
+    version {integer} NOT NULL,
+    path TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    format TEXT NOT NULL,
+    body {blob} NOT NULL,
+    body_at TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, thread, ns, checkpoint, task, i)
+){clustered}
+""",
+        """
+CREATE TABLE graph_value (
+    tenant TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    ns TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    packed {integer} NOT NULL,
+    body {blob} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, thread, ns, hash)
+){clustered}
+""",
+        # the list of threads, and retention
+        "CREATE INDEX graph_thread_page ON graph_thread (tenant, changed_at, thread, ns)",
+        # the checkpoints that one run of a graph put
+        "CREATE INDEX graph_checkpoint_run ON graph_checkpoint (tenant, graph_run)",
+    ),
+)
