@@ -1,15 +1,19 @@
 """Sizes of the package, which `limits.toml` bounds: `python -m tests.sizes` prints them, `--write` stores them.
 
 A limit may be lowered at any time. A raise needs an entry `[[raise]]` with its date and its reason, which a reviewer
-reads; `tests/test_limits.py` compares the file with the one of the parent commit.
+reads; `--write --reason TEXT` adds one for each size above its limit. `tests/test_limits.py` compares the file with the
+one of the parent commit.
 """
 
+import argparse
 import ast
+import datetime
+import json
 import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -25,8 +29,6 @@ LIMITS: Final = ROOT / "limits.toml"
 MANY_PARAMETERS: Final = 8
 OLD_WORDS: Final = frozenset({"begun", "heard", "house", "said", "told", "whose"})
 """Parts of names that hide what a value is: `said` may be a text, an answer or a row."""
-SCHEMAS: Final = "store/migrations"
-"""Part whose modules are not counted: a released schema is not changed, so each later one is a module."""
 SKIP: Final = "# fmt: skip"
 SLACK: Final = 1.03
 """A limit that is higher than this multiple of its size must be lowered."""
@@ -135,8 +137,7 @@ def measure() -> Sizes:
     sizes: Counter[str] = Counter()
     for part, text, tree in files():
         sizes[f"statements.{part}"] += statements_of(tree)
-        if part != SCHEMAS:
-            sizes[f"modules.{part}"] += 1
+        sizes[f"modules.{part}"] += 1
         sizes["old_names.src"] += old_names(tree)
         sizes["fmt_skip"] += text.count(SKIP)
         sizes["fmt_skip_on_calls"] += len(skips_on_calls(text, tree))
@@ -174,18 +175,39 @@ def written(sizes: Sizes, raises: str) -> str:
     return "\n".join((HEAD, "[limits]", *lines, "", raises)).rstrip() + "\n"
 
 
+def raised(limits: Sizes, sizes: Sizes, date: datetime.date, reason: str) -> str:
+    """Return an entry `[[raise]]` for each size above its limit."""
+    why = json.dumps(reason, ensure_ascii=False)
+    return "".join(
+        f'\n[[raise]]\nname = "{name}"\nto = {size}\ndate = {date}\nreason = {why}\n'
+        for name, size in sizes.items()
+        if size > limits.get(name, 0)
+    )
+
+
 HEAD: Final = """\
-# Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise one, add a [[raise]] with name, to,
-# date and reason. Statements are those in bodies of functions; files_of_an_operation is the number of files of the
-# package, the tests and the docs that name an operation, as the median of all operations. old_names counts
-# definitions with a word that hides what a value is (tests/sizes.py), tests/duplicates.py lists the duplicates,
-# and tests/loaded.py the modules of a small program.
+# Sizes that only shrink: `python -m tests.sizes --write` lowers them. To raise some: `--write --reason TEXT`, which
+# adds a [[raise]] with name, to, date and reason. Statements are those in bodies of functions; files_of_an_operation
+# is the number of files of the package, the tests and the docs that name an operation, as the median of all
+# operations. old_names counts definitions with a word that hides what a value is (tests/sizes.py), tests/duplicates.py
+# lists the duplicates, and tests/loaded.py the modules of a small program.
 """
 
-if __name__ == "__main__":
-    now = measure()
-    if "--write" in sys.argv:
-        before = LIMITS.read_text(encoding="utf-8") if LIMITS.exists() else ""
+
+def main(words: Sequence[str]) -> None:
+    """Print the sizes, and store them if asked."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sizes", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="Store the sizes as limits.")
+    parser.add_argument("--reason", help="Add a raise with this reason for each size above its limit.")
+    given, now = parser.parse_args(words), measure()
+    if given.write:
+        before = LIMITS.read_text(encoding="utf-8")
         _, mark, raises = before.partition("\n[[raise]]")
-        LIMITS.write_text(written(now, f"{mark}{raises}".lstrip()))
+        today = datetime.datetime.now(datetime.UTC).date()
+        added = raised(read(before)[0], now, today, given.reason) if given.reason else ""
+        LIMITS.write_text(written(now, f"{mark}{raises}{added}".lstrip()))
     sys.stdout.writelines(f"{name:40} {size:>7,}\n" for name, size in now.items())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

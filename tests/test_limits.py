@@ -57,6 +57,15 @@ def test_a_raise_is_explained(entry: dict[str, object], left: list[str]) -> None
     assert found == left
 
 
+def test_the_command_explains_each_raise_that_it_writes() -> None:
+    before, after = {"modules.core": 5, "modules.ui": 4}, {"modules.core": 6, "modules.ui": 3, "exports.new": 1}
+    added = sizes.raised(before, after, datetime.date(2026, 11, 28), 'a "quoted" reason of some length')
+    limits, raises = sizes.read(sizes.written(after, added.lstrip()))
+    assert limits == after and [each["name"] for each in raises] == ["modules.core", "exports.new"]
+    assert unexplained(before, limits, raises) == []
+    assert sizes.raised(after, after, datetime.date(2026, 11, 28), "none") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "is_call"),
     [
