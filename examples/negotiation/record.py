@@ -112,8 +112,7 @@ def count(entries: Iterable[Entry], kind: Kind, run_id: str | None = None) -> Co
     entries = list(entries)
     arrivals = [e for e in entries if isinstance(e, Arrived) and e.kind == kind and run_id in (None, e.run_id)]
     executed = Counter(e.n for e in entries if isinstance(e, Executed))
-    answers = {e.n: e.status for e in entries if isinstance(e, Answered)}
-    taken = [a for a in arrivals if a.n in executed or answers.get(a.n) not in TURNED_AWAY]
+    taken = _taken(entries, arrivals)
     names = Counter((a.supplier, a.key) for a in taken)
     acted = Counter((a.supplier, a.key) for a in arrivals for _ in range(executed[a.n]))
     return Count(
@@ -125,6 +124,20 @@ def count(entries: Iterable[Entry], kind: Kind, run_id: str | None = None) -> Co
         executed=sum(acted.values()),
         executed_twice=sum(1 for times in acted.values() if times > 1),
     )
+
+
+def _taken(entries: list[Entry], arrivals: list[Arrived]) -> list[Arrived]:
+    """Return the arrivals that their suppliers accepted."""
+    executed = {e.n for e in entries if isinstance(e, Executed)}
+    answers = {e.n: e.status for e in entries if isinstance(e, Answered)}
+    return [a for a in arrivals if a.n in executed or answers.get(a.n) not in TURNED_AWAY]
+
+
+def keys(entries: Iterable[Entry], run_id: str) -> dict[Kind, Counter[str]]:
+    """Return how often each key of a run was accepted, by the kind of its request."""
+    entries = list(entries)
+    taken = _taken(entries, [e for e in entries if isinstance(e, Arrived) and e.run_id == run_id])
+    return {kind: Counter(a.key for a in taken if a.kind == kind) for kind in KINDS}
 
 
 def summary(entries: Iterable[Entry], run_id: str | None = None) -> dict[Kind, Count]:

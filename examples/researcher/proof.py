@@ -1,10 +1,10 @@
 """Proof of a run: its rows, its events and the record of the world, compared with a run that was never killed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from outlast import Client
 from outlast.core.events import EventType
@@ -67,12 +67,19 @@ def accepted(hits: Sequence[Hit], run: str) -> list[tuple[dict[str, str], str]]:
 
 
 def deliveries(hits: Sequence[Hit], run: str, secret: str) -> list[dict[str, Any]]:
-    """Return the events of these deliveries. Raises WebhookVerificationError for a bad signature."""
-    found = []
-    for headers, body in accepted(hits, run):
+    """Return the events of these deliveries, each with the number before it and whether its signature is right."""
+    return [
+        json.loads(body) | {"previous": int(headers["outlast-previous"]), "signed": _signed(body, headers, secret)}
+        for headers, body in accepted(hits, run)
+    ]
+
+
+def _signed(body: str, headers: dict[str, str], secret: str) -> bool:
+    try:
         Webhook(secret).verify(body, headers)
-        found.append(json.loads(body) | {"previous": int(headers["outlast-previous"])})
-    return found
+    except WebhookVerificationError:
+        return False
+    return True
 
 
 def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -88,21 +95,31 @@ def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def claims(
-    killed: Outcome, whole: Outcome, *, hits: Sequence[Hit], secrets: tuple[str, str], kills: int, held: int, site: str
+    killed: Outcome,
+    whole: Outcome,
+    *,
+    hits: Sequence[Hit],
+    secrets: tuple[str, str],
+    kills: int,
+    held: Collection[str] | None,
+    site: str,
 ) -> list[Claim]:
     """Return the claims about a killed run, and whether they hold.
 
-    `whole`: the run that was never killed. `held`: kills of a worker that held the run, after which another took over.
+    `whole`: the run that was never killed. `held`: the workers that held the run when they were killed, from which
+    another took over; None if they are not known, so that no takeover need follow.
     """
     keys = [key for key, _ in killed.rows]
-    sent = deliveries(hits, killed.run, secrets[0])
+    sent, others = deliveries(hits, killed.run, secrets[0]), deliveries(hits, whole.run, secrets[1])
+    signed = all(event["signed"] for event in (*sent, *others))
     numbers = [number_of(event) for event in sent]
     in_order = numbers == list(range(1, len(killed.events) + 1)) and all(
         e["previous"] == number_of(e) - 1 for e in sent
     )
     same = essence(sent) == essence(killed.events) == essence(whole.events)
-    same = same and essence(deliveries(hits, whole.run, secrets[1])) == essence(whole.events)
-    taken = sum(1 for event in killed.events if event["type"] in CRASHES)
+    same = same and essence(others) == essence(whole.events)
+    over = [event["data"].get("from") for event in killed.events if event["type"] in CRASHES]
+    taken, least = (len(over), 0) if held is None else (len(set(over) & {*held}), min(len(held), 1))
     asked, lost, paid_twice = answers(hits, killed.answered, site)
     return [
         claim(
@@ -117,7 +134,7 @@ def claims(
         ),
         claim(
             f"{len(sent)} events delivered in order, signed, none missing; they say what the other run's say",
-            in_order and same,
+            in_order and signed and same,
             of=len(sent),
         ),
         claim(
@@ -125,7 +142,7 @@ def claims(
             paid_twice == 0,
             of=asked,
         ),
-        claim(f"{kills} kills, {taken} takeovers", min(held, 1) <= taken <= kills, of=kills),
+        claim(f"{kills} kills, {taken} takeovers", least <= taken <= kills, of=kills),
     ]
 
 
@@ -162,6 +179,12 @@ def manners(hits: Sequence[Hit], site: str, robots: Robots) -> list[Claim]:
             of=len(mine),
         ),
     ]
+
+
+def counted(equal: int, unequal: int) -> Claim:
+    """Return the claim about the polls at which the count beside the status was, or was not, that of the rows."""
+    polls = equal + unequal
+    return claim(f"the count of the status was equal to the rows at {equal} of {polls} polls", unequal == 0, of=polls)
 
 
 def number_of(event: dict[str, Any]) -> int:

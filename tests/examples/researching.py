@@ -226,7 +226,7 @@ def judged(killed: Round, whole: Round, shape: Shape) -> list[Claim]:
             hits=[*killed.hits, *whole.hits],
             secrets=(killed.secret, whole.secret),
             kills=len(killed.kills),
-            held=0,  # the service is killed, too
+            held=None,  # the service is killed, too
             site=killed.site,
         ),
         *proof.manners(killed.hits, killed.site, robots),

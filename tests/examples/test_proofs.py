@@ -28,7 +28,7 @@ def of_the_office(tmp_path: Path, *, answers: int = 0, kills: int = 0) -> tuple[
         "refused_by_policy": [],
         "crashes": kills,
         "takeover_seconds": None,
-        "settled_by_asking": kills,
+        "killed_calls_settled_by_asking": kills,
     }
     return office_demo._claims(facts, Record(tmp_path / "office.jsonl"), (), [], kills)
 
@@ -46,8 +46,8 @@ def of_the_auction(*, kills: bool) -> tuple[Claim, ...]:
         "effects": effects,
         "outcome": "FAILED",
     }
-    counts = requests.summary([], "run")
-    return auction._claims(facts, DemoState(), (), counts, ("AWARDED",), 0, kills=kills)
+    keys = requests.keys([], "run")
+    return auction._claims(facts, DemoState(), (), keys, ("AWARDED",), 0, kills=kills)
 
 
 def of_the_researcher() -> list[Claim]:
@@ -55,7 +55,7 @@ def of_the_researcher() -> list[Claim]:
     none = research.Outcome("run", "COMPLETED", "", 0, [], [], [])
     site, rules = "http://127.0.0.1:1", parse("User-agent: *\nCrawl-delay: 1\n", "outlast")
     return [
-        *research.claims(none, none, hits=[], secrets=("", ""), kills=0, held=0, site=site),
+        *research.claims(none, none, hits=[], secrets=("", ""), kills=0, held=(), site=site),
         *research.manners([], site, rules),
     ]
 
@@ -80,7 +80,8 @@ def test_no_claim_of_the_desk_holds_of_a_run_that_did_nothing(tmp_path: Path) ->
 
 def test_the_desk_judges_what_it_counted(tmp_path: Path) -> None:
     shown = lines(of_the_office(tmp_path, answers=9, kills=1))
-    assert "✓ 9 requests to the model, 9 distinct, 0 paid twice" in shown and "✓ 1 crash" in shown
+    assert "✓ 9 requests to the model, 9 distinct, 0 paid twice" in shown
+    assert "✗ 1 crash, taken over by another worker" in shown, "no worker took it over"
     assert desk_demo.PLOT.killed_in == "open_ticket"
 
 
@@ -99,7 +100,7 @@ def test_a_crash_that_was_not_taken_over_is_no_tick() -> None:
             {**_facts_of_a_good_auction(), **facts},
             DemoState(kills=[kill]),
             (),
-            requests.summary([], "run"),
+            requests.keys([], "run"),
             (),
             2,
             kills=True,
@@ -158,13 +159,27 @@ def test_the_time_of_the_takeover_is_judged() -> None:
 
 
 # --- the rule ----------------------------------------------------------------------------------
+def _called(node: ast.Call) -> str:
+    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+
+
+def _constant(node: ast.Call) -> bool:
+    """Return True if the condition is a literal."""
+    conditions = [*node.args[_called(node) == "claim" :], *(each.value for each in node.keywords)]
+    return bool(conditions) and isinstance(conditions[0], ast.Constant) and isinstance(conditions[0].value, bool)
+
+
 def ticks(code: str) -> list[int]:
-    """Return the lines of a program that print a tick by a literal, or make a claim without saying of how many."""
+    """Return the lines of a program with a tick that nothing can turn red.
+
+    It is printed by a literal, claims without saying of how many, or has a condition that is written as true.
+    """
     found = [
         node.lineno
         for node in ast.walk(syntax_tree(code))
         if (isinstance(node, ast.Constant) and isinstance(node.value, str) and "✓" in node.value)
-        or (isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Claim")
+        or (isinstance(node, ast.Call) and _called(node) == "Claim")
+        or (isinstance(node, ast.Call) and _called(node) in ("claim", "mark") and _constant(node))
     ]
     return sorted(set(found))
 
@@ -176,3 +191,5 @@ def test_every_tick_of_a_program_has_a_condition() -> None:
     found = {path.name: lines_ for path in files if path not in allowed and (lines_ := ticks(path.read_text("utf-8")))}
     assert found == {}, "print it with examples.negotiation.demo.proof.mark, or make it a claim"
     assert ticks('print(f"✓ {n} sent")\nClaim("x", True)\nproof.Claim("x", True)') == [1, 2, 3]
+    assert ticks('claim(f"{n} polls", True, of=n)\nproof.claim("x", is_true=True, of=n)\nmark(True)') == [1, 2, 3]
+    assert ticks('claim("x", n == 1, of=n)\nmark(holds)') == []

@@ -18,7 +18,7 @@ from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import Approval, Effect
-from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.errors import Conflict
 from outlast.flow.workflow import Workflow
@@ -29,7 +29,19 @@ from outlast.testing.record import Record
 
 from .output import Output
 from .processes import DemoFailed, DemoFolder, Processes
-from .proof import AFTER_DEATH, Claim, Proof, claim, lines, mark, not_measured, proven, takeover_seconds
+from .proof import (
+    AFTER_DEATH,
+    Claim,
+    Proof,
+    asked,
+    claim,
+    lines,
+    mark,
+    not_measured,
+    proven,
+    taken_over,
+    takeover_seconds,
+)
 from .state import DemoState, Kill
 
 POLL_S: Final = 0.03
@@ -247,31 +259,12 @@ class OfficeDemo:
 
     # --- the proof ------------------------------------------------------------------------------------
     async def _prove(self) -> Proof:
-        ops, state, record = self._ops, self._state, self._record()
+        ops, state = self._ops, self._state
         run, effects = await ops.rows.run(state.run), await ops.rows.effects(state.run)
         history = await ops.rows.history(state.run)
-        plot = self._plot
-        acts = counted(record, lambda route: not route.endswith((plot.model, *plot.facts)))
-        answers = counted(record, lambda route: route.endswith(plot.model))
-        denied = [event.data() for event in history if event.type == EventType.DENIED.value]
-        facts: dict[str, Any] = {
-            "outcome": shown_status(run),
-            "run": run.run,
-            "store": ops.store.url,
-            "requests": {**acts._asdict(), "repeated": acts.repeated},
-            "model_answers": {**answers._asdict(), "repeated": answers.sent - answers.distinct},
-            "effects": dict(Counter(effect.status.value for effect in effects)),
-            "settled_by_asking": sum(effect.settled_by == "reconcile" for effect in effects),
-            "refused_by_policy": [f"{each['effect_key']} ({each['rule']})" for each in denied],
-            "crashes": sum(
-                e.type in AFTER_DEATH and e.data()["from"] in {kill.worker for kill in state.kills} for e in history
-            ),
-            "takeover_seconds": takeover_seconds(state, history),
-            "seconds": round((self._clock.wall() - state.begun_at) / SECOND, 1),
-        }
-        ended = claim(f"the run is {facts['outcome']}", facts["outcome"] == plot.ends, of=1)
-        claims = (*_claims(facts, record, effects, denied, len(state.kills)), ended)
-        facts["proven"] = proven(claims)
+        seconds = round((self._clock.wall() - state.begun_at) / SECOND, 1)
+        facts, claims = judged(self._plot, state, run, effects, history, self._record())
+        facts |= {"store": ops.store.url, "seconds": seconds, "proven": proven(claims)}
         self._output.status("")
         self._output.line(f"\n  {facts['outcome']} in {facts['seconds']}s")
         self._output.line(lines(claims))
@@ -279,6 +272,30 @@ class OfficeDemo:
             typed = self._output.fold(self._processes.command("runs", "steps", run.run))
             self._output.line(f"\n  Every step: {typed}\n")
         return Proof(facts, claims)
+
+
+def judged(
+    plot: Plot, state: DemoState, run: Run, effects: tuple[Effect, ...], history: tuple[Event, ...], record: Record
+) -> tuple[dict[str, Any], tuple[Claim, ...]]:
+    """Return the facts of a finished run and the claims about them, from its rows and the office's record."""
+    acts = counted(record, lambda route: not route.endswith((plot.model, *plot.facts)))
+    answers = counted(record, lambda route: route.endswith(plot.model))
+    denied = [event.data() for event in history if event.type == EventType.DENIED.value]
+    killed = {kill.worker for kill in state.kills}
+    facts: dict[str, Any] = {
+        "outcome": shown_status(run),
+        "run": run.run,
+        "requests": {**acts._asdict(), "repeated": acts.repeated},
+        "model_answers": {**answers._asdict(), "repeated": answers.sent - answers.distinct},
+        "effects": dict(Counter(effect.status.value for effect in effects)),
+        "settled_by_asking": asked(effects),
+        "killed_calls_settled_by_asking": asked(tuple(e for e in effects if e.activity == plot.killed_in)),
+        "refused_by_policy": [f"{each['effect_key']} ({each['rule']})" for each in denied],
+        "crashes": sum(e.type in AFTER_DEATH and e.data()["from"] in killed for e in history),
+        "takeover_seconds": takeover_seconds(state, history),
+    }
+    ended = claim(f"the run is {facts['outcome']}", facts["outcome"] == plot.ends, of=1)
+    return facts, (*_claims(facts, record, effects, denied, len(state.kills)), ended)
 
 
 def _remark(effect: Effect) -> str:
@@ -304,7 +321,7 @@ def _claims(
     agree = all(record.executed(effect.key) == 1 for effect in done) and len(done) == facts["requests"]["executed"]
     requests, answers = facts["requests"], facts["model_answers"]
     refused = facts["refused_by_policy"]
-    crash = f"{facts['crashes']} crash, taken over after {facts['takeover_seconds']}s"
+    settled = facts["killed_calls_settled_by_asking"]
     not_executed = not any(digest(effect.args) == each["arguments_digest"] for effect in effects for each in denied)
     return (
         claim(
@@ -323,12 +340,13 @@ def _claims(
         if answers["sent"]
         else not_measured("requests to the model, because it is not the model of this demo, which counts them"),
         claim(
-            f"{crash}; {facts['settled_by_asking']} effect settled by asking its receiver",
-            facts["crashes"] == kills <= facts["settled_by_asking"],
+            f"{facts['crashes']} crash, taken over by another worker; {settled} cut call settled by asking",
+            facts["crashes"] == kills <= settled and facts["takeover_seconds"] is not None,
             of=kills,
         )
         if kills
         else not_measured("crashes, because the model proposed no call at which this demo kills a worker"),
+        *taken_over(facts["takeover_seconds"], kills),
         claim(f"refused by policy, and not executed: {', '.join(refused)}", not_executed, of=len(denied))
         if refused
         else not_measured("refusals by policy, because every proposed call was allowed"),

@@ -1,10 +1,12 @@
 """Proof of the outcome, computed from the store and from the record of the suppliers."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.events import EventType
+from outlast.core.keys import idempotency_key
 from outlast.core.machine import ApprovalStatus, EffectStatus
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_rows import Event
@@ -17,6 +19,8 @@ from .state import DemoState
 INVITE: Final = "invite"
 
 
+REFUSED: Final = "REFUSED"
+"""Outcome of an input that starts no run."""
 RESUMED_WITHIN_S: Final = 5
 """Seconds within which the next node is to begin after a decision, if a worker is alive (GATE-2)."""
 TAKEN_OVER_WITHIN_S: Final = 30
@@ -120,7 +124,7 @@ async def prove(
         "slots_in_use": len(slots),
         "seconds": round((state.real(run.ended_at) - state.begun_at) / 1000, 1),
     }
-    claims = _claims(facts, state, effects, counts, ends, len(limited), kills=kills)
+    claims = _claims(facts, state, effects, record.keys(entries, state.run), ends, len(limited), kills=kills)
     return Proof({**facts, "proven": proven(claims)}, claims)
 
 
@@ -128,18 +132,19 @@ def _claims(
     facts: dict[str, Any],
     state: DemoState,
     effects: tuple[Effect, ...],
-    counts: Mapping[record.Kind, record.Count],
+    keys: Mapping[record.Kind, Counter[str]],
     ends: tuple[str, ...],
     slots_there: int,
     *,
     kills: bool,
 ) -> tuple[Claim, ...]:
     sent, repeated = facts["invitations"], facts["all_requests_repeated"]
-    known = {kind: sum(1 for e in effects if _KIND.get(e.activity) == kind) for kind in counts}
-    agree = all(counts[kind].distinct == known[kind] for kind in counts)
-    requests, crashes, slots = sum(count.sent for count in counts.values()), facts["crashes"], facts["slots_in_use"]
+    known = {kind: {_key(e) for e in effects if _KIND.get(e.activity) == kind} for kind in keys}
+    agree = all(keys[kind].keys() == known[kind] for kind in keys)
+    requests, crashes, slots = sum(each.total() for each in keys.values()), facts["crashes"], facts["slots_in_use"]
     executed = facts["effects"]
-    after = f", {executed['answered_from_ledger']} answered from the ledger after the crash" if state.kills else ""
+    done, ledger = executed["executed"], executed["answered_from_ledger"]
+    after = f", {ledger} answered from the ledger after the crash" if state.kills else ""
     return (
         claim(
             f"the suppliers' own record: {sent['sent']} invitations sent, {sent['distinct']} distinct, "
@@ -153,9 +158,9 @@ def _claims(
             of=requests,
         ),
         claim(
-            f"{executed['executed']} effects executed{after}, {executed['unsettled']} unsettled",
-            executed["unsettled"] == 0,
-            of=len(effects),
+            f"{done} effects executed{after}, {executed['unsettled']} unsettled",
+            executed["unsettled"] == 0 and (ledger > 0 or not state.kills),
+            of=done,
         ),
         claim(
             f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over by another worker",
@@ -169,6 +174,11 @@ def _claims(
         claim(f"{slots} of {slots_there} slots in use", slots == 0, of=slots_there),
         claim(f"the run is {facts['outcome']}", facts["outcome"] in ends, of=1),
     )
+
+
+def _key(effect: Effect) -> str:
+    """Return the key under which the suppliers got the request of an effect."""
+    return idempotency_key(effect.tenant, effect.run, effect.visit or effect.redone, effect.key)
 
 
 def taken_over(seconds: float | None, kills: int) -> tuple[Claim, ...]:
@@ -187,6 +197,20 @@ def resumed(seconds: float | None, *, alive: bool) -> tuple[Claim, ...]:
         return (not_measured(f"resumed {seconds}s after the decision, which includes the start of a worker"),)
     text = f"resumed {seconds}s after the decision, by a worker that was alive; at most {RESUMED_WITHIN_S}s are asked"
     return (claim(text, 0 <= seconds <= RESUMED_WITHIN_S, of=1, decides=False),)
+
+
+def refused(problems: int, runs: int, *, ends: str) -> tuple[Claim, ...]:
+    """Return the claims about an input that was refused. `ends`: how the sample was to end."""
+    return (
+        claim(f"{problems} problems are named and {runs} runs were started", runs == 0, of=problems),
+        claim(f"the input is {REFUSED}", ends == REFUSED, of=1),
+    )
+
+
+def started_once(times: int, runs: int) -> Claim:
+    """Return the claim about a purchase that was asked for several times."""
+    started = "once" if runs == 1 else f"{runs} times"
+    return claim(f"asked for {times} times, started {started}", runs == 1, of=times)
 
 
 _KIND = {

@@ -24,7 +24,6 @@ from .scenario import SLOTS, operations_for
 from .state import DemoState
 
 THINKS: Final = 20 * HOUR  # business time until the unattended decision
-REFUSED: Final = "REFUSED"
 
 
 class SamplePurchase:
@@ -84,11 +83,8 @@ class SamplePurchase:
     def _refused(self, refused: InvalidInput, runs: tuple[Run, ...]) -> proof.Proof:
         problems = [f"$.{where} {what}" for where, what in refused.problems]
         self._demo.output.line("\n".join(["  ✗ refused, with every problem at once:", *(f"    {p}" for p in problems)]))
-        claims = (
-            proof.claim(f"{len(problems)} problems are named and no run was started", not runs, of=len(problems)),
-            proof.claim("that is how it was to end", self._sample.ends == REFUSED, of=1),
-        )
-        facts = {"outcome": REFUSED, "problems": problems, "proven": proof.proven(claims)}
+        claims = proof.refused(len(problems), len(runs), ends=self._sample.ends)
+        facts = {"outcome": proof.REFUSED, "problems": problems, "proven": proof.proven(claims)}
         return proof.Proof(facts, claims)
 
     async def _watch(self) -> None:
@@ -132,9 +128,7 @@ class SamplePurchase:
         shown = await proof.prove(demo.ops, demo.state, demo.entries(), (self._sample.ends,), kills=False)
         claims = shown.claims
         if self._sample.times > 1:
-            once = len(self._runs) == 1
-            same = proof.claim(f"asked for {self._sample.times} times, started once", once, of=self._sample.times)
-            claims = (*claims, same)
+            claims = (*claims, proof.started_once(self._sample.times, len(self._runs)))
         made = await page.report(demo.ops, demo.state.run, proof.Proof(shown.facts, claims))
         facts = {**shown.facts, "proven": proof.proven(claims)}
         demo.output.line(f"\n{text(made)}\n")
