@@ -29,7 +29,7 @@ from ..negotiation.demo.processes import ChildProcess, DemoFailed, DemoFolder, P
 from ..negotiation.demo.proof import Claim, Proof, lines, proven
 from ..negotiation.demo.state import DemoState
 from . import chart, proof
-from .fetching import AGENT
+from .fetching import AGENT, TIMEOUT
 from .robots import parse
 from .watch import Watch
 from .workflow import research
@@ -39,6 +39,8 @@ from .world.pages import Shape, Site
 PACKAGE: Final = __name__.removesuffix(".demo")  # another name in the wheel than in a checkout
 QUESTION: Final = "Which heat pumps are quiet?"
 SHORTER: Final = ("--heartbeat-window", "2s", "--heartbeat-every", "500ms", "--attempt-timeout", "30s")
+PATIENCE_S: Final = "6"
+"""Time limit of a page. With 1.5 s, a page of the run without a kill was too slow at a load of 14 on two cores."""
 POLL_S: Final = 0.4
 DELIVERED_WITHIN_MS: Final = 30_000
 LOCAL: Final = AddressPolicy.of(private=True, plain=True)
@@ -72,6 +74,7 @@ class SampleDemo:
             processes.open_server("--sites", "2", "--entries", f"{self.shape.entries}")
             world = await processes.server_facts()
             os.environ.update(ALLOWED, OUTLAST_MODEL="chat:planner", OUTLAST_MODEL_URL=world["model"])
+            os.environ.setdefault(TIMEOUT, PATIENCE_S)
             for _ in range(2):
                 processes.start_worker()
             async with (

@@ -22,8 +22,10 @@ AGENT = "outlast-researcher"
 ATTEMPTS, SLOW_ATTEMPTS = 3, 2  # a page that is too slow delays the list that names it
 BYTES_MAX = 200_000
 ROBOTS_BYTES_MAX = 500_000
-TIMEOUT_S = float(os.environ.get("RESEARCHER_TIMEOUT_S", "1.5"))
-"""Longest time for a whole page. It belongs to the installation: a busy machine takes more."""
+TIMEOUT = "RESEARCHER_TIMEOUT_S"
+"""The environment variable with another `TIMEOUT_S`. It belongs to the installation: a busy machine takes more."""
+TIMEOUT_S = 1.5
+"""Longest time for a whole page."""
 HEADERS = {"User-Agent": AGENT, "Accept-Encoding": "identity"}  # identity: a small answer cannot become a large page
 RETRY = Retry(attempts=ATTEMPTS, first="50ms", total_wait="5s")
 _clients: dict[str, AsyncClient] = {}
@@ -82,7 +84,7 @@ async def _get(site: str, path: str, bytes_max: int) -> tuple[int, httpx2.Header
     """Return status, headers and body. Raises Refused, and RetryLater before the last attempt."""
     http = _clients.get(site) or _clients.setdefault(site, AsyncClient(base_url=site, headers=HEADERS, verify=False))
     try:
-        async with asyncio.timeout(TIMEOUT_S), http.stream("GET", path) as answer:
+        async with asyncio.timeout(float(os.environ.get(TIMEOUT, TIMEOUT_S))), http.stream("GET", path) as answer:
             return answer.status_code, answer.headers, await _body(answer, bytes_max)
     except TimeoutError:
         raise _later("too_slow", SLOW_ATTEMPTS) from None

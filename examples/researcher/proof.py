@@ -1,10 +1,12 @@
 """Proof of a run: its rows, its events and the record of the world, compared with a run that was never killed."""
 
+import hmac
 import json
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks import Webhook
 
 from outlast import Client
 from outlast.core.events import EventType
@@ -75,11 +77,10 @@ def deliveries(hits: Sequence[Hit], run: str, secret: str) -> list[dict[str, Any
 
 
 def _signed(body: str, headers: dict[str, str], secret: str) -> bool:
-    try:
-        Webhook(secret).verify(body, headers)
-    except WebhookVerificationError:
-        return False
-    return True
+    """Return True if a delivery has the signature of its secret. Its age does not count: a demo may take long."""
+    sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+    expected = Webhook(secret).sign(headers["webhook-id"], sent_at, body)
+    return any(hmac.compare_digest(expected, each) for each in headers["webhook-signature"].split())
 
 
 def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
