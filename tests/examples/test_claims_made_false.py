@@ -7,7 +7,7 @@ changes one fact and names the lines that must turn red, and every line of a dem
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ KEPT = RUN._replace(
 DONE = EFFECT._replace(run="run", visit=2, status=EffectStatus.DONE, error_text="", settled_by="call")
 
 
-def told(type_: EventType, at_s: float, visit: int = 2, **data: object) -> Event:
+def recorded(type_: EventType, at_s: float, visit: int = 2, **data: object) -> Event:
     """Return an event of the run, so many seconds after its start."""
     return event(KEPT._replace(visit=visit), type_, T + round(at_s * SECOND), data)
 
@@ -93,10 +93,10 @@ ORDERED = DONE._replace(activity="place_order", key="order/acme", visit=3, settl
 AUCTION = Auction(
     KEPT,
     (
-        told(EventType.CLAIMED, 1, worker=DEAD),
-        told(EventType.TAKEN_OVER, 15, **{"from": DEAD}, worker=ALIVE),
-        told(EventType.CLAIMED, 63, 3, worker=ALIVE),
-        told(EventType.FINISHED_WELL, 90, 3, outcome={"order_id": "PO-1"}),
+        recorded(EventType.CLAIMED, 1, worker=DEAD),
+        recorded(EventType.TAKEN_OVER, 15, **{"from": DEAD}, worker=ALIVE),
+        recorded(EventType.CLAIMED, 63, 3, worker=ALIVE),
+        recorded(EventType.FINISHED_WELL, 90, 3, outcome={"order_id": "PO-1"}),
     ),
     (INVITED, ORDERED),
     (Slot("*", 1, 1, "", ""),),
@@ -151,7 +151,7 @@ OF_THE_AUCTION: dict[str, tuple[Auction, set[str]]] = {
         AUCTION._replace(
             history=(
                 AUCTION.history[0],
-                told(EventType.TAKEN_OVER, 15, **{"from": "w-9"}, worker=ALIVE),
+                recorded(EventType.TAKEN_OVER, 15, **{"from": "w-9"}, worker=ALIVE),
                 *AUCTION.history[2:],
             )
         ),
@@ -206,9 +206,9 @@ def office_of(plot: Plot) -> Office:
     return Office(
         KEPT._replace(status_label="" if plot.ends == "COMPLETED" else plot.ends),
         (
-            told(EventType.CLAIMED, 1, worker=DEAD),
-            told(EventType.TAKEN_OVER, 15, **{"from": DEAD}, worker=ALIVE),
-            told(EventType.DENIED, 40, **refused),
+            recorded(EventType.CLAIMED, 1, worker=DEAD),
+            recorded(EventType.TAKEN_OVER, 15, **{"from": DEAD}, worker=ALIVE),
+            recorded(EventType.DENIED, 40, **refused),
         ),
         (cut, more),
         (
@@ -250,7 +250,7 @@ OF_AN_OFFICE: dict[str, tuple[Doubt, set[str]]] = {
         lambda good: good._replace(
             history=(
                 good.history[0],
-                told(EventType.TAKEN_OVER, 15, **{"from": "w-9"}, worker=ALIVE),
+                recorded(EventType.TAKEN_OVER, 15, **{"from": "w-9"}, worker=ALIVE),
                 good.history[2],
             )
         ),
@@ -319,9 +319,9 @@ def happened(run: str, number: int, type_: str, **data: Any) -> dict[str, Any]:
 
 
 def sent(number: int, event_: dict[str, Any], previous: int, secret: str = SECRET) -> Hit:
-    """Return the delivery of an event."""
+    """Return the delivery of an event, an hour ago. Once a demo that took more than five minutes proved nothing."""
     body = json.dumps(event_)
-    now = datetime.now(UTC)
+    now = datetime.now(UTC) - timedelta(hours=1)
     signed = {
         "webhook-id": f"msg-{event_['id']}",
         "webhook-timestamp": f"{int(now.timestamp())}",
