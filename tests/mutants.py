@@ -17,6 +17,7 @@ from tests.removals import (
     dynamodb,
     engine,
     gates,
+    negotiation,
     outbox,
     pages,
     postgres,
@@ -53,6 +54,7 @@ ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
+NEGOTIATION: Final = _tests("tests/examples/test_negotiation_safeguards.py", "the negotiation of the examples")
 BUSINESS_DAYS: Final = _tests("tests/core/test_business_days.py", "business days")
 VALUES: Final = _tests("tests/values/test_safeguards.py", "values that come back")
 FORMER: Final = _tests("tests/values/test_former_digests.py", "digests from before")
@@ -93,7 +95,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, NEGOTIATION),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -448,6 +450,27 @@ OF_THE_PAGES: Final = (
 )
 
 
+OF_THE_NEGOTIATION: Final = (
+    # limits of an agent
+    _row(negotiation.no_walk_away, "No position of the buyer is beyond its walk-away.", NEGOTIATION),
+    _row(negotiation.steps_of_any_size, "A position moves by at most one step in a round.", NEGOTIATION),
+    _row(negotiation.positions_of_agents_not_judged, "An agent's position lies within one step.", NEGOTIATION),
+    _row(negotiation.last_words_without_a_quote, "A last word is a quote from the supplier's note.", NEGOTIATION),
+    _row(negotiation.moves_of_the_strategist_not_judged, "Each competing supplier is asked in a round.", NEGOTIATION),
+    # rounds
+    _row(negotiation.rounds_never_converge, "The rounds end early when the bids converge.", NEGOTIATION),
+    _row(negotiation.rounds_converge_at_once, "The rounds go on while a price moves.", NEGOTIATION),
+    _row(negotiation.feedback_for_the_first_alone, "Each round has its own feedback.", NEGOTIATION),
+    _row(negotiation.bids_of_any_round_taken, "A bid counts in its round and cycle only.", NEGOTIATION),
+    # award
+    _row(negotiation.awards_without_an_approval, "An award above the threshold waits for a person.", NEGOTIATION),
+    _row(negotiation.second_cycles_without_an_approval, "The award of a second cycle waits for a person.", NEGOTIATION),
+    _row(negotiation.bids_of_the_rejected_round_kept, "No bid of a rejected round is evaluated again.", NEGOTIATION),
+    _row(negotiation.fallen_winners_replaced_by_default, "A winner that falls out ends the run.", NEGOTIATION),
+    _row(negotiation.bids_that_cannot_be_ordered_kept, "A bid that cannot be ordered is not awarded.", NEGOTIATION),
+)
+
+
 def _of_the_models() -> tuple[Mutant, ...]:
     """Return the broken variants of the models, each with the violation that the search must find."""
     found = []
@@ -470,6 +493,7 @@ BY_ID: Final = {
         *OF_THE_STORES,
         *OF_THE_SERVICE,
         *OF_THE_PAGES,
+        *OF_THE_NEGOTIATION,
     )
 }
 

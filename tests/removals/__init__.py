@@ -30,7 +30,7 @@ class Permanent:
 
 
 def replace(patch: Patch, old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    """Replace a method in its class, or a function in every module of Outlast that holds it."""
+    """Replace a method in its class, or a function in every module of Outlast or its examples that holds it."""
     path, _, name = old.__qualname__.rpartition(".")
     if path:
         owner: Any = sys.modules[old.__module__]
@@ -42,10 +42,10 @@ def replace(patch: Patch, old: Callable[..., Any], new: Callable[..., Any]) -> N
     holders = [
         (module, held)
         for module_name, module in list(sys.modules.items())
-        if module_name.partition(".")[0] == "outlast"
+        if module_name.partition(".")[0] in ("outlast", "examples")
         for held, value in list(vars(module).items())
         if value is old
     ]
-    assert holders, f"no module of outlast pauses {old.__qualname__}"
+    assert holders, f"no module holds {old.__qualname__}"
     for module, held in holders:
         patch.setattr(module, held, new)
