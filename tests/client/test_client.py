@@ -159,6 +159,33 @@ def test_the_steps_of_a_run_are_read_in_pages(place: Place) -> None:
     place.play(test)
 
 
+@pytest.mark.req("RUN-10")
+def test_two_runs_are_compared(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run, approval = await asked(client, "compared-1")
+        other, second = await asked(client, "compared-2")
+        await client.approve(approval, reason="cheap", changes={"cents": 4000})
+        await client.reject(second, reason="too dear")
+        await run.result(PATIENCE)
+        assert await client.ended(other.id, within_s=20)
+        found = await client.compare(run.id, other.id)
+        assert (found.run.run, found.other.run) == (run.id, other.id) and found.not_compared == []
+        decision = next(each for each in found.differences if "decision" in each.differs)
+        assert (decision.kind, decision.run and decision.run.detail) == ("approval", "cheap")
+        assert decision.other is not None and decision.other.status == "rejected"
+        pages = [await client.compare(run.id, other.id, after=n, limit=1) for n in range(found.total)]
+        assert [page.differences[0] for page in pages] == found.differences
+        assert [page.next_cursor for page in pages] == [*map(str, range(1, found.total)), ""]
+        assert (await client.compare(run.id, run.id)).total == 0
+        for one, two in ((run.id, "none"), ("none", run.id)):
+            with pytest.raises(NotFound, match="no run none"):
+                await client.compare(one, two)
+        with pytest.raises(InvalidInput):
+            await client.compare(run.id, other.id, limit=1_001)
+
+    place.play(test)
+
+
 def test_a_start_is_refused_with_every_problem(place: Place) -> None:
     async def test(client: Client) -> None:
         with pytest.raises(NotFound, match="no workflow loan"):

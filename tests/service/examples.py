@@ -109,6 +109,9 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
     for what in ("effects", "checkpoints", "timeline", "steps"):
         ask("get", f"/v1/runs/{{run}}/{what}", run=run)
+    other, _ = service.asked(service.start(order_id="A-18", cents=9900))
+    second = service.get(f"/v1/approvals/{other}").json()["run"]
+    ask("get", "/v1/runs/{run}/compare/{other}", run=run, other=second)
     found = service.start("search", place="Cordoba")
     service.ended(found)
     ask("get", "/v1/runs/{run}/results", run=found)

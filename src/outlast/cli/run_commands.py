@@ -243,6 +243,25 @@ async def steps(client: Client, screen: Screen, run: str, kind: str | None, step
     return OK
 
 
+@runs.command("compare")
+@click.argument("run", metavar="A")
+@click.argument("other", metavar="B")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of differences [50].")
+@click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this difference [0].")
+@reads_client
+async def compare(client: Client, screen: Screen, run: str, other: str, limit: int, cursor: int) -> int:
+    """Show where two runs of one workflow part, and their further differences.
+
+    Equal visits and calls are only counted. Of values the places that differ are shown, redacted and cut.
+    """
+    found = await client.compare(run, other, after=cursor, limit=limit)
+    if not screen.data(found):
+        from outlast.cli.comparison_page import print_comparison
+
+        print_comparison(screen, found)
+    return OK
+
+
 @runs.command("timeline")
 @click.argument("run")
 @click.option("--from", "begin", type=instant, help="Only what lasts until this instant (RFC 3339) or later.")

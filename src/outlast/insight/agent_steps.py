@@ -110,6 +110,21 @@ def steps_of(rows: StepRows) -> list[Placed]:
     return sorted(_Steps(rows).all(), key=lambda each: each.place)
 
 
+def lookup_step(memo: Memo) -> str:
+    """Return the id of the step of a lookup, or of an answer of a model."""
+    return f"lookup/{memo.visit}/{memo.key}"
+
+
+def call_step(effect: Effect) -> str:
+    """Return the id of the step of a call."""
+    return f"call/{effect.visit}/{effect.key}"
+
+
+def request_step(approval: Approval) -> str:
+    """Return the id of the step of a request to a person."""
+    return f"{approval.id}/request"
+
+
 class _Steps:
     """The steps of one run. `whole`: id of the step whose texts are not cut."""
 
@@ -136,16 +151,16 @@ class _Steps:
                 model = memo.activity == MODEL
                 kind: StepKind = "model_decision" if model else "tool_call"
                 make = partial(self._model_decision if model else self._lookup, memo)
-                yield self._at(kind, f"lookup/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
+                yield self._at(kind, lookup_step(memo), memo.at, memo.visit, make)
             elif not memo.key.startswith(_OF_MODELS):
                 make = partial(self._denial, memo)
                 yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
             visit = 0 if effect.undoes else effect.visit or effect.first_visit
             began, make = first_intent(effect, self._rows.business), partial(self._effect, effect)
-            yield self._at("tool_call", f"call/{effect.visit}/{effect.key}", began, visit, make)
+            yield self._at("tool_call", call_step(effect), began, visit, make)
         for a in self._rows.approvals:
-            yield self._at("approval_request", f"{a.id}/request", a.asked_at, a.visit, partial(self._request, a))
+            yield self._at("approval_request", request_step(a), a.asked_at, a.visit, partial(self._request, a))
             for n, answer in enumerate(_answers(a), 1):
                 make = partial(self._response, a, answer)
                 yield self._at("approval_response", f"{a.id}/response/{n}", answer.at, a.visit, make)

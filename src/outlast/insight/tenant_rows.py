@@ -17,7 +17,7 @@ from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.rows.run_rows import (
     CALL_USAGE,
@@ -32,6 +32,7 @@ from outlast.core.rows.run_rows import (
     TOPOLOGY,
     WORKER,
     Event,
+    Message,
     Pause,
     Result,
     Run,
@@ -90,6 +91,21 @@ class EffectEvidence(NamedTuple):
     evidence: tuple[Evidence, ...]
     takes_response: bool = False
     """`happened` needs the return value of the call."""
+
+
+class ComparedRows(NamedTuple):
+    """Rows of one run. `given`: its input as JSON; None if it has been deleted."""
+
+    steps: StepRows
+    waits: Sequence[Wait]
+    messages: Sequence[Message]
+    given: bytes | None
+    ledger_purged: bool
+
+    @property
+    def run(self) -> Run:
+        """Return the row of the run."""
+        return self.steps.history.run
 
 
 T = TypeVar("T")
@@ -358,10 +374,21 @@ class TenantRows:
     async def step_rows(self, run: str, limit: int) -> StepRows:
         """Read the rows that a page of `limit` steps is made from: all of the run, its whole history included."""
         _check_page(limit)
-        rows = await self._run_rows(run)
+        return await self._step_rows(await self._run_rows(run))
+
+    async def _step_rows(self, rows: RunRows) -> StepRows:
         history, effects = await self.run_history(rows.run), (*rows.effects, *rows.shared)
-        usage = await self.store.rows(CALL_USAGE, (self.tenant, run))
+        usage = await self.store.rows(CALL_USAGE, (self.tenant, rows.run.run))
         return StepRows(history, rows.memos, effects, rows.approvals, usage, self.store.mapping().business)
+
+    async def compared_rows(self, run: str, limit: int) -> ComparedRows:
+        """Read the rows by which a run is compared with another one, for a page of `limit` differences."""
+        _check_page(limit)
+        rows = await self._run_rows(run)
+        steps = await self._step_rows(rows)
+        given = steps.history.events[0].snapshot if steps.history.events else None
+        state = None if given is None else (await joined(self.store, (self.tenant, run), given)).state
+        return ComparedRows(steps, rows.waits, rows.messages, state, await ledger_purged(self.store, rows.run))
 
     async def timeline_rows(self, run: str) -> TimelineRows:
         """Read the rows that the timeline of a run is made from."""

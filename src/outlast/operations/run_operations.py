@@ -14,6 +14,7 @@ from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.start_details import DECLARED, NO_DETAILS, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
+from outlast.models.comparison import RunComparison
 from outlast.models.runs import (
     CheckpointList,
     EventList,
@@ -371,6 +372,35 @@ LIST_STEPS: Final = Operation(
         "List the steps of the run, oldest first: decisions of a model, calls, approvals and checkpoints.\n"
         "\n"
         "Inputs and outputs are redacted and cut. Pass the `id` of a step as `step` to read them whole."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CompareRuns(OperationRequest[RunComparison]):
+    """Compare two runs of one workflow."""
+
+    run: str
+    other: str
+    _: KW_ONLY
+    after: After = 0
+    limit: Limit = 50
+
+
+COMPARE_RUNS: Final = Operation(
+    "compare_runs",
+    CompareRuns,
+    RunComparison,
+    "GET",
+    "/runs/{run}/compare/{other}",
+    ("viewer",),
+    CompareRuns(RUN, RUN, after=2),
+    summary="Compare two runs",
+    tag="history",
+    description=(
+        "Return where two runs of one workflow part, and their differences in the order of the first one.\n"
+        "\n"
+        "Values are shown at the places that differ, redacted and cut. Pass `next_cursor` as `after`."
     ),
 )
 

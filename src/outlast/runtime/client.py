@@ -27,6 +27,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     EndedRun,
@@ -384,6 +385,13 @@ class Client(ABC):
     async def steps(self, run: str, *, kind: str = "", step: str = "", cursor: str = "", limit: int = 50) -> StepList:
         """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
         return await self._call(run_ops.ListSteps(run, kind=kind, step=step, cursor=cursor, limit=limit))
+
+    async def compare(self, run: str, other: str, *, after: int = 0, limit: int = 50) -> RunComparison:
+        """Return where two runs of one workflow part, with one page of their differences, `after` a number.
+
+        `other`: the run to compare with, of the same version or of another one. Raises NotFound, InvalidInput.
+        """
+        return await self._call(run_ops.CompareRuns(run, other, after=after, limit=limit))
 
     async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
         """Return visits, attempts and waits of a run as bars in lanes of nodes, with crashes and takeovers.

@@ -59,6 +59,7 @@ from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.runs import (
     EndedRun,
@@ -712,6 +713,13 @@ class Operations(Client):
             cursor=request.cursor,
             limit=request.limit,
         )
+
+    @handles(run_ops.COMPARE_RUNS)
+    @of_one
+    async def _compare_runs(self, request: run_ops.CompareRuns) -> RunComparison:
+        from outlast.insight.run_comparison import compared_runs  # imported here, because few programs compare
+
+        return await compared_runs(self.rows, request)
 
     @handles(run_ops.GET_TIMELINE)
     @of_one

@@ -50,7 +50,7 @@ from outlast.service.service_state import ServiceState
 Q = TypeVar("Q", bound=OperationRequest[Any])
 PATH: Final = {
     "run": RunId, "approval": ApprovalId, "name": PathName, "webhook": WebhookId, "delivery": DeliveryId,
-    "worker": WorkerId, "effect": EffectId,
+    "worker": WorkerId, "effect": EffectId, "other": RunId,
 }  # fmt: skip
 """Types of the names in paths."""
 HTTP, RESPONSE, BODY, IF_MATCH, KEY = "http", "to", "ask", "if_match", "key"

@@ -1,0 +1,78 @@
+"""Words for the differences of two runs, on pages and in the command line."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from outlast.core.durations import span
+from outlast.models.comparison import ComparedSide, Facet, RunComparison, RunDifference
+
+FACETS: Final[Mapping[Facet, str]] = {
+    "input": "another input",
+    "node": "another node",
+    "call": "only in one run",
+    "arguments": "other arguments",
+    "answer": "another answer",
+    "decision": "another decision",
+    "message": "another message",
+    "end": "another end",
+    "cost": "another cost",
+    "time": "another time",
+}
+_KINDS: Final[Mapping[str, str]] = {
+    "input": "",
+    "end": "end of the",
+    "model": "answer of",
+    "policy": "verdict on",
+    "approval": "approval of",
+    "visit": "visit to",
+}
+"""Words before the name of a difference, if they are not its kind."""
+
+
+def title_of(each: RunDifference) -> str:
+    """Return the name of a difference: its kind, the activity or node, and its key."""
+    key = each.key if each.key != each.what else ""
+    return " ".join(filter(None, (_KINDS.get(each.kind, each.kind), each.what, key)))
+
+
+def facets_text(each: RunDifference) -> str:
+    """Return how the runs differ there: `other arguments, another answer`, or `only in A`."""
+    if each.run is None or each.other is None:
+        return "only in B" if each.run is None else "only in A"
+    return ", ".join(FACETS[facet] for facet in each.differs)
+
+
+def side_text(side: ComparedSide | None) -> str:
+    """Return how one run has it: visit, status, person, detail, time and cost; `–` if it does not."""
+    if side is None:
+        return "–"
+    return " · ".join(
+        filter(
+            None,
+            (
+                f"visit {side.visit}" if side.visit else "",
+                side.node,
+                side.status,
+                f"by {side.by}" if side.by else "",
+                side.detail,
+                span(side.ms) if side.ms is not None else "",
+                f"{side.tokens:,} tokens" if side.tokens else "",
+                f"{side.money} paid" if side.money else "",
+            ),
+        )
+    )
+
+
+def equal_text(visits: int, calls: int) -> str:
+    """Return the numbers of equal visits and calls in words."""
+    counts = ((visits, "visit"), (calls, "call"))
+    return " and ".join(f"{n:,} equal {name}{'' if n == 1 else 's'}" for n, name in counts if n or name == "call")
+
+
+def parting_text(found: RunComparison) -> str:
+    """Return in a sentence where two runs part, or that they do not."""
+    if (first := found.first) is not None:
+        return f"They part at difference {first.n}: {title_of(first)}, {facets_text(first)}."
+    if found.total:
+        return "They do not part: they differ in input, cost or time only."
+    return "They are equal in all that is compared."
