@@ -1,4 +1,4 @@
-"""What a model claims, compared with what the run knows. Pure functions; each objection is a sentence for the model.
+"""Compare claims of a model with facts of the run. Pure functions; each objection is a sentence for the model.
 
 A model may say anything. Its words are used only where a rule finds them in the records: the problems that it names,
 the value that it estimates, the price of a draft, and the numbers in a text. What no rule can judge, a person reads.

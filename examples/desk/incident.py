@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 class World(BaseModel):
-    """What the office shows.
+    """The records that the office shows.
 
     - `tickets`: number → ticket. `services`: service → its last log lines. `runbooks`: name → steps.
     - `orders`: order → the charges for it, in cents. `ailing`: services that do not answer well.

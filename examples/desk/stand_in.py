@@ -65,7 +65,7 @@ def _refusal(text: str) -> str:
 
 
 class Incident:
-    """What a transcript says about one incident."""
+    """Facts of a transcript about one incident."""
 
     def __init__(self, objective: str, seen: list[Seen]) -> None:
         found = re.search(r"[A-Z]+-\d+", objective)

@@ -36,7 +36,7 @@ STRATEGIC_AT_MOST = timedelta(days=28)
 CYCLES_AT_MOST = 2
 """Maximum number of cycles: the first one, and one that the approver may ask for."""
 FALL_OUTS_AT_MOST = 2
-"""How many times another bid may replace one that was dropped after the award was decided."""
+"""Number of times that another bid may replace one that was dropped after the award was decided."""
 DECISIONS_AT_MOST = CYCLES_AT_MOST + FALL_OUTS_AT_MOST
 ALIKE_FROM = 0.8
 """Cosine from which the semantic cache treats two purchases as similar. Measured with the bundled model on the samples
@@ -147,7 +147,7 @@ class Governance(BaseModel):
     strategic_round_length: Span = timedelta(days=6)
     wishes: Wishes = Wishes()
     negotiated_by: Literal["formulas", "agents"] = "formulas"
-    """Who proposes positions and moves in the auction and in a strategic negotiation."""
+    """Author of positions and moves in the auction and in a strategic negotiation."""
     step_percent: Percent = 60
     """Largest part of the distance to the supplier's last position by which a position may move."""
     walk_away: WalkAway = WalkAway()

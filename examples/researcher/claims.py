@@ -1,4 +1,4 @@
-"""What a model says about pages and records, in a form that code can check. Pure functions.
+"""Statements of a model about pages and records, in a form that code can check. Pure functions.
 
 A model may say anything. A record that it takes from a page has the words of the page for each number. An answer has no
 words at all: it says which records it means, what it takes from them, the value, and their keys. It is supported if the
@@ -150,7 +150,7 @@ _ASKED: Final[Mapping[tuple[Pick, str], str]] = {
     ("value", "kind"): "what kind|which kind",
     ("count", ""): "how many|number",
 }
-"""What is picked and of which field → the words by which a question asks for it."""
+"""Pick and field → the words by which a question asks for it."""
 _LIMITS: Final[Mapping[tuple[str, str], str]] = {
     ("noise_db", "below"): r"(?:quieter than|below|under|less than) {} (?:db|decibels)",
     ("noise_db", "above"): r"(?:louder than|above|over|more than) {} (?:db|decibels)",
@@ -201,7 +201,7 @@ def _condition(each: Condition) -> str | None:
 
 
 class Fact(NamedTuple):
-    """What the records give: the values that are right, and the keys that prove them."""
+    """Truth of the records: the values that are right, and the keys that prove them."""
 
     values: Sequence[str]
     keys: Sequence[str]

@@ -161,7 +161,7 @@ async def perform(execution: Any, activity: Activity[Any, Any], call: BoundCall)
             await expected.hold(activity.name, call)
         if expected.lingering and not (effect is not None and effect.settled_at and not is_reopened(effect)):
             await execution.never()
-    first = execution.begun.setdefault(ident, call.digest)
+    first = execution.first_digests.setdefault(ident, call.digest)
     if first != call.digest and not (
         ident in execution.calls_in_flight and uses_recorded(execution.session, ident, call.digest)
     ):

@@ -133,7 +133,7 @@ class Execution:
         self.messages = [self._choice() for _ in range(dice.choice((0, 0, 1, 2)))]
         self.approvals = {"a": self._approval()} if self.maybe(0.3) else {}
         self.observed = {(1, "x"): None} if self.maybe(0.3) else {}
-        self.begun = {(self.visit, KEY): dice.choice(self._digests())} if self.maybe(0.2) else {}
+        self.first_digests = {(self.visit, KEY): dice.choice(self._digests())} if self.maybe(0.2) else {}
         self.calls_in_flight = {(self.visit, KEY): None} if self.maybe() else {}
         self.expected = self._expected() if self.maybe(0.4) else None
 
@@ -249,7 +249,7 @@ class Execution:
         self.record("park", parked)
 
     async def deduplicate(self, ident: object, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        self.record("flight", ident, dict(self.begun))
+        self.record("flight", ident, dict(self.first_digests))
         return await make()
 
     async def look_up(self, ident: object, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -300,7 +300,7 @@ async def played(seed: int, effects: Calls, lookups: Calls) -> tuple[list[tuple[
     begun: object = None
     try:
         answer: object = await ask(execution, execution.activity, execution.call)
-        begun = execution.begun
+        begun = execution.first_digests
     except Exception as error:
         answer = (type(error), str(error), getattr(error, "ident", None))
     return execution.log, answer, begun

@@ -349,7 +349,7 @@ VARIANTS = (
     Variant("a key of a run", Answers("run")),
     Variant("a key of a tenant", Answers("tenant")),
     Variant("no call contradicts", Answers("visit", _any_call), "of another call"),
-    Variant("a call under way is joined by any", Answers("visit", _blind(begun="")), "of another call"),
+    Variant("a call under way is joined by any", Answers("visit", _blind(first_digest="")), "of another call"),
     Variant("nothing is held", Answers("visit", _blind(holds=False)), "before the recorded ones"),
     Variant("tasks left behind begin calls", Answers("visit", _blind(lingering=False)), "had returned"),
     Variant("what is done is made again", Answers("visit", _without(Replay, _driven)), "without a decision"),

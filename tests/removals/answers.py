@@ -44,7 +44,7 @@ def keys_of_other_activities(patch: Patch) -> None:
 
 
 def calls_under_way_joined(patch: Patch) -> None:
-    _blind(patch, begun="")
+    _blind(patch, first_digest="")
 
 
 def choices_not_joined(patch: Patch) -> None:

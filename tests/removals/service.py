@@ -213,7 +213,7 @@ def answers_of_other_requests_believed(patch: Patch) -> None:
 def opened_streams_are_signs(patch: Patch) -> None:
     from outlast.client.service_client import StreamOutage
 
-    def heard(self: StreamOutage, *, opened: bool) -> None:
-        self._begun, self._since, self._failures, self._told = True, None, 0, False
+    def received(self: StreamOutage, *, opened: bool) -> None:
+        self._opened, self._since, self._failures, self._reported = True, None, 0, False
 
-    replace(patch, StreamOutage.heard, heard)
+    replace(patch, StreamOutage.received, received)

@@ -14,7 +14,7 @@ from .pricing import Stance, hear, offer, unable
 
 Letter: TypeAlias = Invitation | Feedback | OrderForm | Message | Cancellation
 When: TypeAlias = Literal["soon", "late", "never"]
-"""When a supplier bids after it has accepted an invitation."""
+"""Time of the bid of a supplier that has accepted an invitation."""
 BROKEN_OFF = 0
 LETTERS: dict[Kind, type[Letter]] = {
     "invitations": Invitation,

@@ -349,14 +349,14 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
 
 
 class _Made(NamedTuple):
-    """The end of one admitted call: its response, or why it has no response. `told`: it was done before."""
+    """The end of one admitted call: its response, or why it has no response. `notice`: it was done before."""
 
     plan: Plan[Any]
     visit: int
     response: Any = None
     code: str = ""
     reason: str = ""
-    told: str = ""
+    notice: str = ""
 
 
 async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built_in: set[str]) -> list[Message]:
@@ -442,13 +442,13 @@ def _observed(
         if decided.unstored is not None:
             reason = f"{decided.told}. Its answer is missing: {decided.unstored.why}"
             return error_message(decided.call, "already_done", reason[:TEXT_CHARS_MAX])
-        end = _Made(decided.plan, decided.visit, response=decided.response, told=decided.told)
+        end = _Made(decided.plan, decided.visit, response=decided.response, notice=decided.told)
     assert end is not None
     if end.code:
         return error_message(decided.call, end.code, end.reason)
     text = text_of_result(tools[end.plan.activity], end.response)
-    if end.told:
-        text = already_done(end.told, end.response, text)
+    if end.notice:
+        text = already_done(end.notice, end.response, text)
     if len(text) > RESULT_CHARS_MAX:
         large = LargeResult(
             handle=handle, activity=end.plan.activity, key=end.plan.key, digest=end.plan.digest, visit=end.visit

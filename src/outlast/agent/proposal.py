@@ -143,7 +143,7 @@ Admission: TypeAlias = Admitted | Rejected | AlreadyDone
 
 
 class ModelQuestion(NamedTuple):
-    """What a node asks a model. The fields are the arguments of `propose`; `result`: without it, words."""
+    """A request of a node to a model. The fields are the arguments of `propose`; `result`: without it, words."""
 
     model: Model | str
     messages: Sequence[Message]

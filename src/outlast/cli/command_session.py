@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a command over a service imports neither the engine nor a s
 
 P = ParamSpec("P")
 UNSENT_S = 2.0
-"""How long a command repeats a request that cannot be sent, because a person waits for it."""
+"""Time for which a command repeats a request that cannot be sent, because a person waits for it."""
 
 
 def settings_now() -> CliSettings:

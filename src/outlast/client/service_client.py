@@ -88,15 +88,15 @@ class StreamOutage:
     def __init__(self, connection: ServiceConnection) -> None:
         self._connection = connection
         self._clock = SystemClock()
-        self._begun = self._told = False
+        self._opened = self._reported = False
         self._since: int | None = None
         self._failures = 0
 
-    def heard(self, *, opened: bool) -> None:
+    def received(self, *, opened: bool) -> None:
         """Note that the stream was opened, or that it has brought an event, a text or a comment."""
-        self._begun = True
+        self._opened = True
         if not opened:
-            self._since, self._failures, self._told = None, 0, False
+            self._since, self._failures, self._reported = None, 0, False
 
     def noticed(self) -> None:
         """Note that the stream has ended."""
@@ -110,15 +110,15 @@ class StreamOutage:
         """Return True if a further attempt may be made after an error."""
         assert self._since is not None
         most_s = self._connection.timeout_s
-        if not self._begun and isinstance(error, UNSENT):
+        if not self._opened and isinstance(error, UNSENT):
             most_s = self._connection.unsent_s
-        elif not self._begun and (not isinstance(error, LOST) or self._failures >= len(REPEATS_S)):
+        elif not self._opened and (not isinstance(error, LOST) or self._failures >= len(REPEATS_S)):
             return False
         return (self._clock.mono() - self._since) / SECOND + self._pause_s < most_s
 
     def is_news(self) -> bool:
         """Return True once for an outage of a stream that was open."""
-        first, self._told = self._begun and not self._told, self._told or self._begun
+        first, self._reported = self._opened and not self._reported, self._reported or self._opened
         return first
 
     @property
@@ -270,13 +270,13 @@ class ServiceClient(Client):
                 if isinstance(each, str):
                     yield each
 
-    async def _heard(
+    async def _one_stream(
         self, run: str, after: int, outage: StreamOutage
     ) -> AsyncGenerator[tuple[int, str | RunDelta, bool]]:
         """Yield number and text of each event of one stream, and True with the last; a delta has the number 0."""
         async with aclosing(self.connection.updates(run, after)) as stream:
             async for number, update in stream:
-                outage.heard(opened=update is None)
+                outage.received(opened=update is None)
                 ended = number > 0 and CloudEvent.model_validate_json(str(update)).type in ENDINGS
                 if update:
                     yield number, update, ended
@@ -301,7 +301,7 @@ class ServiceClient(Client):
         while True:
             ended, over, news, gone = False, False, False, None
             try:
-                async with aclosing(self._heard(run, after, outage)) as found:
+                async with aclosing(self._one_stream(run, after, outage)) as found:
                     async for number, update, last in found:
                         after, news, ended = number or after, news or number > 0, last
                         yield update

@@ -138,9 +138,10 @@ class Terms(NamedTuple):
     wait_factor: float
     backoff_ceiling: int
     remembered_for: int
-    """How long the receiver remembers a key, from the first intent, so that a call may be made again; 0 = it does not.
+    """Time for which the receiver remembers a key, from the first intent; 0 = it does not.
 
-    A person decides if neither the receiver can be asked nor the call be made again.
+    Within it, the call may be made again. A person decides if neither the receiver can be asked nor the call be made
+    again.
     """
     timeout: int
     settle_margin: int
@@ -149,7 +150,7 @@ class Terms(NamedTuple):
     shared: bool = False
     """All runs of the tenant share the effect. The run that makes it also settles it."""
     keep_ms: int = 0
-    """How long a shared effect outlives the runs that used it; 0 = without limit."""
+    """Time for which a shared effect outlives the runs that used it; 0 = without limit."""
     in_transaction: bool = False
     """The effect and the author's rows commit together, so a restore loses both or neither."""
 

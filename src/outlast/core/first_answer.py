@@ -94,7 +94,7 @@ class VisitFacts(NamedTuple):
     """Recorded calls of the activity have not been asked for, so a new one must wait."""
     lingering: bool = False
     """The body has returned. Only recorded calls are answered, for tasks that it left behind."""
-    begun: str = ""
+    first_digest: str = ""
     """Digest of the first call under the key in this execution; '' for the first one."""
     joins: bool = False
     """That call is in flight, and a person chose its answer for the present call."""
@@ -111,7 +111,7 @@ FIRST: Final = VisitFacts()
 
 
 class Compared(Enum):
-    """How a call compares with the recorded call of its key, whose digest is another one."""
+    """Comparison of a call with the recorded call of its key, whose digest is another one."""
 
     SAME = "same"
     """It is the same call, whose arguments were written in a former way."""
@@ -137,7 +137,7 @@ class Gathered(NamedTuple):
 
     compared: Compared | None = None
     differs: str = ""
-    """How the calls differ, if the activity can tell."""
+    """Difference of the calls, if the activity can tell."""
     held: bool = False
     """The call was held, and released since."""
     shared: SharedFacts | None = None
@@ -342,7 +342,7 @@ def _not_now(
         return HOLD
     if visit.lingering and not _is_settled(recorded):
         return LINGER
-    if visit.begun not in ("", digest) and not visit.joins:
+    if visit.first_digest not in ("", digest) and not visit.joins:
         return UNDER_WAY
     return RaiseObserved(visit.observed) if recorded is None and visit.observed is not None else None
 

@@ -40,7 +40,7 @@ class GraphData(NamedTuple):
 
 
 class ValuePlace(NamedTuple):
-    """Where a value is: INLINE with its bytes as base64, WHOLE or PARTS with the hash of a row."""
+    """Place of a value: INLINE with its bytes as base64, WHOLE or PARTS with the hash of a row."""
 
     format: str
     how: str

@@ -1,4 +1,4 @@
-"""Which values come back as they went in: what a schema proves, and the comparison for all other types (CKP-8).
+"""Tell which values come back as they went in: by the schema, or by a comparison for all other types (CKP-8).
 
 pydantic writes more than it reads back: a model of another class as an empty object, a field under a name that it does
 not read, a value that a constraint refuses. A stored value is therefore loaded before it counts, and compared with the

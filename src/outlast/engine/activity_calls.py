@@ -192,8 +192,8 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
         call = call_as_offered(activity, call, session.held.run, session.held.approvals.values())
     served, gathered = call, NOTHING  # `served`: the call as its row has it
     while True:
-        begun = execution.begun.get(ident)
-        facts = FIRST if begun is None and expected is None else _facts(execution, activity, served, ident, effect)
+        first = execution.first_digests.get(ident)
+        facts = FIRST if first is None and expected is None else _facts(execution, activity, served, ident, effect)
         answer = answer_of(effect, call, activity, facts, gathered)
         if isinstance(answer, Compare):
             assert effect is not None
@@ -205,8 +205,8 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
             gathered = gathered._replace(held=True)
         else:
             break
-    if begun is None and not isinstance(answer, Contradiction | Linger):
-        execution.begun[ident] = served.digest
+    if first is None and not isinstance(answer, Contradiction | Linger):
+        execution.first_digests[ident] = served.digest
     match answer:
         case Drive(arguments):
             made = call if arguments is DriveWith.REQUESTED else served
@@ -230,12 +230,12 @@ def _facts(
     execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, ident: EffectKey, effect: Effect | None
 ) -> VisitFacts:
     """Return what an execution that is not the first one of its visit, or has begun the call, knows about a key."""
-    session, expected, begun = execution.session, execution.expected, execution.begun.get(ident, "")
-    joins = begun != call.digest and ident in execution.calls_in_flight
+    session, expected, first = execution.session, execution.expected, execution.first_digests.get(ident, "")
+    joins = first != call.digest and ident in execution.calls_in_flight
     return VisitFacts(
         holds=effect is None and expected is not None and expected.holds(activity.name),
         lingering=expected is not None and expected.lingering,
-        begun=begun,
+        first_digest=first,
         joins=joins and is_chosen(session.held.messages, *ident, call.digest),
         noted=call.key in session.held.noted,
     )

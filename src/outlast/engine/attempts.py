@@ -233,7 +233,7 @@ class ActivityCaller:
         if callee.is_async:
             self._check(attempt.permit)
             if attempt.sending is not None:
-                attempt.sending.begun()
+                attempt.sending.started()
             value = await self._limited(callee.fn, attempt)
         else:
             value = await self._in_thread(attempt, contextvars.copy_context())
@@ -248,16 +248,16 @@ class ActivityCaller:
         def send() -> Any:
             self._check(attempt.permit)
             if attempt.sending is not None:
-                loop.call_soon_threadsafe(attempt.sending.begun)
+                loop.call_soon_threadsafe(attempt.sending.started)
             try:
                 return attempt.callee.fn(*attempt.args, **attempt.kwargs)
             except BaseException as error:  # wrapped here, because no signal handler runs in this thread
                 raise as_exception(error)  # noqa: B904 - it names its cause
 
-        begun = self._pool.submit(send, context)
-        future = asyncio.wrap_future(begun)
+        job = self._pool.submit(send, context)
+        future = asyncio.wrap_future(job)
         done, _ = await asyncio.wait([future], timeout=attempt.timeout_ms / 1000)
-        if not done and begun.cancel():
+        if not done and job.cancel():
             raise NoPlace("no thread was free for it")
         if not done:
             self._pool.abandon()

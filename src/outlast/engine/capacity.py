@@ -42,7 +42,7 @@ REMEMBERED: Final = 10 * MINUTE  # since a tenant's last run here
 
 
 class Look(Enum):
-    """When a worker looks for due runs again."""
+    """The time at which a worker looks for due runs again."""
 
     NOW = "now"
     SOON = "soon"

@@ -499,14 +499,14 @@ class EffectExecutor:
         return answer_not_stored(self.held.effects[self.ident])
 
     def _recorded(
-        self, effect: Effect, response: bytes, step: RecordResponse, now: Instant, begun: Commit | None = None
+        self, effect: Effect, response: bytes, step: RecordResponse, now: Instant, intent: Commit | None = None
     ) -> Commit:
-        """Return the commit that records a response. `begun`: the intent that lands together with it."""
+        """Return the commit that records a response. `intent`: the commit that lands together with it."""
         run, external_id = self.held.run, step.external_id or effect.external_id
         if self.undoes is None:
             verb = effect_verbs.settle if step.found else effect_verbs.record
             return verb(run, effect, response, now=now, external_id=external_id)
-        original = _written(begun, self.undoes) or self.held.effects[self.undoes]
+        original = _written(intent, self.undoes) or self.held.effects[self.undoes]
         self.execution.services.counted(WORKFLOW_COMPENSATIONS, run.workflow, original.activity)
         if step.found:
             return compensation.settle_undo(run, effect, original, now=now, external_id=external_id)

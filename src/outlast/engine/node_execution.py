@@ -151,11 +151,11 @@ class NodeExecution:
         "_woken",
         "abandoned_calls",
         "asked",
-        "begun",
         "calls_in_flight",
         "closing",
         "continued_after",
         "expected",
+        "first_digests",
         "log_entries",
         "observed",
         "progress",
@@ -178,7 +178,7 @@ class NodeExecution:
         self.services = services
         self.closing = False
         self.calls_in_flight: dict[EffectKey, InFlightCall] = {}
-        self.begun: dict[EffectKey, str] = {}  # digest of the first call under each key
+        self.first_digests: dict[EffectKey, str] = {}  # digest of the first call under each key
         self.log_entries: dict[str, LogEntry] = {}  # entries of the engine for the event log: denials
         self.reserved: set[int] = set()  # messages that a wait is about to bind
         self.asked: set[str] = set()  # names of the waits and approvals of this execution

@@ -37,7 +37,7 @@ from outlast.store.usage_sums import TenantDayUsage
 
 
 class Permission(NamedTuple):
-    """Who allowed a call, the approval that it consumes, and until when (real) it may be sent.
+    """The permission of a call: who gave it, the approval that it consumes, and until when (real) it may be sent.
 
     `mapping`: version of the clock mapping that gave that instant.
     """

@@ -26,7 +26,7 @@ class SendWindow:
         self._most: float = UNSENT_MIN
         self._halved_at = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._begun: deque[tuple[float, Sending]] = deque()  # places by the time at which they are left
+        self._leaving: deque[tuple[float, Sending]] = deque()  # places by the time at which they are left
         self._timer: asyncio.TimerHandle | None = None  # for the first of them
         self._context = contextvars.Context()  # of the timer, which would keep the node that has set it
 
@@ -63,11 +63,11 @@ class SendWindow:
             self._most, self._halved_at = max(self._most / 2, UNSENT_MIN), now
         self._let_in(-1)
 
-    def begun(self, place: "Sending") -> None:
+    def started(self, place: "Sending") -> None:
         """Free a place GRACE_S and some turns of the loop from now. One timer serves all places."""
         loop = asyncio.get_running_loop()
         at = loop.time() + GRACE_S
-        self._begun.append((at, place))
+        self._leaving.append((at, place))
         if self._timer is None:
             self._timer = loop.call_at(at, self._look, context=self._context)
 
@@ -75,9 +75,9 @@ class SendWindow:
         loop = asyncio.get_running_loop()
         latest = loop.time() + ROUNDING_S
         due: list[Sending] = []
-        while self._begun and (self._begun[0][0] <= latest or self._begun[0][1].is_left):
-            due.append(self._begun.popleft()[1])
-        self._timer = loop.call_at(self._begun[0][0], self._look, context=self._context) if self._begun else None
+        while self._leaving and (self._leaving[0][0] <= latest or self._leaving[0][1].is_left):
+            due.append(self._leaving.popleft()[1])
+        self._timer = loop.call_at(self._leaving[0][0], self._look, context=self._context) if self._leaving else None
         if due := [place for place in due if not place.is_left]:
             self._turn(due, TURNS)
 
@@ -112,10 +112,10 @@ class Sending:
         """Note that the intent is durable now."""
         self._landed_at = asyncio.get_running_loop().time()
 
-    def begun(self) -> None:
+    def started(self) -> None:
         """Leave the window GRACE_S from now, because the activity's function begins."""
         if self._window is not None:
-            self._window.begun(self)
+            self._window.started(self)
 
     def leave(self, *, ended: bool = True) -> None:
         """Free the place. A second call has no effect."""

@@ -14,7 +14,7 @@ from outlast.errors import DefinitionError
 FACTOR_MAX: Final = 100
 LIMIT_MAX: Final = 1_000_000
 Transaction: TypeAlias = Literal[False, True, "serializable"]
-"""Whether the body writes through the store's database, and with which isolation (True: read committed)."""
+"""Isolation with which the body writes through the store's database (True: read committed), or False."""
 
 
 @dataclass(frozen=True, init=False)

@@ -201,7 +201,7 @@ class RunState(Model):
 
 
 class Unmovable(Model):
-    """Whether a run can move to another version of its workflow now."""
+    """A run, and the reason if it cannot move to another version of its workflow now."""
 
     run: str
     why: str = Field(description="Why it cannot move. Empty: it can.")

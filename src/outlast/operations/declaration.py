@@ -37,7 +37,7 @@ IDEMPOTENCY_KEY: Final = "idempotency_key"
 
 
 class Sent(NamedTuple):
-    """How a field is sent over HTTP, if not under its own name and as it is."""
+    """Form of a field over HTTP, if it is not sent under its own name and as it is."""
 
     name: str = ""
     write: Callable[[Any], Any] | None = None
@@ -181,7 +181,7 @@ def sent(operation: Operation[Any, Any], request: OperationRequest[Any]) -> Sent
 
 
 class SentField(NamedTuple):
-    """Where HTTP has a field of a request, and its name there."""
+    """Place of a field of a request in HTTP, and its name there."""
 
     field: str
     kind: Kind

@@ -93,7 +93,7 @@ class ClaimedCursor:
 
 
 class Release(NamedTuple):
-    """When a released cursor is due again (real)."""
+    """Instants (real) at which a released cursor is due again."""
 
     own_at: int | None  # the next new event; None: all that were known are settled
     retries: tuple[int, ...]  # requested redeliveries and failed reminders

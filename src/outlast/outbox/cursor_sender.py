@@ -26,7 +26,7 @@ from outlast.telemetry.metrics import ACCEPTED, DEAD, GONE, RETRIED, WEBHOOK_DEL
 Client = TypeVar("Client")
 EVENTS_AT_ONCE: Final = 20  # events per read
 Settled: TypeAlias = tuple[int | None, tuple[Put, ...]]
-"""When the next attempt of an event is due (None: it is settled), and the row to write, if any."""
+"""Instant of the next attempt of an event (None: it is settled), and the row to write, if any."""
 
 
 class DispatcherServices(NamedTuple):

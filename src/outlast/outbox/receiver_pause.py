@@ -9,7 +9,7 @@ from outlast.core.webhooks.deliveries import Attempt
 
 
 class ReceiverPause:
-    """When the receiver may be asked again, and the messages that one message has summed up."""
+    """Instant at which the receiver may be asked again, and the messages that one message has summed up."""
 
     def __init__(self, clock: Clock, chance: Callable[[], float]) -> None:
         self._clock = clock

@@ -35,7 +35,7 @@ _SIMPLE: Final[Mapping[object, type]] = {"string": str, "integer": int, "boolean
 
 @dataclass(frozen=True, kw_only=True)
 class DurableTool:
-    """How Outlast makes the calls of a tool: `metadata={"outlast": DurableTool(lookup=True)}`.
+    """Options with which Outlast makes the calls of a tool: `metadata={"outlast": DurableTool(lookup=True)}`.
 
     - `lookup`: the tool only reads. Its answer is recorded, and a call that a crash cut is made again.
     - `key`: template over the tool's parameters, for example `"refund/{order}"`. The default is the id that the model
@@ -82,7 +82,7 @@ class DurableTool:
 
     @property
     def scope(self) -> OncePer:
-        """How far a key counts."""
+        """Scope in which a key counts."""
         return self.once_per or ("run" if self.key and not self.lookup else "visit")
 
 

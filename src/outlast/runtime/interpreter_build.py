@@ -1,4 +1,4 @@
-"""How this interpreter was built, because one without PGO runs a step a quarter slower.
+"""Tell the build of this interpreter, because one without PGO runs a step a quarter slower.
 
 Run as a file it exits with 1 if the interpreter is known to be slow: scripts/setup calls it before anything is
 installed, so it imports the standard library only.

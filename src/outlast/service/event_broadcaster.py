@@ -41,12 +41,12 @@ POLL_PER_MOVING_S: Final = 0.0002
 BUNDLE_S: Final = 0.04
 """Events within this time are sent together, because the cost is per send and nobody notices the delay."""
 EXPECT_S: Final = 10.0
-"""How long a run is polled after this process appended a message, for listeners to all runs."""
+"""Time for which a run is polled after this process appended a message, for listeners to all runs."""
 HEARTBEAT_S: Final = 15.0
 BATCH: Final = 200  # events of one run per read
 AT_ONCE: Final = 50  # runs whose events are read concurrently
 KEEP_S: Final = 120.0
-"""How long the events of a tenant are kept without a listener, so that one who reconnects misses none."""
+"""Time for which the events of a tenant are kept without a listener, so that one who reconnects misses none."""
 RETRY_AFTER_S: Final = 10  # because streams rarely end
 log: Final = logging.getLogger("outlast.service")
 

@@ -28,7 +28,7 @@ from outlast.service.request_limits import parsed_body
 from outlast.store.port import Store
 
 IN_FLIGHT: Final = 60 * SECOND
-"""How long a request may be in progress before another one with the same key is executed."""
+"""Time for which a request may be in progress before another one with the same key is executed."""
 FREE: Final = -1
 """Value of `status` for a key whose request was refused. The key may be used again."""
 KEPT: Final = ("location", "etag", "content-type", "content-location")

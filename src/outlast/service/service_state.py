@@ -33,9 +33,9 @@ from outlast.store.port import Store
 from outlast.telemetry import Counters
 
 SERVING_S: Final = 0.5
-"""How long the set of served lanes is cached."""
+"""Time for which the set of served lanes is cached."""
 SUMMARY_S: Final = 5.0
-"""How long the version of a tenant's summary is cached."""
+"""Time for which the version of a tenant's summary is cached."""
 
 
 @dataclass

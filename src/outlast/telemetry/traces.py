@@ -157,7 +157,7 @@ class Traces:
         return about
 
     def _root(self, run: Run) -> Parent:
-        """Where every span of a run hangs: the start's span, or one made from the run's ids where none was sent."""
+        """Return the parent of every span of a run: the start's span, or one made from its ids if none was sent."""
         stored = parent_of(run.trace_id)
         if stored is not None:
             return stored

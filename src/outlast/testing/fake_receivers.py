@@ -30,7 +30,7 @@ from outlast.testing.record import Record, RecordEntry
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How a receiver handles one request. Created by the functions below."""
+    """Behaviour of a receiver for one request. Created by the functions below."""
 
     name: str
     acts: bool = True

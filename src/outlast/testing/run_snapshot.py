@@ -147,7 +147,7 @@ def snapshot_of(found: dict[str, Rows] | None) -> RunSnapshot:
 
 
 class ScenarioStore(Protocol):
-    """Where the processes of a scenario keep their rows."""
+    """Store in which the processes of a scenario keep their rows."""
 
     def request(self, state: ScenarioState) -> dict[str, Any]:
         """Return what a process must be told to open the store of this state."""

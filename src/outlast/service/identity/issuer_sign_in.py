@@ -26,7 +26,7 @@ from outlast.service.identity.signed_tokens import FETCH_S, SignedTokens, is_saf
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
 DISCOVERED_MS: Final = 3_600_000
-"""How long the addresses of the issuer are cached."""
+"""Time for which the addresses of the issuer are cached."""
 ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint")
 FORM: Final = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
 

@@ -22,7 +22,7 @@ LOCK_MAX_MS: Final = 900_000
 LOCKS_MAX: Final = 4
 """Number of locks counted, because LOCK_MS doubled this often exceeds LOCK_MAX_MS."""
 GOOD_MS: Final = 600_000
-"""How long a token of ours that was valid is still accepted from an address that is locked out."""
+"""Time for which a token of ours that was valid is still accepted from an address that is locked out."""
 GOOD_EVERY_MS: Final = 1_000
 """Minimum time between two writes of that, so that most requests only read."""
 SUBNET: Final = 64  # bits: the holder of one IPv6 address usually has all addresses of its /64

@@ -28,7 +28,7 @@ from outlast.service.request_parts import Limit, RunId
 from outlast.service.service_state import Ops, ServiceState, State
 
 RECHECK_S: Final = 30.0
-"""How long a stream may outlast the revocation of its credential, a role, or an issuer's key."""
+"""Time for which a stream may outlast the revocation of its credential, a role, or an issuer's key."""
 
 
 Authenticate = Callable[[ServiceState, Request], Awaitable[Principal]]

@@ -55,7 +55,7 @@ EXAMPLE: Final = "dynamodb://eu-west-1/prod, or dynamodb://local/test?endpoint=h
 
 
 class DynamoAddress(NamedTuple):
-    """Where the store is: a region, the environment that begins the names of its tables, and perhaps an endpoint."""
+    """Address of a store: a region, the environment that begins the names of its tables, and perhaps an endpoint."""
 
     region: str
     environment: str

@@ -168,7 +168,7 @@ def _shortened(part: str) -> str:
 
 
 class _Layout(NamedTuple):
-    """Where the rows of one kind are."""
+    """Place of the rows of one kind."""
 
     table: str
     width: int  # columns of the partition key; 0: the partition of the store

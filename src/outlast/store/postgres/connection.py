@@ -68,7 +68,7 @@ AGAIN: Final = (
 
 
 class Address(NamedTuple):
-    """Where the store is: asyncpg's DSN, the schema in it, and the address without the password."""
+    """Address of a store: asyncpg's DSN, the schema in it, and the address without the password."""
 
     dsn: str
     schema: str
