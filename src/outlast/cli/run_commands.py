@@ -26,7 +26,7 @@ from outlast.runtime.client import Client
 NO_MATCH = "no run matches"
 
 
-@click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail"})
+@click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail", "test": "outlast.cli.run_test_commands:test_command"})
 def runs() -> None:
     """List, show and follow runs; continue, extend or cancel one."""
 

@@ -161,3 +161,34 @@ def _within(text: str) -> str:
     except (ValueError, RecursionError):
         return redact(text)
     return text if clean == value else json.dumps(clean, ensure_ascii=False)
+
+
+def secret_values(value: Any, name: str = "") -> Iterator[str | int | float]:
+    """Yield each value that `redacted` removes from plain data, as often as it occurs."""
+    secret = bool(name) and _is_secret(name)
+    if secret and _may_be_secret(value, name):
+        yield value
+    elif isinstance(value, str):
+        yield from _in_text(value)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from secret_values(item, name if secret else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from secret_values(item, name)
+
+
+def _in_text(text: str) -> Iterator[str | int | float]:
+    if text[:1] in _JSON:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            yield from secret_values(value)
+            return
+    for needed, pattern in _PATTERNS:
+        if needed in text:
+            yield from (text[found.end("keep") : found.end()] for found in pattern.finditer(text))
+    if "=" in text or ":" in text:
+        yield from (text[found.end("keep") : found.end()].strip("\\\"'") for found in _NAMED.finditer(text))

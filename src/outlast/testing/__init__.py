@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from outlast.testing.faults import FaultKind, FaultyStore
     from outlast.testing.model_server import ModelServer, completions
+    from outlast.testing.recorded_runs import RecordedRun, RunDiffers, recorded
     from outlast.testing.single_node import NodeResult, node
     from outlast.testing.virtual_runtime import App, AppFactory, skip
 
@@ -49,6 +50,7 @@ _HOMES: Final = {
     "outlast.testing.campaign": ("RunEnd",),
     "outlast.testing.model_server": ("ModelServer", "completions"),
     "outlast.testing.decorator": ("every_crash",),
+    "outlast.testing.recorded_runs": ("RecordedRun", "RunDiffers", "recorded"),
     "outlast.testing.answers": (
         *("PendingQuestion", "approve", "approve_all", "choose", "did_not_happen", "happened", "reject", "send"),
     ),
@@ -63,6 +65,8 @@ __all__ = [
     "ModelServer",
     "NodeResult",
     "PendingQuestion",
+    "RecordedRun",
+    "RunDiffers",
     "RunEnd",
     "approve",
     "approve_all",
@@ -76,6 +80,7 @@ __all__ = [
     "huge",
     "node",
     "ok",
+    "recorded",
     "reject",
     "resets",
     "send",

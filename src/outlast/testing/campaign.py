@@ -30,7 +30,7 @@ from outlast.testing.crash_runs import (
     run_reference,
     second_cases,
 )
-from outlast.testing.crash_values import Action, CheckFailed, ScenarioState
+from outlast.testing.crash_values import T0, Action, CheckFailed, ScenarioState
 from outlast.testing.driver import CrashScenario, Driver, answered, effect_asked
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.fork_server import fork_server
@@ -84,6 +84,15 @@ class CrashOptions:
     slots: int = 0
     attempt_timeout_ms: int = ATTEMPT_TIMEOUT_MS
     cases: int = 0
+    recording: str = ""
+    """File of the recording that answers the calls; '' if the activities call receivers themselves."""
+    serve: str = ""
+    """MODULE:FUNCTION with which a process serves the recording."""
+    response_of: Callable[[dict[str, Any]], Any] | None = None
+    """Return the recorded response of an uncertain effect that a receiver executed."""
+    began: int = T0
+    comparable: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """Return the part of an end that every play must have in common."""
 
     def run(self, module: str, body: Body, only: str = "") -> "CrashReport":
         """Run every case, or the one named `only`, and return the report.
@@ -299,7 +308,7 @@ class _Campaign:
         def answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
             why = json.loads(effect["error"])["detail"] if effect["error"] else ""
             of[effect["key"]] = effect["activity"], why
-            return _settle(driver, receivers, state, effect)
+            return _settle(driver, receivers, state, effect, asked.response_of)
 
         def may_be_uncertain(key: str) -> bool:
             mode = modes.get(of.get(key, ("", ""))[0], "ask_person")
@@ -338,8 +347,11 @@ class _Campaign:
             monitor=receivers,
             slots=asked.slots,
             durations={"attempt_timeout": asked.attempt_timeout_ms},
+            began=asked.began,
+            comparable=asked.comparable,
         )
-        driver = Driver(forking, scenario, one_commit_each=not asked.batched)
+        more = {"recording": asked.recording, "serve": asked.serve} if asked.recording else {}
+        driver = Driver(forking, scenario, one_commit_each=not asked.batched, more=more)
         return driver
 
 
@@ -357,7 +369,13 @@ def _cannot_be_asked(record: Record) -> bool:
     return any(e.status not in (200, 404) for e in record.of("asked"))
 
 
-def _settle(driver: Driver, receivers: FakeReceivers | None, state: ScenarioState, effect: dict[str, Any]) -> Any:
+def _settle(
+    driver: Driver,
+    receivers: FakeReceivers | None,
+    state: ScenarioState,
+    effect: dict[str, Any],
+    response_of: Callable[[dict[str, Any]], Any] | None = None,
+) -> Any:
     """Return the response of an uncertain effect as `(response,)`, or None if it did not happen.
 
     `decide` is asked first, then the receivers' record.
@@ -373,6 +391,8 @@ def _settle(driver: Driver, receivers: FakeReceivers | None, state: ScenarioStat
     key = idempotency_key(effect["tenant"], effect["run"], effect["visit"], effect["key"])
     if not receivers.record.executed(key) and not any(e.key == "" for e in receivers.record.of("executed")):
         return None
+    if response_of is not None:
+        return (response_of(effect),)
     receivers.replay(True)
     try:
         call = {

@@ -105,6 +105,9 @@ async def _open_file(ask: dict[str, Any], writer_id: str, clock: ChildClock, tra
 
 
 async def _work(ask: dict[str, Any], store: Store, clock: ChildClock, workflows: Sequence[Workflow[Any]]) -> str:
+    answer = None
+    if "serve" in ask:
+        workflows, answer = load_function(ask["serve"])(workflows, ask)
     worker = WorkerProcess(
         store,
         workflows,
@@ -114,6 +117,8 @@ async def _work(ask: dict[str, Any], store: Store, clock: ChildClock, workflows:
         live=Liveness(**ask["live"]),
         threads=ask["threads"],
     )
+    if answer is not None:
+        answer(worker, store, clock)
     serving = asyncio.create_task(worker.run())
     while not serving.done() and not await _idle(store, worker):
         await asyncio.wait([serving], timeout=LOOK_S)

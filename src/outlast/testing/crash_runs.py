@@ -111,7 +111,7 @@ def run_reference(driver: Driver, folder: Path) -> Reference:
 
     Raises CheckFailed if the end is wrong.
     """
-    state = ScenarioState(folder / "now")
+    state = ScenarioState(folder / "now", driver.scenario.began)
     state.folder.mkdir(parents=True)
     driver.resolved = []
     driver.scenario.enter(state)
@@ -119,7 +119,13 @@ def run_reference(driver: Driver, folder: Path) -> Reference:
     left = driver.store.read(state)
     if wrong := left.wrong() + _receivers_disagree(driver, state, None):
         raise CheckFailed(f"the run without a crash: {'; '.join(wrong)}")
-    return Reference(cases, left.end(), dict(driver.scenario.executed(state)), list(driver.resolved), state)
+    return Reference(
+        cases,
+        driver.scenario.comparable(left.end()),
+        dict(driver.scenario.executed(state)),
+        list(driver.resolved),
+        state,
+    )
 
 
 def _cases_of(
@@ -168,7 +174,7 @@ def recover(
     if driver.next(state) is None:
         driver.run_process(state, Action("work"))  # opening the store must not change a run that has ended
     left = driver.finish(state, each)
-    end = left.end()
+    end = driver.scenario.comparable(left.end())
     wrong = left.wrong() + _receivers_disagree(driver, state, reference.receivers)
     wrong += [
         f"{part}: {end[part]} instead of {reference.end[part]}" for part in end if end[part] != reference.end[part]

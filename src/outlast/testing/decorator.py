@@ -84,6 +84,11 @@ def every_crash(
         cases,
     )
 
+    return decorated(asked)
+
+
+def decorated(asked: CrashOptions) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Return the decorator of a crash test with these options."""
     return functools.partial(_decorated, asked)
 
 

@@ -21,7 +21,15 @@ from outlast.testing.answers import (
     next_approver,
     no_answer,
 )
-from outlast.testing.crash_values import Action, CheckFailed, CrashPoint, PointNotReached, ProcessResult, ScenarioState
+from outlast.testing.crash_values import (
+    T0,
+    Action,
+    CheckFailed,
+    CrashPoint,
+    PointNotReached,
+    ProcessResult,
+    ScenarioState,
+)
 from outlast.testing.fork_server import ForkServer
 from outlast.testing.run_snapshot import RunSnapshot, ScenarioFile, ScenarioStore
 
@@ -73,6 +81,10 @@ class CrashScenario:
     slots: int = 0
     durations: dict[str, int] = field(default_factory=dict)
     """Liveness durations of its workers, in ms."""
+    began: int = T0
+    """The time at which it starts."""
+    comparable: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """Return the part of an end that every play must have in common."""
 
 
 @dataclass
@@ -173,7 +185,7 @@ class Driver:
                 answer = answer_of(self.scenario.decide, _approval(seen, approval))
                 if answer is not None:
                     voters = [vote.by for vote in VOTES.decode(approval["votes"])]
-                    person = next_approver("ann", approval["who"], voters)
+                    person = _person(answer, approval["who"], voters)
                     return Action(answer.verb, {"approval": approval["id"], "actor": person, **answer.given})
         signals = [s for s in (self.scenario.signals or self._decided)(seen, state) if s[2] not in seen.signals]
         return Action("post", {"signals": signals}) if signals else None
@@ -217,6 +229,12 @@ class Driver:
                 return self.store.read(state)
             each(self.run_process(state, action))
         raise CheckFailed(f"the run has not ended after {PROCESSES_MAX} processes: {self.store.read(state).run}")
+
+
+def _person(answer: ScriptedAnswer, who: str, voters: list[str]) -> str:
+    """Return a person who has not voted: one that the answer names, else one whom the rule allows."""
+    named = (name for name in answer.given.get("people", ()) if name not in voters)
+    return next(named, None) or next_approver("ann", who, voters)
 
 
 def _as_asked(result: ProcessResult, point: CrashPoint | None, at: Any, error: str) -> None:

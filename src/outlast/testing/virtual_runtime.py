@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel
 
-from outlast.clocks import SystemClock, VirtualClock
+from outlast.clocks import FIRST_INSTANT, SystemClock, VirtualClock
 from outlast.core import commit
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
@@ -208,12 +208,14 @@ class App:
     Made by the fixture `outlast_app`, which takes the workflows that it serves.
     """
 
-    def __init__(self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:") -> None:
+    def __init__(
+        self, workflows: tuple[Workflow[Any], ...], *, store: str = "memory:", began: int = FIRST_INSTANT
+    ) -> None:
         check = Arguments("App")
         check.members("workflows", workflows, Workflow, "App((orders,))")
         check.text("store", store, 'store="memory:"')
         self._runner = asyncio.Runner()
-        self.time: Final = VirtualClock()
+        self.time: Final = VirtualClock(began)
         self.clock: Final = AppClock(self)
         self._workflows = workflows
         self._started = 0

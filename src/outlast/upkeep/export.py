@@ -132,16 +132,20 @@ class VerifiedExport(NamedTuple):
         return any(finding.check in OF_DIGESTS for finding in self.findings)
 
 
-async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:
-    """Export a run of this tenant from one snapshot of its rows. Raises NotFound, Corrupt.
+class ExportedRows(NamedTuple):
+    """Rows of a run from one snapshot, and the same by section of an export."""
 
-    Secrets are redacted (telemetry/redact.py) and the row names the columns; `whole` exports everything.
-    """
+    rows: RunRows
+    events: Sequence[Event]
+    parts: dict[str, Sequence[Row]]
+
+
+async def rows_to_export(ops: Operations, run: str) -> ExportedRows:
+    """Read all rows of a run of this tenant. Raises NotFound, Corrupt."""
     (rows,) = await ops.store.run_rows([(ops.tenant, run)])
     if rows is None:
         raise NotFound(f"no run {run}", f"tenant {ops.tenant} has no run of this id", "list them with: outlast runs ls")
     events = [event for event in await ops.history(run) if event.seq <= rows.run.seq]
-    generation = await present_generation(ops.store) or Generation(1, "", 0)
     parts: dict[str, Sequence[Row]] = {
         "run": [rows.run],
         "events": events,
@@ -155,6 +159,17 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
         VALUES: await values_of(ops.store, rows, events),
         USAGE: await ops.store.rows(CALL_USAGE, (ops.tenant, run)),
     }
+    return ExportedRows(rows, events, parts)
+
+
+async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:
+    """Export a run of this tenant from one snapshot of its rows. Raises NotFound, Corrupt.
+
+    Secrets are redacted (telemetry/redact.py) and the row names the columns; `whole` exports everything.
+    """
+    found = await rows_to_export(ops, run)
+    rows, parts = found.rows, found.parts
+    generation = await present_generation(ops.store) or Generation(1, "", 0)
     shown = parts if whole else _redacted(parts)
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -164,9 +179,9 @@ async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str,
     }
     if await ledger_purged(ops.store, rows.run):
         document[LEDGER_PURGED] = True
-    for name, found in shown.items():
-        if found or name not in OPTIONAL:
-            document[name] = [_sealed(_marked(row, of)) for row, of in zip(found, parts[name], strict=False)]
+    for name, section in shown.items():
+        if section or name not in OPTIONAL:
+            document[name] = [_sealed(_marked(row, of)) for row, of in zip(section, parts[name], strict=False)]
     return {**document, "seal": _seal(document)}
 
 

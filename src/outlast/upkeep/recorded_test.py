@@ -1,0 +1,82 @@
+"""The test that plays a recorded run, and the case of an evaluation data set: their texts and their files."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from outlast.errors import InvalidInput
+from outlast.upkeep.recording import Recording
+
+CASES: Final = 20
+"""Crash cases that a written test draws; `--crash-all` plays all."""
+
+
+class TestFiles(NamedTuple):
+    """The two files of a test: its code, and the recording beside it."""
+
+    code: Path
+    recording: Path
+
+
+def files_of(to: Path, *, force: bool) -> TestFiles:
+    """Return the files that a test is written to. Raises InvalidInput if pytest would not find it, or if one exists."""
+    if to.suffix != ".py" or not to.stem.startswith("test_") or not to.stem.isidentifier():
+        raise InvalidInput(
+            f"{to} cannot be the file of a test", "pytest collects files named test_….py", "--to tests/test_run_17.py"
+        )
+    return check_new(TestFiles(to, to.with_suffix(".json")), force=force)
+
+
+def check_new(files: TestFiles, *, force: bool) -> TestFiles:
+    """Return the files. Raises InvalidInput if one exists and `force` is not set, or if their folder is missing."""
+    if not files.code.parent.is_dir():
+        raise InvalidInput(f"there is no folder {files.code.parent}", "", "make it, or name another file")
+    there = [str(file) for file in files if file.exists()]
+    if there and not force:
+        raise InvalidInput(f"{there[0]} exists", "it may have been edited", "name another file, or replace it: --force")
+    return files
+
+
+def code_of_test(recording: Recording, module: str, variable: str, file: Path, why_calm: str = "") -> str:
+    """Return the code of the test. `why_calm` says why the run is not played with crashes; '' if it is."""
+    name = re.sub(r"\W", "_", file.stem)
+    text = (
+        f'"""Run {recording.run} of {recording.workflow}@{recording.version}, recorded by `outlast runs test`."""\n\n'
+        f"from {module} import {variable}\n\nfrom outlast.testing import {'' if why_calm else 'RunEnd, '}recorded\n\n"
+        f"run = recorded({variable}, __file__)\n\n\n"
+        f"def {name}() -> None:\n    run.play()\n"
+    )
+    if why_calm:
+        return f"{text}\n\n# Not played with crashes: {why_calm}.\n"
+    return (
+        f"{text}\n\n@run.every_crash(cases={CASES})\n"
+        f"def {name}_survives_each_crash(end: RunEnd) -> None:\n    run.check(end)\n"
+    )
+
+
+def why_not_crashed(recording: Recording) -> str:
+    """Return why the run cannot be played with crashes; '' if it can."""
+    for act in recording.acts:
+        if act.kind == "cancel":
+            return f"{act.by or 'a program'} cancelled it at an instant that a crash moves"
+        if act.changes:
+            return f"{act.by} changed a plan before approving it"
+    return ""
+
+
+def evaluation_case(recording: Recording) -> dict[str, Any]:
+    """Return the case of a run for a data set of pydantic-evals: its input and the outcome that is expected."""
+    end = recording.end
+    return {
+        "name": recording.run,
+        "inputs": {"workflow": recording.workflow, "version": recording.version, "state": recording.state},
+        "expected_output": end.outcome,
+        "metadata": {"run": recording.run, "status": end.status, "reason": end.reason},
+    }
+
+
+def evaluation_set(name: str, recordings: list[Recording]) -> str:
+    """Return a data set for `pydantic_evals.Dataset.from_file` as JSON text."""
+    found = {"name": name, "cases": [evaluation_case(each) for each in recordings], "evaluators": []}
+    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
