@@ -116,7 +116,7 @@ def _play(module: str, variable: str, recording: Recording) -> FirstPlay:
             timeout=PLAY_S,
             check=False,
         )
-        found = json.loads(done.stdout) if done.returncode == 0 else {}
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
     except (subprocess.TimeoutExpired, ValueError) as error:
         return FirstPlay({}, failed=str(error))
     if not found:

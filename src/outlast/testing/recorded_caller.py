@@ -49,7 +49,7 @@ class RecordedCaller(ActivityCaller):
         point("call:before", (attempt.label,))
         self._check(attempt.permit)
         if attempt.sending is not None:
-            attempt.sending.begun()
+            attempt.sending.started()
         value = await self._answer(attempt, kind_of(attempt.callee))
         point("call:after", (attempt.label,))
         return value

@@ -1,0 +1,94 @@
+"""`outlast runs test` writes a test that pytest plays, and refuses what no test can be made of."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import forked
+from tests.cli.conftest import MODULE, Terminal
+from tests.cli.test_care import ended
+
+WITHIN_S = 300
+
+
+@pytest.fixture
+def shop(outlast: Terminal) -> Terminal:
+    """A terminal whose folder has the module of the workflow, as an author's folder has."""
+    shutil.copy(MODULE, outlast.folder / "refunds.py")
+    (outlast.folder / "tests").mkdir()
+    outlast.module = "refunds.py"
+    return outlast
+
+
+def test_a_written_test_plays_the_run_and_finds_a_change(shop: Terminal) -> None:
+    ended(shop)
+    written = shop("runs", "test", "r1", "--to", "tests/test_run_1.py")
+    assert written.code == 0, written
+    assert "the present code does as recorded" in written.out
+    code = Path("tests/test_run_1.py").read_text()
+    assert "from refunds import refunds" in code and "run.every_crash(cases=20)" in code
+    assert played(shop).returncode == 0
+    Path("refunds.py").write_text(Path("refunds.py").read_text().replace("s.order_id, s.cents)", "s.order_id, 1)"))
+    found = played(shop)
+    assert found.returncode == 1
+    assert "node review, visit 2, approval issue_refund" in found.stdout, found.stdout
+    assert "plans[0].arguments.cents: 1 instead of 4200 as recorded" in found.stdout, found.stdout
+
+
+def played(shop: Terminal) -> subprocess.CompletedProcess[str]:
+    """Let pytest play the written test without a crash."""
+    command = ["pytest", "-p", "no:cacheprovider", "-q", "tests/test_run_1.py", "-k", "not crash"]
+    env = {**os.environ, "PYTHONPATH": str(shop.folder)}
+    return forked.run(*command, cwd=shop.folder, env=env, capture_output=True, text=True, timeout=WITHIN_S)
+
+
+def test_no_file_is_replaced_without_force(shop: Terminal) -> None:
+    ended(shop)
+    Path("tests/test_run_1.json").write_text("{}")
+    refused = shop("runs", "test", "r1", "--to", "tests/test_run_1.py")
+    assert refused.code == 2 and "tests/test_run_1.json exists" in refused.err and "--force" in refused.err, refused
+    assert not Path("tests/test_run_1.py").exists()
+    forced = shop("-o", "json", "runs", "test", "r1", "--to", "tests/test_run_1.py", "--force")
+    assert forced.code == 0 and forced.json["calls"] == 2 and forced.json["difference"] == "", forced
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [("tests/run_1.py", "test_….py"), ("tests/test_run.txt", "test_….py"), ("none/test_run.py", "no folder")],
+)
+def test_a_file_that_pytest_would_not_find_is_refused(shop: Terminal, to: str, said: str) -> None:
+    shop.start()
+    refused = shop("runs", "test", "r1", "--to", to)
+    assert refused.code == 2 and said in refused.err, refused
+
+
+def test_a_run_without_its_answers_or_its_end_is_refused(shop: Terminal) -> None:
+    shop.start(run="r1")
+    to = ("--to", "tests/test_run_1.py")
+    running = shop("runs", "test", "r1", *to)
+    assert running.code == 4 and "has not ended" in running.err, running
+    ended(shop, "r2")
+    assert shop("purge", "--ledgers", "1ms", "--yes").code == 0
+    purged = shop("runs", "test", "r2", *to)
+    assert purged.code == 4 and "ledger of run r2 was purged" in purged.err, purged
+    assert shop("runs", "test", "none", *to).code == 3
+    assert not Path("tests/test_run_1.py").exists() and not Path("tests/test_run_1.json").exists()
+
+
+def test_the_module_of_the_workflow_is_needed(shop: Terminal) -> None:
+    ended(shop)
+    missing = shop("runs", "test", "r1", "--to", "tests/test_run_1.py", env={"OUTLAST_MODULE": ""})
+    assert missing.code == 2 and "--module" in missing.err, missing
+
+
+def test_a_data_set_has_the_input_and_the_outcome(shop: Terminal) -> None:
+    ended(shop)
+    assert shop("runs", "test", "r1", "--to", "cases.json", "--evals").code == 0
+    (case,) = json.loads(Path("cases.json").read_text())["cases"]
+    assert case["inputs"]["state"]["order_id"] == "A-r1"
+    assert case["expected_output"]["receipt"] == {"number": "R-A-r1"}
+    assert case["metadata"]["status"] == "completed"
