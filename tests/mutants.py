@@ -24,6 +24,7 @@ from tests.removals import (
     schedulers,
     service,
     store,
+    threads,
     values,
 )
 
@@ -89,13 +90,14 @@ SCHEDULING: Final = _tests("tests/dynamodb/test_scheduling.py", "DynamoDB: order
 CRASHES: Final = _tests("tests/dynamodb/test_crashes.py", "DynamoDB: killed processes and lost transactions")
 ITEMS: Final = _tests("tests/dynamodb/test_items.py", "DynamoDB: keys and items")
 FIRST_ANSWERS: Final = _tests("tests/lockstep/test_first_answers.py", "first answers of calls, beside frozen code")
+THREADS: Final = _tests("tests/langgraph/test_safeguards.py", "threads of LangGraph")
 CHAOS: Final = Suite("tests/chaos", "a real database under faults", "scripts/chaos --without ID")
 FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, NEGOTIATION),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, NEGOTIATION, THREADS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -239,6 +241,15 @@ OF_THE_GATES: Final = (
     _row(gates.lookups_by_old_budgets, "The budget of a lookup is read again after the wait for its seat.", GATES),
     _row(gates.grants_kept, "What was granted to a call that is not made is released.", GATES),
     _row(gates.endless_rounds, "A call whose facts change each time parks.", GATES),
+)
+OF_THE_THREADS: Final = (
+    _row(threads.any_parent_followed, "A checkpoint follows the last one of its thread.", THREADS),
+    _row(threads.erased_unnoticed, "A writer that found a value before it was deleted looks again.", THREADS),
+    _row(threads.rows_before_their_thread, "No row of a thread is written before the one that lists it.", THREADS),
+    _row(threads.values_not_compared_with_the_parent, "Of a value that grew, only the new bytes are written.", THREADS),
+    _row(threads.ancestors_of_deltas_pruned, "A prune keeps what delta channels are made of.", THREADS),
+    _row(threads.any_class_made, "Stored bytes make no objects of classes that were not allowed.", THREADS),
+    _row(threads.any_format_read, "Formats that can run code are not read.", THREADS),
 )
 OF_THE_STORES: Final = (
     # S-1: the inbox
@@ -490,6 +501,7 @@ BY_ID: Final = {
         *OF_FIRST_ANSWERS,
         *OF_SCHEDULERS,
         *OF_AGENTS,
+        *OF_THE_THREADS,
         *OF_THE_STORES,
         *OF_THE_SERVICE,
         *OF_THE_PAGES,

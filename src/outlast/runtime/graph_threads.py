@@ -147,10 +147,11 @@ class GraphThreads:
         places, rows = await self._coded(line, new, parent)
         body = stored(new.body, inline_max=WRITE_INLINE_MAX)
         rows |= body.rows
-        at = (await self._store.now()).business
-        version = thread.version if thread is not None else 0
-        key = (*line, new.checkpoint)
         texts = (new.parent, _text(new.metadata.get("run_id")), *_texts_of(new, places), body.place.format)
+        at = (await self._store.now()).business
+        *before, last = in_portions(await self._missing(line, rows, at)) or [()]
+        version = thread.version if thread is not None else await self._begin(line, at) if before else 0
+        key = (*line, new.checkpoint)
         row = GraphCheckpoint(*key, 1 if old is None else old.version + 1, *texts, *_inline(new.body, body), at)
         moved = GraphThread(
             *line,
@@ -161,9 +162,17 @@ class GraphThreads:
             at,
         )
         puts = (Put(GRAPH_THREAD, moved, version), Put(GRAPH_CHECKPOINT, row, row.version - 1))
-        *before, last = in_portions(await self._missing(line, rows, at)) or [()]
         await self._land(line, version, before)
         await self._store.commit(Commit((*last, *puts, *await self._root(line, at)), label=f"{new.thread} checkpoint"))
+
+    async def _begin(self, line: Line, at: int) -> int:
+        """Write the row of a new namespace before any other row of it, so that a delete finds them. Return its version.
+
+        A process that is killed before its first checkpoint then leaves a thread that is listed.
+        """
+        made = Put(GRAPH_THREAD, GraphThread(*line, 1, "", 0, at, at), 0)
+        await self._store.commit(Commit((made, *await self._root(line, at)), label=f"{line[1]} graph thread"))
+        return 1
 
     async def _root(self, line: Line, at: int) -> list[Put]:
         """Return the write of the row by which a thread is listed, for a subgraph that writes before its graph."""
@@ -238,10 +247,7 @@ class GraphThreads:
             puts[write.i] = Put(GRAPH_WRITE, GraphWrite(*key, version, *columns), version - 1)
         if not puts:
             return
-        if thread is None:
-            made = Put(GRAPH_THREAD, GraphThread(*line, 1, "", 0, at, at), 0)
-            await self._store.commit(Commit((made, *await self._root(line, at)), label=f"{line[1]} graph thread"))
-        version = thread.version if thread is not None else 1
+        version = thread.version if thread is not None else await self._begin(line, at)
         await self._land(line, version, in_portions([*await self._missing(line, rows, at), *puts.values()]))
 
     # --- reading -------------------------------------------------------------------------
@@ -404,12 +410,24 @@ class GraphThreads:
             *(Erase(GRAPH_CHECKPOINT, each[:4]) for each in checkpoints if each.checkpoint not in kept),
             *(Erase(GRAPH_VALUE, each[:4]) for each in values if each.hash not in found),
         ]
-        if not kept:
-            erased.append(Erase(GRAPH_THREAD, line))
-        expects = (Expect(GRAPH_THREAD, line, moved.version),)
+        await self._erase(moved, erased, is_gone=not kept)
+
+    async def _erase(self, row: GraphThread, erased: Sequence[Erase], *, is_gone: bool) -> None:
+        """Delete rows of a namespace in several commits, and at last the namespace itself if it `is_gone`.
+
+        Each commit gives the namespace a new version: a writer that has found a value in between, and therefore does
+        not write it, must look again.
+        """
         for i in range(0, len(erased), ERASED_AT_ONCE):
-            part = tuple(erased[i : i + ERASED_AT_ONCE])
-            await self._store.commit(Commit(part, expects=expects, label=f"{line[1]} graph erase"))
+            moved = row._replace(version=row.version + 1)
+            part: list[Put | Erase] = [Put(GRAPH_THREAD, moved, row.version), *erased[i : i + ERASED_AT_ONCE]]
+            await self._store.commit(Commit(tuple(part), label=f"{row.thread} graph erase"))
+            row = moved
+        if is_gone:
+            expects = (Expect(GRAPH_THREAD, row[:3], row.version),)
+            await self._store.commit(
+                Commit((Erase(GRAPH_THREAD, row[:3]),), expects=expects, label=f"{row.thread} graph erase")
+            )
 
     # --- copying -------------------------------------------------------------------------
     async def copy(self, source: str, target: str) -> None:
@@ -424,7 +442,9 @@ class GraphThreads:
             await self._copy(row, target)
 
     async def _copy(self, row: GraphThread, target: str) -> None:
-        line = row[:3]
+        line, to = row[:3], (self._tenant, target, row.ns)
+        if await self._store.load(GRAPH_THREAD, to) is None:
+            await self._begin(to, (await self._store.now()).business)
         for kind in (GRAPH_VALUE, GRAPH_WRITE, GRAPH_CHECKPOINT):
             rows = [each._replace(thread=target) for each in await self._all(kind, line)]
             keys = [key_of(kind, each) for each in rows]
@@ -438,7 +458,7 @@ class GraphThreads:
                 await self._store.commit(Commit(portion, label=f"{target} graph copy"))
         if await self._store.load(GRAPH_THREAD, line) != row:
             raise Conflict(f"thread {row.thread} was changed while it was copied", "", "delete the copy and copy again")
-        old = await self._store.load(GRAPH_THREAD, (self._tenant, target, row.ns))
+        old = await self._store.load(GRAPH_THREAD, to)
         version = old.version if old is not None else 0
         moved = row._replace(thread=target, version=version + 1)
         await self._store.commit(Commit((Put(GRAPH_THREAD, moved, version),), label=f"{target} graph copy"))
