@@ -57,6 +57,7 @@ def _fsck_view(looked: FsckReport, ms: int, chain: bool) -> dict[str, Any]:
         "runs": looked.runs,
         "events": looked.events,
         "effects": looked.effects,
+        "threads": looked.threads,
         "generation": looked.generation,
         "chain": chain,
         "ms": ms,
@@ -76,7 +77,8 @@ def _print_findings(screen: Screen, looked: FsckReport, ms: int, chain: bool) ->
     verdict = "every invariant holds" if not n else "1 violation" if n == 1 else f"{n} violations"
     runs = "1 run" if looked.runs == 1 else f"{looked.runs:,} runs"
     effects = "1 effect" if looked.effects == 1 else f"{looked.effects:,} effects"
-    looked_at = f"{runs}, {looked.events:,} events, {effects} in {span(ms)}"
+    threads = f", {looked.threads:,} threads of LangGraph" if looked.threads else ""
+    looked_at = f"{runs}, {looked.events:,} events, {effects}{threads} in {span(ms)}"
     screen.line(f"{verdict}: {looked_at}, generation {looked.generation}")
     if not chain:
         screen.advice("hashes and digests were not recomputed → --chain")

@@ -180,13 +180,25 @@ def kept_with(keep: Collection[str], checkpoints: Sequence[GraphCheckpoint]) -> 
     by_id = {row.checkpoint: row for row in checkpoints}
     kept = {name for name in keep if name in by_id}
     for name in list(kept):
-        row = by_id[name]
-        open_channels = set(_delta_channels(row)) - row.places().keys()
-        while open_channels and row.parent in by_id:
-            row = by_id[row.parent]
-            kept.add(row.checkpoint)
-            open_channels -= row.places().keys()
+        ancestors, _, _ = ancestors_needed(by_id[name], by_id)
+        kept.update(ancestors)
     return kept
+
+
+def ancestors_needed(
+    row: GraphCheckpoint, by_id: Mapping[str, GraphCheckpoint]
+) -> tuple[Sequence[str], str, Sequence[str]]:
+    """Return the ancestors of which the delta channels of a checkpoint are made.
+
+    Also returns the first such ancestor that is missing, or '', and the channels that need it. Raises Corrupt.
+    """
+    found: list[str] = []
+    open_channels = set(_delta_channels(row)) - row.places().keys()
+    while open_channels and row.parent in by_id:
+        row = by_id[row.parent]
+        found.append(row.checkpoint)
+        open_channels -= row.places().keys()
+    return found, row.parent if open_channels else "", sorted(open_channels)
 
 
 def _delta_channels(row: GraphCheckpoint) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from outlast.core.commit import Mapping
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
@@ -36,6 +37,7 @@ from outlast.store.port import RunRows, Store, maintenance, rows_of_each
 from outlast.store.queries import ROWS_MAX, ByOrdinal
 from outlast.upkeep import fsck_checks, fsck_history
 from outlast.upkeep.fsck_checks import Check, CheckedRun, Finding, Violations
+from outlast.upkeep.fsck_threads import by_namespace, findings_of, read_thread
 
 OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.run_row,
@@ -121,6 +123,7 @@ class FsckReport(NamedTuple):
     effects: int
     generation: int
     findings: tuple[Finding, ...]
+    threads: int  # of LangGraph; each subgraph with its own namespace counts as one
 
 
 class Fsck:
@@ -156,7 +159,8 @@ class Fsck:
             await self._made_by(tenant)
         await self._tokens()
         await self._readable_all()
-        return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found))
+        threads = await self._threads()
+        return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found), threads)
 
     # --- runs ------------------------------------------------------------------------------------
     async def _page(self, after: Key) -> tuple[Sequence[Run], Key]:
@@ -405,6 +409,28 @@ class Fsck:
         for kind in READ_ALONE:
             async for _ in self._every(kind):
                 pass
+
+    # --- threads of LangGraph --------------------------------------------------------------------
+    async def _threads(self) -> int:
+        """Check all threads, one namespace at a time, and return how many namespaces there are."""
+        n = 0
+        async for one in by_namespace([self._every(kind) for kind in GRAPH_KINDS]):
+            n += 1
+            if found := findings_of(one):
+                self._report(await self._still_of_thread(one.key, found))
+        return n
+
+    async def _still_of_thread(self, key: Key, found: list[Finding]) -> list[Finding]:
+        """Return the findings that fresh reads of the namespace confirm, as `_still` does for runs."""
+        for _ in range(AGAIN):
+            try:
+                again = {finding[:3] for finding in findings_of(await read_thread(self._store, key))}
+            except Corrupt:
+                return found  # a row cannot be read, which is reported, and what else was found is said beside it
+            found = [finding for finding in found if finding[:3] in again]
+            if not found:
+                return []
+        return found
 
     def _report(self, found: "list[Finding] | Iterator[Finding]") -> None:
         self._found += [finding for finding in found if finding not in self._found]
