@@ -6,6 +6,7 @@ from typing import Final
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
+from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import (
     EVENT,
@@ -26,7 +27,18 @@ from outlast.core.rows.run_rows import (
 from outlast.errors import InvalidInput
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
-from outlast.store.queries import ByOrdinal, Census, CountBy, LastOrdinals, Moving, NextDue, Owned, Queued
+from outlast.store.queries import (
+    ROWS_MAX,
+    ByOrdinal,
+    Census,
+    CountBy,
+    LastOrdinals,
+    Moving,
+    NextDue,
+    Owned,
+    Queued,
+    Under,
+)
 from tests.conformance.subject import (
     LANE,
     T0,
@@ -126,6 +138,24 @@ async def many_rows_are_loaded_in_the_order_of_keys(s: Subject) -> None:
     assert await b.load_many(STATE_CHUNK, []) == ()
     assert await b.load_many(STATE_CHUNK, [("globex", "run-1", "a")]) == (None,)
     assert await b.load_many(EVENT, [("acme", "run-1", 2), ("acme", "run-1", 1)]) == (None, event_row())
+
+
+async def rows_are_read_backwards(s: Subject) -> None:
+    """The last rows under a prefix come first, and `after` pages to the ones before. Other prefixes are left alone."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    await a.commit(Commit(puts(*(event_row(seq=i) for i in (100, 9, 10, 2)))))
+    await a.commit(Commit(puts(event_row("run-10"), event_row("run-2"))))
+    prefix = ("acme", "run-1")
+
+    async def read(after: Key = (), limit: int = ROWS_MAX) -> list[int]:
+        return [row.seq for row in await b.query(Under(EVENT, prefix, after, limit, backwards=True))]
+
+    assert await read() == [100, 10, 9, 2, 1]
+    assert await read(limit=2) == [100, 10]
+    assert await read((*prefix, 10)) == [9, 2, 1]
+    assert await read((*prefix, 50), limit=2) == [10, 9]
+    assert await read((*prefix, 1)) == []
 
 
 async def rows_are_counted_and_read_by_ordinal(s: Subject) -> None:

@@ -632,3 +632,61 @@ def test_after_each_commit_of_a_put_the_thread_is_whole(tmp_path: Path) -> None:
             await cut(after)
 
     asyncio.run(main())
+
+
+# --- bounded reads -----------------------------------------------------------------------
+async def read_by(store: Store, saver: OutlastSaver, *args: Any, **options: Any) -> tuple[list[str], int]:
+    """Return the ids that `list` answers, and the number of checkpoints that it has read."""
+    query, rows = store.query, 0
+
+    async def counted(asked: Any) -> Any:
+        nonlocal rows
+        found = await query(asked)
+        if getattr(asked, "kind", None) is GRAPH_CHECKPOINT:
+            rows += len(found) if isinstance(found, tuple) else 1
+        return found
+
+    store.query = counted  # type: ignore[method-assign]
+    try:
+        return [each.checkpoint["id"] async for each in saver.alist(*args, **options)], rows
+    finally:
+        store.query = query  # type: ignore[method-assign]
+
+
+@EACH
+def test_a_list_with_a_limit_reads_no_more_rows_of_each_namespace(
+    subject: Callable[[Path], Subjects], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with opened(subject, tmp_path) as (store,):
+            saver = OutlastSaver(store)
+            await grown(saver, *(f"c{n:02}" for n in range(0, 40, 2)))
+            for n in range(1, 40, 2):
+                inner = checkpoint_of(f"c{n:02}", z=n)
+                config = config_of("t", f"c{n - 2:02}" if n > 1 else "", ns="sub:1")
+                await saver.aput(config, inner, LOOP if n > 1 else FIRST, inner["channel_versions"])
+            whole, own = {"configurable": {"thread_id": "t"}}, config_of("t")
+            assert await read_by(store, saver, own, limit=3) == (["c38", "c36", "c34"], 3)
+            assert await read_by(store, saver, own, limit=2, before=config_of("t", "c36")) == (["c34", "c32"], 2)
+            assert await read_by(store, saver, config_of("t", "c04")) == (["c04"], 1)
+            assert await read_by(store, saver, config_of("t", "c04"), before=config_of("t", "c04")) == ([], 0)
+            assert await read_by(store, saver, whole, limit=0) == ([], 0)
+            for config in (whole, None):  # two rows of each of the two namespaces
+                assert await read_by(store, saver, config, limit=2) == (["c39", "c38"], 4)
+            names, _ = await read_by(store, saver, whole)
+            assert names == [f"c{n:02}" for n in range(39, -1, -1)]
+
+    asyncio.run(main())
+
+
+def test_a_list_of_more_rows_than_are_read_at_once_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlast.langgraph.saver.READ_AT_ONCE", 3)
+
+    async def main() -> None:
+        async with OutlastSaver.open("memory:") as saver:
+            await grown(saver, *(f"c{n}" for n in range(9)))
+            for options in ({}, {"filter": {"source": "loop"}}):
+                found = [each.checkpoint["id"] async for each in saver.alist(config_of("t"), **options)]  # type: ignore[arg-type]
+                assert found == [f"c{n}" for n in range(8, 0 if options else -1, -1)]
+
+    asyncio.run(main())

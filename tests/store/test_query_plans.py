@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
+from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import KINDS, RESULT, RUN, STORE
@@ -97,6 +98,9 @@ def queries() -> dict[str, Query[Any]]:
         found[f"{kind.name}s by key"] = LoadMany(kind, (key, key))
         found[f"{kind.name}s of a prefix"] = Under(kind, key[: min(2, kind.key - 1)])
         found[f"{kind.name}s after"] = Under(kind, key[:1], key)
+    checkpoint = _key(GRAPH_CHECKPOINT)
+    found["the last checkpoints"] = Under(GRAPH_CHECKPOINT, checkpoint[:3], limit=9, backwards=True)
+    found["checkpoints before"] = Under(GRAPH_CHECKPOINT, checkpoint[:3], checkpoint, 9, backwards=True)
     return found
 
 

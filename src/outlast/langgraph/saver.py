@@ -35,7 +35,15 @@ from outlast.core.argument_checks import Arguments
 from outlast.core.graph_threads import GraphData
 from outlast.core.rows.graph_rows import GraphCheckpoint
 from outlast.errors import Corrupt, InvalidInput, Misplaced
-from outlast.runtime.graph_threads import GraphThreads, NewCheckpoint, NewWrite, ReadCheckpoint, TaskWrites
+from outlast.runtime.graph_threads import (
+    READ_AT_ONCE,
+    GraphThreads,
+    NewCheckpoint,
+    NewestCheckpoints,
+    NewWrite,
+    ReadCheckpoint,
+    TaskWrites,
+)
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 
@@ -212,33 +220,28 @@ class OutlastSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        before_id = (get_checkpoint_id(before) if before else None) or None
-        rows = await self._rows(config)
+        if limit is not None and limit <= 0:
+            return
+        at_once = READ_AT_ONCE if limit is None or filter else min(limit, READ_AT_ONCE)
+        before_id = (get_checkpoint_id(before) if before else None) or ""
+        rows = await self._newest(config, before_id, at_once)
         heads: dict[str, dict[str, str]] = {}
-        for row in rows:
-            if limit is not None and limit <= 0:
-                return
-            if before_id is not None and row.checkpoint >= before_id:
-                continue
+        while (row := await rows.next()) is not None:
             if filter and not _fits(row.details(), filter):
                 continue
             if row.thread not in heads:
                 heads[row.thread] = await self._threads.heads(row.thread)
-            if limit is not None:
-                limit -= 1
             yield self._tuple(await self._threads.read(row, is_head=heads[row.thread].get(row.ns) == row.checkpoint))
+            if limit is not None and (limit := limit - 1) <= 0:
+                return
 
-    async def _rows(self, config: RunnableConfig | None) -> list[GraphCheckpoint]:
+    async def _newest(self, config: RunnableConfig | None, before: str, at_once: int) -> NewestCheckpoints:
         """Return the checkpoints that a config names, the last first."""
         configurable = config.get("configurable", {}) if config else {}
-        if "thread_id" in configurable:
-            rows = await self._threads.checkpoints(str(configurable["thread_id"]), configurable.get("checkpoint_ns"))
-        else:
-            ns = configurable.get("checkpoint_ns")
-            found = [await self._threads.checkpoints(each, ns) for each in await self._threads.all_threads()]
-            rows = sorted((row for of in found for row in of), key=lambda row: row.checkpoint, reverse=True)
+        thread = configurable.get("thread_id")
+        lines = await self._threads.lines(None if thread is None else str(thread), configurable.get("checkpoint_ns"))
         checkpoint = configurable.get("checkpoint_id")
-        return [row for row in rows if row.checkpoint == checkpoint] if checkpoint else rows
+        return await self._threads.newest(lines, before=before, only=checkpoint or "", at_once=at_once)
 
     @override
     async def aget_delta_channel_history(

@@ -45,7 +45,7 @@ from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.state.snapshot_codec import pack, unpack
 from outlast.errors import Conflict, Corrupt, InvalidInput, NotFound, Stale, Uncertain
 from outlast.store.port import Store
-from outlast.store.queries import Page
+from outlast.store.queries import Page, Under
 
 Line = tuple[str, str, str]
 """Tenant, thread and namespace: the key of a GraphThread row."""
@@ -328,6 +328,26 @@ class GraphThreads:
         rows = await self._all(GRAPH_CHECKPOINT, prefix)
         return sorted(rows, key=lambda row: row.checkpoint, reverse=True)
 
+    async def newest(
+        self, lines: Sequence[Line], *, before: str = "", only: str = "", at_once: int = READ_AT_ONCE
+    ) -> "NewestCheckpoints":
+        """Return the checkpoints of these namespaces, or the one with the id `only`, the greatest id first.
+
+        `before`: only ids below it.
+        """
+        if not only:
+            return NewestCheckpoints(self._store, lines, before, at_once)
+        wanted = [(*line, only) for line in lines] if not before or only < before else []
+        found = await self._store.load_many(GRAPH_CHECKPOINT, wanted) if wanted else ()
+        return NewestCheckpoints(self._store, (), "", at_once, [row for row in found if row is not None])
+
+    async def lines(self, thread: str | None = None, ns: str | None = None) -> list[Line]:
+        """Return the namespaces of a thread or of all threads, those of the thread that changed last first."""
+        names = await self.all_threads() if thread is None else [thread]
+        if ns is not None:
+            return [(self._tenant, name, ns) for name in names]
+        return [row[:3] for name in names for row in await self.namespaces(name)]
+
     async def heads(self, thread: str) -> dict[str, str]:
         """Return the last checkpoint of each namespace of a thread."""
         return {row.ns: row.head for row in await self.namespaces(thread)}
@@ -462,6 +482,35 @@ class GraphThreads:
         version = old.version if old is not None else 0
         moved = row._replace(thread=target, version=version + 1)
         await self._store.commit(Commit((Put(GRAPH_THREAD, moved, version),), label=f"{target} graph copy"))
+
+
+class NewestCheckpoints:
+    """Checkpoints of several namespaces, merged by their ids. Of each namespace, it reads `at_once` rows at a time."""
+
+    def __init__(
+        self, store: Store, lines: Sequence[Line], before: str, at_once: int, found: Sequence[GraphCheckpoint] = ()
+    ) -> None:
+        self._store = store
+        self._at_once = at_once
+        self._before = dict.fromkeys(lines, before)  # namespaces of which more rows may exist
+        self._read = {row[:3]: [row] for row in found} | {line: [] for line in lines}  # the greatest id last
+
+    async def next(self) -> GraphCheckpoint | None:
+        """Return the next checkpoint, or None at the end."""
+        for line, before in list(self._before.items()):
+            if not self._read[line]:
+                await self._more(line, before)
+        greatest = max(filter(None, self._read.values()), key=lambda rows: rows[-1].checkpoint, default=None)
+        return greatest.pop() if greatest else None
+
+    async def _more(self, line: Line, before: str) -> None:
+        after = (*line, before) if before else ()
+        rows = await self._store.query(Under(GRAPH_CHECKPOINT, line, after, self._at_once, backwards=True))
+        self._read[line] = [*reversed(rows)]
+        if len(rows) < self._at_once:
+            del self._before[line]
+        else:
+            self._before[line] = rows[-1].checkpoint
 
 
 def _inline(value: GraphData, body: Stored) -> tuple[bytes, str]:

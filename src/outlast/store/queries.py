@@ -132,7 +132,7 @@ class LoadMany(Query[tuple[R | None, ...]]):
 class Under(Query[tuple[R, ...]]):
     """The rows whose key begins with `prefix`, in key order, starting after the key `after`.
 
-    `listed`: as in `LoadMany`.
+    `listed`: as in `LoadMany`. `backwards`: the greatest key first, and those before the key `after`.
     """
 
     kind: Kind[R]
@@ -140,12 +140,13 @@ class Under(Query[tuple[R, ...]]):
     after: Key = ()
     limit: int = ROWS_MAX
     listed: bool = False
+    backwards: bool = False
 
     @override
     def statements(self) -> Sequence[Select]:
         prefix, after = self.prefix, self.after
         assert not after or after[: len(prefix)] == prefix, "the key after which to begin lies under the prefix"
-        text = _under(self.kind, len(prefix), len(after))
+        text = _under(self.kind, len(prefix), len(after), backwards=self.backwards)
         return (Select(text, (*prefix, *after[len(prefix) :], self.limit)),)
 
     @override
@@ -154,9 +155,13 @@ class Under(Query[tuple[R, ...]]):
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[R, ...]:
-        under = rows.under(self.kind, self.prefix)
-        found = [row for row in under if not self.after or key_of(self.kind, row) > self.after][: self.limit]
+        found = [row for row in rows.under(self.kind, self.prefix) if self.is_past(key_of(self.kind, row))]
+        found = (found[::-1] if self.backwards else found)[: self.limit]
         return tuple([listed(self.kind, row) for row in found] if self.listed else found)
+
+    def is_past(self, key: Key) -> bool:
+        """Return True if a row at this key is behind the place to start from."""
+        return not self.after or (key < self.after if self.backwards else key > self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,16 +531,14 @@ class Owing(Query[tuple[Cursor, ...]]):
 
 
 @cache
-def _under(kind: AnyKind, width: int, after: int) -> str:
+def _under(kind: AnyKind, width: int, after: int, *, backwards: bool) -> str:
     names = kind.columns[: kind.key]
     rest = names[width:after]
     where = [f"{name} = {MARK}" for name in names[:width]]
     if rest:
-        where.append(f"({', '.join(rest)}) > ({', '.join(MARK for _ in rest)})")
-    return (
-        f"{_select(kind)}{' WHERE ' + ' AND '.join(where) if where else ''} "
-        f"ORDER BY {', '.join(names[width:] or names)} LIMIT {MARK}"
-    )
+        where.append(f"({', '.join(rest)}) {'<' if backwards else '>'} ({', '.join(MARK for _ in rest)})")
+    order = ", ".join(f"{name} DESC" if backwards else name for name in names[width:] or names)
+    return f"{_select(kind)}{' WHERE ' + ' AND '.join(where) if where else ''} ORDER BY {order} LIMIT {MARK}"
 
 
 def _select(kind: AnyKind) -> str:

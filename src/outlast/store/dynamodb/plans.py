@@ -122,13 +122,17 @@ async def _load_many(reads: DynamoReads, query: LoadMany[Any]) -> Any:
 async def _under(reads: DynamoReads, query: Under[Any], rows: RowsInMemory) -> None:
     kind, after, limit = query.kind, query.after, query.limit
     assert not after or after[: len(query.prefix)] == query.prefix, "the place to begin lies under the prefix"
-    span = within(kind, query.prefix, after)
+    backwards = query.backwards
+    span = within(kind, query.prefix, () if backwards else after)
     if span is None:
+        assert not backwards, "rows of many partitions are read in key order"
         put(rows, kind, await reads.walk(kind, query.prefix, after, limit))
         return
+    if backwards and after:
+        span = span._replace(high=place(kind, after).sk)
     n = 0
-    async for items in reads.items.range(span, limit=limit + 1 if limit < AT_ONCE else 0):
-        found = [row for row in await reads.rows(items, kind) if not after or key_of(kind, row) > after]
+    async for items in reads.items.range(span, backwards=backwards, limit=limit + 1 if limit < AT_ONCE else 0):
+        found = [row for row in await reads.rows(items, kind) if query.is_past(key_of(kind, row))]
         put(rows, kind, found)
         n += len(found)
         if n >= limit:
