@@ -18,17 +18,22 @@ from pydantic import SecretStr
 from outlast.cli.root import cli
 from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
+from outlast.runtime.graph_threads import GraphThreads
 from outlast.runtime.webhooks import new_dispatcher
 from outlast.service.identity import AuthSettings, authenticator, new_token
+from outlast.store.port import Store
 from outlast.ui.app import pages
 from tests.ui.conftest import Running, Service
 from tests.ui.test_installation import Receiver
+from tests.ui.test_threads import put
 
 NO_PAGES = re.compile(
     r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
     r"|runs/\{run\}/(events/.*|results/.*|input|outcome|state|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
+THREAD = "customer-" + "0123456789" * 12
+NEWEST = "1f0cc9a5-8f3e-6d2a-8001-c0ffee5eed00"
 NARROW = (360, 640)  # a phone, and a window of 1,280 pixels at a zoom of 200 %
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 
@@ -52,6 +57,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
             service.flagged(run)
         decided, tag = service.asked(service.start(order_id="A-18", cents=9900))
         service.decide(decided, tag)
+        asyncio.run_coroutine_threadsafe(forked(service.state.store), service.loop).result(30)
         (effect,) = service.get(f"/v1/runs/{flagged[0]}/effects").json()["effects"]
         service.until(f"/v1/webhooks/{hook}/deliveries?status=dead", lambda body: body["deliveries"])
         service.loop.call_soon_threadsafe(sender.drain)
@@ -59,6 +65,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         yield {
             "": [""],
             "/ui/runs/{run}/signals/{name}": [f"/ui/runs/{wish}/signals/said"],
+            "/ui/thread": [f"/ui/thread?thread={THREAD}"],
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],
             "effect": [effect["id"]],
@@ -69,18 +76,31 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         receiver.shutdown()
 
 
+async def forked(store: Store) -> None:
+    """Put checkpoints with long names on two branches of a thread, and one of a subgraph."""
+    threads = GraphThreads(store, "default")
+    for name, parent, ns in (
+        (NEWEST, "", ""),
+        (f"{NEWEST}1", NEWEST, ""),
+        (f"{NEWEST}2", NEWEST, ""),
+        ("s", "", "a:1"),
+    ):
+        await put(threads, THREAD, name, parent, ns, text="channel_" * 9, branches=True)
+
+
 def addresses(samples: dict[str, list[str]]) -> Iterator[str]:
     """Yield an address of every page, and several of those whose content depends on the state of their object."""
     for route in pages():
         path, methods = getattr(route, "path", ""), getattr(route, "methods", ())
         if "GET" not in methods or NO_PAGES.fullmatch(path):
             continue
-        (name, *others) = [*re.findall(r"\{(\w+)\}", path), ""]
-        if len(others) < 2:
-            whole = path.endswith(("}", "/actions", "/timeline"))
-            yield from (path.format(**{name: each}) for each in samples[name][: None if whole else 1])
-        else:
+        if path in samples:
             yield from samples[path]
+            continue
+        (name, *others) = [*re.findall(r"\{(\w+)\}", path), ""]
+        assert len(others) < 2, path
+        whole = path.endswith(("}", "/actions", "/timeline"))
+        yield from (path.format(**{name: each}) for each in samples[name][: None if whole else 1])
 
 
 def complaints(page: Page, where: str) -> Iterator[str]:

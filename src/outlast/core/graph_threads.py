@@ -206,6 +206,25 @@ def _delta_channels(row: GraphCheckpoint) -> list[str]:
     return list(counters) if isinstance(counters, dict) else []
 
 
+# --- how it is shown ---------------------------------------------------------------------
+def branches(checkpoints: Iterable[GraphCheckpoint], head: str) -> dict[str, int]:
+    """Return the number of the branch of each checkpoint: 1 for that of the last one, then by their greatest ids.
+
+    A branch is a line of parents up to a checkpoint of an earlier branch.
+    """
+    parents = {row.checkpoint: row.parent for row in checkpoints}
+    ends = sorted(parents.keys() - set(parents.values()), reverse=True)
+    found: dict[str, int] = {}
+    n = 0
+    for end in (head, *ends, *sorted(parents, reverse=True)):  # the last ones only if parents go round in a circle
+        n += end in parents and end not in found
+        at = end
+        while at in parents and at not in found:
+            found[at] = n
+            at = parents[at]
+    return found
+
+
 def order_of_writes(path: str, task: str, i: int) -> tuple[str, str, int]:
     """Return the position of a write among those of its checkpoint, as `langgraph.checkpoint.base` defines it."""
     return (path, task, i)

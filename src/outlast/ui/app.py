@@ -20,11 +20,12 @@ from outlast.ui.routes import delivery_pages as deliveries
 from outlast.ui.routes import effect_pages as effects
 from outlast.ui.routes import run_list as runs
 from outlast.ui.routes import run_pages as run
+from outlast.ui.routes import thread_pages as threads
 from outlast.ui.routes import worker_pages as workers
 
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
-    run_actions.router, deliveries.router, workers.router, workflows.router, sign_in.router,
+    run_actions.router, deliveries.router, threads.router, workers.router, workflows.router, sign_in.router,
 )  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""Pages of the threads of LangGraph: the list, and the checkpoints of one with parents, branches, writes and sizes."""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from outlast.core.commit import Commit, Put
+from outlast.core.graph_threads import GraphData
+from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT
+from outlast.runtime.graph_threads import GraphThreads, NewCheckpoint, NewWrite, TaskWrites
+from outlast.ui.routes import thread_pages
+from tests.ui.conftest import Service
+from tests.ui.html_page import HtmlPage
+
+pytestmark = pytest.mark.req("RT-3")
+HOSTILE = "</td><script>alert(1)</script>\"'>{{7*7}}\u202e\u0007 a/b?c=d&e#f%41 " + "w" * 300
+
+
+def on(service: Service, work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run_coroutine_threadsafe(work, service.loop).result(30)
+
+
+async def put(
+    threads: GraphThreads, thread: str, name: str, parent: str = "", ns: str = "", *, text: str = "log", **more: Any
+) -> None:
+    """Put a checkpoint with one channel and two writes."""
+    metadata = {"source": text, "step": 3}
+    values = {text: GraphData("msgpack", b"\xc0")}
+    empty = GraphData("msgpack", b"\x80")
+    await threads.put(NewCheckpoint(thread, ns, name, parent, metadata, empty, values, (), **more))
+    writes = [NewWrite(i, text, GraphData("msgpack", b"x" * 100)) for i in range(2)]
+    await threads.put_writes(TaskWrites(thread, ns, name, "task", "", writes, False))
+
+
+def threads_of(service: Service, tenant: str = "default") -> GraphThreads:
+    return GraphThreads(service.state.store, tenant)
+
+
+def row_of(page: str, name: str) -> str:
+    """Return the text of the row of a checkpoint."""
+    (row,) = re.findall(rf'<tr id="checkpoint-{name}">.*?</tr>', page, re.DOTALL)
+    return HtmlPage(row).text
+
+
+def test_an_empty_list_says_how_a_graph_keeps_threads(service: Service) -> None:
+    page = service.get("/ui/threads")
+    assert page.status_code == 200 and "outlast.langgraph.OutlastSaver" in page.text
+    assert 'href="/ui/threads"' in service.get("/ui/runs").text, "every page leads to it"
+
+
+def test_threads_are_listed_by_their_last_change_and_paged(service: Service) -> None:
+    threads = threads_of(service)
+    for thread in ("l-1", "l-2", "l-3"):
+        on(service, put(threads, thread, "c1"))
+    on(service, put(threads, "l-1", "c2", "c1"))
+    seen, address = list[str](), "/ui/threads?limit=2"
+    while address:
+        page = HtmlPage(service.get(address).text)
+        seen += [each["href"].partition("thread=")[2] for each in page.links if "/ui/thread?" in each["href"]]
+        address = next((each["href"] for each in page.links if each.get("rel") == "next"), "")
+    assert seen == ["l-1", "l-3", "l-2"]
+    assert service.get("/ui/threads?limit=2&cursor=abc").status_code == 422
+    assert "l-1" not in service.get("/ui/runs").text, "threads are no runs"
+
+
+def test_a_thread_shows_parents_branches_writes_and_bytes(service: Service) -> None:
+    threads = threads_of(service)
+    for name, parent in (("c1", ""), ("c2", "c1"), ("c3", "c2")):
+        on(service, put(threads, "t", name, parent))
+    assert "branch" not in service.get("/ui/thread?thread=t").text
+    on(service, put(threads, "t", "c4", "c1", branches=True))
+    on(service, put(threads, "t", "s1", ns="sub:1"))
+    page = service.get("/ui/thread?thread=t").text
+    assert "4 on 2 branches" in HtmlPage(page).text
+    last, forked, before, first = (row_of(page, f"c{n}") for n in (4, 3, 2, 1))
+    assert last.startswith("c4 last branch 1 log 3 c1 log 2 ") and forked.startswith("c3 branch 2 log 3 c2 log 2 ")
+    assert "c1 of branch 1" in before and first.startswith("c1 branch 1 log 3 log 2 ")
+    row = on(service, service.state.store.load(GRAPH_CHECKPOINT, ("default", "t", "", "c1")))
+    assert f" {len(row.body) + len(row.metadata) + len(row.channels) + 200} " in first
+    assert page.index("checkpoint-c4") < page.index("checkpoint-c3") < page.index("checkpoint-c1")
+    (inner,) = [each["href"] for each in HtmlPage(page).links if "ns=sub" in each["href"]]
+    assert "s1 last" in row_of(service.get(inner).text, "s1")
+    assert "outlast threads show t" in page and "outlast threads export t --to FILE" in page
+
+
+def test_a_long_thread_is_paged_and_says_what_it_leaves_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = threads_of(service)
+    for n in range(5):
+        on(service, put(threads, "long", f"c{n}", f"c{n - 1}" if n else ""))
+    monkeypatch.setattr(thread_pages, "SIZE", 2)
+    monkeypatch.setattr(thread_pages, "READ_MAX", 3)
+    first = service.get("/ui/thread?thread=long").text
+    assert "checkpoint-c3" in first and "checkpoint-c2" not in first and "The last 3 are shown" in first
+    (later,) = {each["href"] for each in HtmlPage(first).links if each.get("rel") == "next"}
+    second = service.get(later).text
+    assert "checkpoint-c2" in second and "checkpoint-c1" not in second and 'rel="next"' not in second
+
+
+def test_texts_of_a_graph_are_inert(service: Service) -> None:
+    """The pages have as many elements as with a text without markup, and each link leads to its thread."""
+    threads, elements = threads_of(service), list[int]()
+    for text in (HOSTILE.translate({ord("<"): "(", ord(">"): ")"}), HOSTILE):
+        on(service, put(threads, text, "c1", text=text))
+        (link,) = [
+            each["href"]
+            for each in HtmlPage(service.get("/ui/threads?limit=1").text).links
+            if "/ui/thread?" in each["href"]
+        ]
+        pages = [service.get(address) for address in ("/ui/threads?limit=1", link)]
+        assert [each.status_code for each in pages] == [200, 200] and "checkpoint-c1" in pages[1].text
+        assert not any("<script>alert" in each.text or ("{{7" in each.text and "49" in each.text) for each in pages)
+        elements.append(sum(HtmlPage(each.text).elements for each in pages))
+    assert elements[0] == elements[1]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_a_row_that_says_so(service: Service) -> None:
+    async def spoil() -> None:
+        store = service.state.store
+        row = await store.load(GRAPH_CHECKPOINT, ("default", "broken", "", "c1"))
+        assert row is not None
+        await store.commit(Commit((Put(GRAPH_CHECKPOINT, row._replace(version=row.version + 1, metadata="[7"), 1),)))
+
+    on(service, put(threads_of(service), "broken", "c1"))
+    on(service, put(threads_of(service), "broken", "c2", "c1"))
+    on(service, spoil())
+    page = service.get("/ui/thread?thread=broken")
+    assert page.status_code == 200
+    assert "unreadable" in row_of(page.text, "c1") and "unreadable" not in row_of(page.text, "c2")
+
+
+def test_a_thread_of_another_tenant_does_not_exist(service: Service) -> None:
+    on(service, put(threads_of(service, "globex"), "theirs", "c1"))
+    assert "theirs" not in service.get("/ui/threads").text
+    for address in ("thread=theirs", "thread=none", "", "thread=" + quote("a/../b"), "thread=theirs&ns=sub"):
+        page = service.get(f"/ui/thread?{address}")
+        assert page.status_code == 404 and "no thread" in page.text
+    assert service.get("/ui/thread?thread=" + "x" * 600).status_code == 422
