@@ -21,13 +21,14 @@ from outlast.store.queries import Load
 from outlast.store.sqlite.store import SqliteStore
 from outlast.ui.app import ROUTERS
 from outlast.ui.rendering import command_line, environment
-from outlast.ui.routes.run_actions import ASKED
+from outlast.ui.routes.run_actions import ACTIONS
 from outlast.ui.shown_text import CONTROLS, ShownText, isolated, isolated_pieces
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 from tests.ui.test_run_pages import flagged
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+DONE = {each.name: each.done for each in ACTIONS}
 RLO = "\u202e"
 ODD = f"pay to {RLO}evil\u202c acme"
 
@@ -82,7 +83,7 @@ def test_a_rejection_and_an_edit_say_what_was_done(service: Service) -> None:
             "/ui/approvals/{approval}", "/reassign", {"to": "finance", "why": "away"}, None,
             "Reassigned: finance decides now.",
         ),
-        ("/ui/runs/{run}/actions", "/cancel", {"reason": "no longer needed"}, None, ASKED["cancel"]),
+        ("/ui/runs/{run}/actions", "/cancel", {"reason": "no longer needed"}, None, DONE["cancel"]),
         (
             "/ui/runs/{broken}", "/answer", {"text": "stop it"}, ("choice", "fail"),
             "Answered exception of run {broken}: fail. A worker carries it out.",

@@ -8,7 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from outlast.models.runs import RunSummary
 from outlast.ui import run_words
+from outlast.ui.routes.run_actions import ACTIONS, RunAction, shown_for
 from tests.ui.conftest import Service
 from tests.ui.html_page import HtmlPage
 
@@ -133,6 +135,23 @@ def test_an_answer_ends_attention(service: Service) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/runs/{run}")
     assert service.ended(run)["status"] == "failed"
     assert "no such order" in service.get(f"/ui/runs/{run}/people").text
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=[each.name for each in ACTIONS])
+def test_each_declared_action_has_a_form_with_its_texts_and_fields(service: Service, action: RunAction) -> None:
+    run = service.start("wish", text="?")
+    service.waits(run)
+    summary = service.get(f"/v1/runs/{run}").json()
+    page = service.get(f"/ui/runs/{run}/actions").text
+    shown, form = HtmlPage(page).text, HtmlPage(page).form(f"{action.name}-form")
+    texts = shown_for(action, RunSummary.model_validate({name: summary[name] for name in RunSummary.model_fields}))
+    assert form.action == f"/ui/runs/{run}/{action.name}"
+    for text in (action.title, texts.consequence, action.button, *(each.label for each in action.fields)):
+        assert text in shown
+    assert "{" not in "".join((texts.consequence, *texts.command))
+    names = {name for name, _ in form.fields}
+    assert {each.name for each in action.fields} <= names
+    assert (("reason" in names), ("version" in names)) == (action.reason != "none", action.versioned)
 
 
 def test_a_cancel_says_what_it_undoes_and_is_done_once(service: Service) -> None:

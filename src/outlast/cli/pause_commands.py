@@ -25,7 +25,7 @@ def _check(what: str, name: str) -> None:
 @click.option("--reason", required=True, help="Reason, shown wherever a run waits for it.")
 @on_client
 async def pause(client: Client, screen: Screen, what: What, name: str, reason: str) -> int:
-    """Pause an activity, a provider, a workflow or the tenant.
+    """Pause calls or runs until they are resumed.
 
     Workers see it within one heartbeat. Calls in flight end; no new call begins, and runs wait until it is resumed.
     """

@@ -46,7 +46,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "notify": ("outlast.cli.notify:notify", "Tell approvers by mail, Slack, Teams or ntfy."),
         "webhooks": ("outlast.cli.webhook_commands:webhooks", "List and change webhooks; send failed events again."),
-        "pause": ("outlast.cli.pause_commands:pause", "Pause an activity, a provider, a workflow or the tenant."),
+        "pause": ("outlast.cli.pause_commands:pause", "Pause calls or runs until they are resumed."),
         "resume": ("outlast.cli.pause_commands:resume", "End a pause or a circuit breaker; waiting runs continue."),
         "threads": ("outlast.cli.thread_commands:threads", "List, show, export and delete threads of LangGraph."),
         "budgets": ("outlast.cli.budget_commands:budgets", "List and set what the runs of a tenant may use each day."),

@@ -877,7 +877,7 @@ class SyncClient:
         return self._loop.run(lambda: self._target.pauses())
 
     def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        """Stop new intents of `what`: an activity, a provider, a workflow (by `name`) or the tenant.
+        """Stop new intents of one `what`, which has this `name`; the tenant has none.
 
         Raises InvalidInput.
         """

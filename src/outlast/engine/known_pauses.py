@@ -1,14 +1,14 @@
 """Pauses of operators and circuit breakers of providers (S-23).
 
-An operator pauses an activity, a provider, a workflow or a tenant. A breaker pauses a provider that is away, and lets
-one run at a time try it. A worker reads a change within one heartbeat.
+An operator pauses the kinds that `What` lists. A breaker pauses a provider that is away, and lets one run at a time try
+it. A worker reads a change within one heartbeat.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Instant, Put, Wake, When
@@ -16,7 +16,7 @@ from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.paging import pages
-from outlast.core.rows.run_columns import WaitingFor
+from outlast.core.rows.run_columns import WaitingFor, What
 from outlast.core.rows.run_rows import PAUSE, RUN, Pause, Run, is_over
 from outlast.engine.call_outcome import TIMED_OUT
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
@@ -26,21 +26,16 @@ from outlast.store.port import Store
 TENANT = "tenant"
 OPERATOR, BREAKER = "operator", "breaker"
 PAGE = 500
+KINDS: Final = get_args(What)
 
 
 def pause_key(what: str, name: str = "") -> str:
-    """Return the key of a pause: `activity/NAME`, `provider/NAME`, `workflow/NAME`, `tenant`.
-
-    Raises InvalidInput.
-    """
-    if what == TENANT and not name:
-        return TENANT
-    if what in ("activity", "provider", "workflow") and name:
-        return f"{what}/{name}"
+    """Return the key of a pause: the kind and a name, as in `activity/NAME`, or `tenant`. Raises InvalidInput."""
+    if what in KINDS and bool(name) == (what != TENANT):
+        return f"{what}/{name}" if name else what
+    named = " or ".join(each for each in KINDS if each != TENANT)
     raise InvalidInput(
-        f"{what} {name} cannot be paused",
-        "an activity, a provider, a workflow or the tenant can",
-        "pause activity NAME",
+        f"{what} {name} cannot be paused", f"{named} needs a name, {TENANT} has none", "pause activity NAME"
     )
 
 

@@ -809,7 +809,7 @@ class Client(ABC):
         return await self._call(service_ops.ListPauses())
 
     async def pause(self, what: What, name: str = "", *, reason: str) -> PauseCreated:
-        """Stop new intents of `what`: an activity, a provider, a workflow (by `name`) or the tenant.
+        """Stop new intents of one `what`, which has this `name`; the tenant has none.
 
         Raises InvalidInput.
         """

@@ -1,7 +1,8 @@
 """Actions on one run: answers to its attention, and a menu with the consequence and the command of each action."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from outlast.core.machine import TERMINAL, Choice, Reason
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of
-from outlast.models.runs import RunDetail
+from outlast.models.runs import RunDetail, RunSummary
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import PathName, RunId
@@ -30,15 +31,148 @@ router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
 PAYLOAD: Final = "payload"
 MORE_TIME: Final = span(RUN_CEILING)
-ASKED: Final = {
-    Choice.CANCEL: "Asked the run to stop. Its effects are undone first, and nothing new is called.",
-    Choice.CONTINUE: "Answered: continue. A worker takes the run up again.",
-    Choice.EXTEND: "Gave the run more time.",
-    Choice.RAISE: "Raised the budget of the run.",
-    Choice.MOVE: "Asked the run to continue in another version.",
-    "scheduler": "Asked the run to continue under another scheduler.",
-}
-"""Line about an action on a run, by the name of its form."""
+
+
+class ActionField(NamedTuple):
+    """Field of the form of an action."""
+
+    name: str
+    label: str
+    hint: str = ""
+    """Its hint, in which `{run.…}` is a field of the run's summary."""
+    default: str = ""
+    mode: str = "text"
+    """Kind of keyboard: `numeric`, `decimal`."""
+
+
+class RunAction(NamedTuple):
+    """Action of an operator on a run: its form on the page of actions, its route and its command."""
+
+    name: str
+    """Name of its form, and the last part of its path."""
+    operation: str
+    """Operation whose roles may use it."""
+    title: str
+    consequence: str
+    """Sentence above the form, in which `{run.…}` is a field of the run's summary, and `{version}` its version."""
+    button: str
+    done: str
+    """Line that the page of the run shows afterwards."""
+    command: tuple[str, ...]
+    """Words of the command that does the same, of which `{run.run}` is the run's id."""
+    do: Callable[[Operations, str, Form], Awaitable[object]]
+    fields: tuple[ActionField, ...] = ()
+    reason: Literal["required", "optional", "none"] = "required"
+    versioned: bool = True
+    """True if the form is for the version of the run that it was made for."""
+
+
+async def _move(ops: Operations, run: str, form: Form) -> None:
+    found = await ops.run_summary(run)
+    to, node, reason = form.number("to"), form.text("node"), form.text("reason")
+    await ops.move_run(run, found.workflow, to, node=node, reason=reason, version=form.version())
+
+
+ACTIONS: Final = (
+    RunAction(
+        "continue",
+        "continue_run",
+        "Continue",
+        "Answers its attention with “continue”: it goes on in the same visit.",
+        "Continue the run",
+        "Answered: continue. A worker takes the run up again.",
+        ("outlast", "runs", "continue", "{run.run}", "--reason", "…"),
+        lambda ops, run, form: ops.continue_run(run, reason=form.text("reason"), version=form.version()),
+        reason="optional",
+    ),
+    RunAction(
+        "extend",
+        "extend_run",
+        "Extend",
+        "Gives a run that has passed its ceiling more time, from now on.",
+        "Extend the run",
+        "Gave the run more time.",
+        ("outlast", "runs", "extend", "{run.run}", "--by", MORE_TIME, "--reason", "…"),
+        lambda ops, run, form: ops.extend(
+            run, by=form.text("by") or MORE_TIME, reason=form.text("reason"), version=form.version()
+        ),
+        (ActionField("by", "More time", "For example 24h or 7d.", MORE_TIME),),
+    ),
+    RunAction(
+        "raise",
+        "raise_budget",
+        "Raise the budget",
+        "Adds amounts to its budget. A run that waits for its budget goes on without repeating a call that was paid.",
+        "Raise the budget",
+        "Raised the budget of the run.",
+        ("outlast", "runs", "raise", "{run.run}", "--tokens", "…", "--reason", "…"),
+        lambda ops, run, form: ops.raise_budget(
+            run,
+            tokens=form.number("tokens"),
+            money=form.text("money") or "0",
+            calls=form.number("calls"),
+            minutes=form.number("minutes"),
+            reason=form.text("reason"),
+            version=form.version(),
+        ),
+        (
+            ActionField("tokens", "Tokens", mode="numeric"),
+            ActionField("money", "Money", "In the currency of the budget, e.g. 0.25.", mode="decimal"),
+            ActionField("calls", "Calls", mode="numeric"),
+            ActionField("minutes", "Minutes", mode="numeric"),
+        ),
+    ),
+    RunAction(
+        "move",
+        "move_run",
+        "Move to another version",
+        "It continues in another version of {run.workflow}, at a node of it. It is in version {version} now; "
+        "state, waits, approvals and effects stay.",
+        "Move the run",
+        "Asked the run to continue in another version.",
+        ("outlast", "versions", "move", "{run.workflow}", "VERSION", "{run.run}", "--reason", "…"),
+        _move,
+        (
+            ActionField("to", "Version", mode="numeric"),
+            ActionField("node", "Node", "Empty: its present node, {run.node}."),
+        ),
+        reason="optional",
+    ),
+    RunAction(
+        "scheduler",
+        "move_run_to_scheduler",
+        "Move to another scheduler",
+        "Another engine decides when and where it is executed; now it is {run.scheduler}. No worker may execute it at "
+        "this moment. State, waits and effects stay.",
+        "Move the run",
+        "Asked the run to continue under another scheduler.",
+        ("outlast", "runs", "move", "{run.run}", "--to", "temporal", "--reason", "…"),
+        lambda ops, run, form: ops.move_to(
+            run,
+            form.text("scheduler"),
+            reason=form.text("reason"),
+            force=bool(form.text("force")),
+            version=form.version(),
+        ),
+        reason="optional",
+    ),
+    RunAction(
+        "cancel",
+        "cancel_run",
+        "Cancel",
+        "Its approvals can no longer be decided. It ends once a worker has settled its open effects and undone the "
+        "others, latest first.",
+        "Cancel the run",
+        "Asked the run to stop. Its effects are undone first, and nothing new is called.",
+        ("outlast", "runs", "cancel", "{run.run}", "--reason", "…"),
+        lambda ops, run, form: ops.cancel(run, reason=form.text("reason")),
+        versioned=False,  # a run that works changes all the time, and a second request changes nothing
+    ),
+)
+"""Actions in the order of the page. Its template shows more above the forms of four of them.
+
+An action that needs nothing more is one entry here: its route, its form and its command follow.
+"""
 
 
 @router.get("/actions", operation_id="ui:get_run")
@@ -67,7 +201,7 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
         undone=undone,
         remain=remain,
         lanes=lanes,
-        present=version_in(found.lane),
+        actions=[shown_for(each, found) for each in ACTIONS],
         schedulers=SCHEDULERS,
         reasons=[each.reason for each in found.attention],
         more_time=MORE_TIME,
@@ -75,108 +209,37 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
     )
 
 
-async def act(
-    ops: Operations, request: Request, run: str, name: str, do: Callable[[Form], Awaitable[object]]
-) -> Response:
+def shown_for(action: RunAction, run: RunSummary) -> RunAction:
+    """Return an action with its texts for a run."""
+    filled = partial(str.format, run=run, version=version_in(run.lane))
+    return action._replace(
+        consequence=filled(action.consequence),
+        command=tuple(filled(word) for word in action.command),
+        fields=tuple(field._replace(hint=filled(field.hint)) for field in action.fields),
+    )
+
+
+async def act(ops: Operations, request: Request, run: str, action: RunAction) -> Response:
     """Carry out an action and lead to the run. A refused action shows its form again, with its input and the error."""
     form = form_of(request)
     try:
-        await do(form)
+        await action.do(ops, run, form)
     except (Conflict, InvalidInput) as error:
-        return await menu(ops, request, run, status_code=status_of(error), form=name, error=error, given=form)
-    return see_other(request, f"/ui/runs/{run}", ASKED[name])
+        return await menu(ops, request, run, status_code=status_of(error), form=action.name, error=error, given=form)
+    return see_other(request, f"/ui/runs/{run}", action.done)
 
 
-# A cancel has no version: a run that works changes all the time, and a second request changes nothing.
-@router.post("/cancel", operation_id="ui:cancel_run")
-async def cancel_run(ops: Ops, request: Request, run: RunId) -> Response:
-    """Request the cancellation of the run."""
-    return await act(ops, request, run, Choice.CANCEL, lambda form: ops.cancel(run, reason=form.text("reason")))
+def add_route(action: RunAction) -> None:
+    """Serve the form of an action."""
+
+    @router.post(f"/{action.name}", operation_id=f"ui:{action.operation}")
+    async def carry_out(ops: Ops, request: Request, run: RunId) -> Response:
+        """Carry out the action and lead to the run."""
+        return await act(ops, request, run, action)
 
 
-@router.post("/continue", operation_id="ui:continue_run")
-async def continue_run(ops: Ops, request: Request, run: RunId) -> Response:
-    """Answer the run's attention with `continue`."""
-    return await act(
-        ops,
-        request,
-        run,
-        Choice.CONTINUE,
-        lambda form: ops.continue_run(run, reason=form.text("reason"), version=form.version()),
-    )
-
-
-@router.post("/extend", operation_id="ui:extend_run")
-async def extend_run(ops: Ops, request: Request, run: RunId) -> Response:
-    """Extend the ceiling of a run that has passed it."""
-    return await act(
-        ops,
-        request,
-        run,
-        Choice.EXTEND,
-        lambda form: ops.extend(
-            run,
-            by=form.text("by") or MORE_TIME,
-            reason=form.text("reason"),
-            version=form.version(),
-        ),
-    )
-
-
-@router.post("/raise", operation_id="ui:raise_budget")
-async def raise_budget(ops: Ops, request: Request, run: RunId) -> Response:
-    """Add amounts to the budget of the run."""
-    return await act(
-        ops,
-        request,
-        run,
-        Choice.RAISE,
-        lambda form: ops.raise_budget(
-            run,
-            tokens=form.number("tokens"),
-            money=form.text("money") or "0",
-            calls=form.number("calls"),
-            minutes=form.number("minutes"),
-            reason=form.text("reason"),
-            version=form.version(),
-        ),
-    )
-
-
-@router.post("/move", operation_id="ui:move_run")
-async def move_run(ops: Ops, request: Request, run: RunId) -> Response:
-    """Move the run to another version."""
-
-    async def move(form: Form) -> None:
-        found = await ops.run_summary(run)
-        await ops.move_run(
-            run,
-            found.workflow,
-            form.number("to"),
-            node=form.text("node"),
-            reason=form.text("reason"),
-            version=form.version(),
-        )
-
-    return await act(ops, request, run, Choice.MOVE, move)
-
-
-@router.post("/scheduler", operation_id="ui:move_run_to_scheduler")
-async def move_run_to_scheduler(ops: Ops, request: Request, run: RunId) -> Response:
-    """Let another engine schedule the run."""
-    return await act(
-        ops,
-        request,
-        run,
-        "scheduler",
-        lambda form: ops.move_to(
-            run,
-            form.text("scheduler"),
-            reason=form.text("reason"),
-            force=bool(form.text("force")),
-            version=form.version(),
-        ),
-    )
+for _each in ACTIONS:
+    add_route(_each)
 
 
 @router.post("/answer", operation_id="ui:resolve_attention")
