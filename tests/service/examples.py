@@ -3,6 +3,7 @@ src/outlast/service/examples.json. An example stays as it is until its fields ch
 changes none. A body that is not sent here is that of the declared example. A test compares the fields."""
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import http.server
@@ -11,8 +12,9 @@ import platform
 import re
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from outlast import Context, Workflow
 from outlast.core.addresses import AddressPolicy
+from outlast.models.effects import effect_id
 from outlast.operations import OPERATIONS
 from outlast.operations.bodies import body_of
 from outlast.operations.declaration import sent, sent_fields
@@ -32,11 +35,19 @@ TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
 WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
 ID: Final = re.compile(r"\b(refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")
-HEX: Final = re.compile(r'"[0-9a-f]{64}"')
+HEX: Final = re.compile(r'"([0-9a-f]{64}|[0-9a-f]{16})"')
+EFFECT: Final = re.compile(r"\bWyJ[0-9A-Za-z_-]{12,}")
+DECISION: Final = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}
+BAND: Final = timedelta(minutes=10)
 INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-MEASURED: Final = re.compile(r'"(took_ms|loop_late_ms|loop_ticked_ms|heartbeat_ago_ms|pid)": \d+')
-SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/=]+")
-AGO: Final = re.compile(r"(?<= )[\d.]+m?s ago")
+FIXED: Final = {
+    **dict.fromkeys(("took_ms", "loop_late_ms", "loop_ticked_ms", "heartbeat_ago_ms", "pid"), 12),
+    "lease_left_ms": 14_000,
+}
+MEASURED: Final = re.compile(rf'"({"|".join(FIXED)})": \d+')
+SECRET: Final = re.compile(r"whsec_[0-9A-Za-z+/=_-]+")
+SETTLES: Final = re.compile(r'"settles_in_ms": [1-9]\d*')
+AGO: Final = re.compile(r"(?<![\w.])[\d.]+m?s ago")
 
 
 class Search(BaseModel):
@@ -83,30 +94,30 @@ class Recorder:
             self.kept.setdefault(name, body)
 
 
-def record(service: Service, receiver: str) -> dict[str, Any]:
-    """Send and receive every kind of body at least once."""
+def record(service: Service, receiver: str) -> tuple[Recorder, dict[str, str]]:
+    """Send and receive almost every kind of body at least once, and return runs for the rest.
+
+    A run is asked about once nothing changes it any more.
+    """
     ask = Recorder(service)
     service.until("/v1/versions", lambda body: body["versions"] and body["versions"][0]["topology"])
     for path in ("/healthz", "/v1/workers", "/v1/versions", "/v1/me", "/v1/workflows"):
         ask("get", path)
     ask("get", "/v1/workflows/{name}", name="refund")
-    told = {"url": receiver, "name": "shop", "types": ["dev.outlast.workflow.*"]}
+    # one workflow, whose events are sent in order: so the newest delivery is always the same
+    told = {"url": receiver, "name": "shop", "types": ["dev.outlast.workflow.*"], "workflows": ["search"]}
     hook = ask("post", "/v1/webhooks", told)["webhook"]
     given = {"input": {"order_id": "A-17", "cents": 4200}, "id": "refund-A-17"}
-    run = ask("post", "/v1/workflows/{name}/runs", given, name="refund")["run"]
-    approval, _ = service.asked(run)
+    run = service.post("/v1/workflows/refund/runs", given).json()["run"]
+    service.waits(run)
+    approval, tag = service.asked(run)
     ask("get", "/v1/runs?status=waiting")
     for what in ("", "/input", "/state", "/explain", "/unmovable", "/events"):
         ask("get", f"/v1/runs/{{run}}{what}", run=run)
     ask("get", "/v1/approvals?status=pending")
     ask("get", "/v1/approvals/{approval}", approval=approval)
-    ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "finance decides"}, approval=approval)
-    ask("post", "/v1/approvals/{approval}/claim", approval=approval)
-    decide = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}
-    tag = service.get(f"/v1/approvals/{approval}").headers["etag"]
-    ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
+    service.client.post(f"/v1/approvals/{approval}/decision", json=DECISION, headers={"If-Match": tag})
     service.ended(run)
-    ask("post", "/v1/approvals/{approval}/decision", decide, approval=approval, tag=tag)
     for what in ("effects", "checkpoints", "timeline", "steps"):
         ask("get", f"/v1/runs/{{run}}/{what}", run=run)
     other, _ = service.asked(service.start(order_id="A-18", cents=9900))
@@ -115,16 +126,30 @@ def record(service: Service, receiver: str) -> dict[str, Any]:
     found = service.start("search", place="Cordoba")
     service.ended(found)
     ask("get", "/v1/runs/{run}/results", run=found)
-    wish = service.start("wish", text="?")
-    ask("post", "/v1/runs/{run}/signals/{name}", {"payload": {"text": "hi"}, "signal_id": "s-1"}, run=wish, name="said")
-    moved = {"scheduler": "temporal", "reason": "past one database", "force": True}
-    ask("post", "/v1/runs/{run}/scheduler", moved, run=service.start("wish", text="to move"))
-    ask("post", "/v1/runs/{run}/cancel", {"reason": "ordered twice"}, run=service.start("wish", text="?"))
-    _operate(ask)
+    _given_up(service, hook)  # before the summary, which counts it
+    runs = _operate(ask)
     _hear(ask, hook)
-    worker = service.get("/v1/workers").json()["workers"][0]["worker"]
-    ask("post", "/v1/workers/{worker}/drain", {"reason": "the machine is replaced"}, worker=worker)
-    return {**declared_bodies(), **ask.kept}
+    return ask, runs
+
+
+def record_without_a_worker(ask: Recorder, runs: Mapping[str, str], approval: str) -> None:
+    """Send what a worker would answer at once, so that the answer is always from before it. `runs`: they wait."""
+    service = ask.service
+    given = {"input": {"order_id": "A-18", "cents": 4200}, "id": "refund-A-18"}
+    ask("post", "/v1/workflows/{name}/runs", given, name="refund")
+    ask("post", "/v1/approvals/{approval}/reassign", {"to": "finance", "reason": "finance decides"}, approval=approval)
+    ask("post", "/v1/approvals/{approval}/claim", approval=approval)
+    tag = service.get(f"/v1/approvals/{approval}").headers["etag"]
+    for _ in range(2):  # the second is refused
+        ask("post", "/v1/approvals/{approval}/decision", DECISION, approval=approval, tag=tag)
+    payload = {"payload": {"text": "hi"}, "signal_id": "s-1"}
+    ask("post", "/v1/runs/{run}/signals/{name}", payload, run=runs["signal"], name="said")
+    ask("post", "/v1/runs/{run}/continue", {"reason": "the telephone line works again"}, run=runs["continue"])
+    refuse = {"choice": "fail", "reason": "it cannot be completed"}
+    ask("post", "/v1/attention/{run}/resolve", refuse, run=runs["resolve"])
+    moved = {"scheduler": "temporal", "reason": "past one database", "force": True}
+    ask("post", "/v1/runs/{run}/scheduler", moved, run=runs["scheduler"])
+    ask("post", "/v1/runs/{run}/cancel", {"reason": "ordered twice"}, run=runs["cancel"])
 
 
 def declared_bodies() -> dict[str, Any]:
@@ -165,9 +190,10 @@ def kept(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {name: old[name] if name in old and is_valid(name, old[name], each) else each for name, each in new.items()}
 
 
-def _operate(ask: Recorder) -> None:
+def _operate(ask: Recorder) -> dict[str, str]:
+    """Return runs that need a person, by what they are for."""
     service = ask.service
-    flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken")]
+    flagged = [service.start("call", order=order) for order in ("A-1", "broken", "broken", "broken")]
     for each in flagged:
         service.flagged(each)
     ask("post", "/v1/attention/assign", {"run": flagged[1], "to": "ben", "note": "he calls the exchange"})
@@ -175,11 +201,10 @@ def _operate(ask: Recorder) -> None:
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
     said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it is in the call log"}
     ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])
-    ask("post", "/v1/runs/{run}/continue", {"reason": "the telephone line works again"}, run=flagged[1])
-    ask("post", "/v1/attention/{run}/resolve", {"choice": "fail", "reason": "it cannot be completed"}, run=flagged[2])
-    many = {"attention": "exception", "choice": "continue", "reason": "it rings", "runs": [{"run": flagged[2]}]}
-    ask("post", "/v1/attention/resolve", many)
+    service.ended(flagged[0])
     ask("get", "/v1/summary")
+    many = {"attention": "exception", "choice": "continue", "reason": "it rings", "runs": [{"run": flagged[3]}]}
+    ask("post", "/v1/attention/resolve", many)
     hold = {"what": "activity", "name": "ring"}
     ask("post", "/v1/pauses", {**hold, "reason": "the exchange is down"})
     ask("get", "/v1/pauses")
@@ -187,16 +212,22 @@ def _operate(ask: Recorder) -> None:
     ask("get", "/v1/budgets")
     ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
+    return {"continue": flagged[1], "resolve": flagged[2]}
+
+
+def _given_up(service: Service, hook: str) -> None:
+    """Wait until each event was refused."""
+    service.until(f"/v1/webhooks/{hook}", lambda body: body["dead"] and not body["owed"] and not body["behind"])
 
 
 def _hear(ask: Recorder, hook: str) -> None:
-    ask.service.until(f"/v1/webhooks/{hook}/deliveries?status=dead", lambda body: body["deliveries"])
     ask("get", "/v1/webhooks")
     ask("get", "/v1/webhooks/{webhook}", webhook=hook)
     ask("post", "/v1/webhooks/{webhook}/test", webhook=hook)
     dead = ask("get", "/v1/deliveries")["deliveries"][0]
-    ask("post", "/v1/deliveries/{delivery}/redeliver", delivery=dead["delivery"])
     ask("post", "/v1/webhooks/{webhook}/redeliver", webhook=hook)
+    _given_up(ask.service, hook)
+    ask("post", "/v1/deliveries/{delivery}/redeliver", delivery=dead["delivery"])
     ask("post", "/v1/webhooks/{webhook}/rotate", {"keep": "PT2H"}, webhook=hook)
     ask("post", "/v1/webhooks/{webhook}/disable", {"reason": "noisy"}, webhook=hook)
     ask("post", "/v1/notifications", {"address": "ntfys://93.184.216.34/approvals", "role": "lead"})
@@ -212,26 +243,36 @@ def _short(body: Any) -> Any:
 
 
 def tidied(text: str) -> str:
-    """Replace values that differ each time by fixed ones."""
+    """Replace values that differ each time: ids by their order, instants by the ten minutes that they are in."""
     seen: dict[str, str] = {}
+    numbers: Counter[str] = Counter()
+
+    def of(found: str, kind: str, chars: int) -> str:
+        if found not in seen:
+            seen[found] = hashlib.sha256(f"{kind}{numbers[kind]}".encode()).hexdigest()[:chars]
+            numbers[kind] += 1
+        return seen[found]
 
     def id_(found: re.Match[str]) -> str:
-        made = hashlib.sha256(f"{found[1]}{len(seen)}".encode()).hexdigest()
-        return seen.setdefault(found[0], found[1] + made[: len(found[0]) - len(found[1])])
+        return found[1] + of(found[0], found[1], len(found[0]) - len(found[1]))
 
-    def digest(found: re.Match[str]) -> str:
-        return seen.setdefault(found[0], f'"{hashlib.sha256(str(len(seen)).encode()).hexdigest()}"')
+    def effect(found: re.Match[str]) -> str:
+        run, visit, key = json.loads(base64.urlsafe_b64decode(found[0] + "=="))
+        return effect_id(ID.sub(id_, run), visit, key)
 
-    text = SECRET.sub("whsec_…", text)
+    text = EFFECT.sub(effect, SECRET.sub("whsec_…", text))
     first = min(INSTANT.findall(text))
-    text = INSTANT.sub(lambda found: _moved(found[0], first), HEX.sub(digest, ID.sub(id_, text)))
-    return AGO.sub("2m ago", MEASURED.sub(r'"\1": 12', text))
+    text = HEX.sub(lambda found: f'"{of(found[0], "", len(found[1]))}"', ID.sub(id_, text))
+    text = INSTANT.sub(lambda found: _moved(found[0], first), text)
+    text = MEASURED.sub(lambda found: f'"{found[1]}": {FIXED[found[1]]}', text)
+    return AGO.sub("2m ago", SETTLES.sub('"settles_in_ms": 179000', text))
 
 
 def _moved(instant: str, first: str) -> str:
+    """Move an instant to a day of all examples. Recording takes seconds, and a deadline is hours later."""
     begin = datetime(2026, 3, 2, 9, tzinfo=UTC)
-    at = begin + (datetime.fromisoformat(instant) - datetime.fromisoformat(first))
-    return f"{at.replace(microsecond=0):%Y-%m-%dT%H:%M:%S}.000Z"
+    after = datetime.fromisoformat(instant) - datetime.fromisoformat(first)
+    return f"{begin + after // BAND * BAND:%Y-%m-%dT%H:%M:%S}.000Z"
 
 
 class _No(http.server.BaseHTTPRequestHandler):
@@ -259,18 +300,29 @@ def refusing() -> Iterator[str]:
 
 
 def recorded() -> dict[str, Any]:
-    """Record the examples with a new service."""
+    """Record the examples with a new service. Two recordings are equal."""
     workflows = (flows.refunds, flows.wishes, flows.calls, searches)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
-        with Running(f"sqlite:{folder}/outlast.db", workflows) as service:
+        url = f"sqlite:{folder}/outlast.db"
+        with Running(url, workflows) as service:
             service.state.reach = reach = AddressPolicy.of(private=True, plain=True, networks=())
             sender = new_dispatcher(service.state.store, reach=reach)
             telling = asyncio.run_coroutine_threadsafe(sender.run(), service.loop)
             try:
-                found = record(service, receiver)
+                ask, runs = record(service, receiver)
             finally:
                 service.loop.call_soon_threadsafe(sender.drain)
                 telling.result(30)
+            wishes = {name: service.start("wish", text=name) for name in ("signal", "scheduler", "cancel")}
+            asking = service.start()
+            for run in (*wishes.values(), asking):
+                service.waits(run)
+            approval, _ = service.asked(asking)
+            worker = service.get("/v1/workers").json()["workers"][0]["worker"]
+            ask("post", "/v1/workers/{worker}/drain", {"reason": "the machine is replaced"}, worker=worker)
+        with Running(url, workflows, worker=False) as ask.service:
+            record_without_a_worker(ask, {**runs, **wishes}, approval)
+        found = {**declared_bodies(), **ask.kept}
         text = json.dumps(found, ensure_ascii=False, sort_keys=True)
         for ours, shown in (
             ("ntfys://93.184.216.34/approvals", "ntfys://ntfy.example.com/approvals"),

@@ -13,7 +13,7 @@ from outlast.operations.bodies import body_of
 from outlast.service.identity import permissions
 from outlast.service.openapi import EXAMPLES
 from tests.service.conftest import Running, Service
-from tests.service.examples import declared_bodies, kept
+from tests.service.examples import declared_bodies, kept, tidied
 
 AGAIN = "draw the examples again: python -m tests.service.examples"
 OPEN = {"healthz", "readyz"}
@@ -183,3 +183,27 @@ def test_every_body_has_a_declared_example() -> None:
 
 def test_no_example_has_an_address_of_this_machine() -> None:
     assert not re.findall(r"127\.0\.0\.1|localhost", EXAMPLES.read_text(encoding="utf-8"))
+
+
+def test_two_recordings_of_examples_are_equal() -> None:
+    """Ids are replaced by their order, instants by their ten minutes, and measurements by fixed values."""
+
+    def text(run: str, at: str, later: str, ms: int) -> str:
+        body = {
+            "run": run, "again": run, "effect": effect_id(run, 1, "service-ring/A-1"),
+            "at": f"2026-11-28T22:{at}Z",
+            "later": f"2026-11-28T22:{later}Z", "until": f"2026-11-29T22:{later}Z",
+            "lease_left_ms": ms, "settles_in_ms": 0, "took_ms": ms,
+            "digest": f"{ms:064x}", "since": f"{ms / 1_000}s ago",
+            "secret": f"whsec_{run}-+/=",
+        }  # fmt: skip
+        return json.dumps(body)
+
+    one = tidied(text("call_0123456789ab", "10:00.500", "10:01.700", 41))
+    assert tidied(text("call_ba9876543210", "19:59.001", "21:40.000", 932)) == one
+    found = json.loads(one)
+    assert (found["later"], found["until"]) == ("2026-03-02T09:00:00.000Z", "2026-03-03T09:00:00.000Z")
+    assert found["run"] == found["again"] and found["effect"] == effect_id(found["run"], 1, "service-ring/A-1")
+    assert found["settles_in_ms"] == 0 and found["since"] == "2m ago"
+    assert found["secret"] == "whsec_…"
+    assert "call_0123456789ab" not in one
