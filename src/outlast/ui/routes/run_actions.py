@@ -75,37 +75,37 @@ async def _move(ops: Operations, run: str, form: Form) -> None:
 
 ACTIONS: Final = (
     RunAction(
-        "continue",
+        Choice.CONTINUE,
         "continue_run",
         "Continue",
         "Answers its attention with “continue”: it goes on in the same visit.",
         "Continue the run",
         "Answered: continue. A worker takes the run up again.",
-        ("outlast", "runs", "continue", "{run.run}", "--reason", "…"),
+        ("outlast", "runs", Choice.CONTINUE, "{run.run}", "--reason", "…"),
         lambda ops, run, form: ops.continue_run(run, reason=form.text("reason"), version=form.version()),
         reason="optional",
     ),
     RunAction(
-        "extend",
+        Choice.EXTEND,
         "extend_run",
         "Extend",
         "Gives a run that has passed its ceiling more time, from now on.",
         "Extend the run",
         "Gave the run more time.",
-        ("outlast", "runs", "extend", "{run.run}", "--by", MORE_TIME, "--reason", "…"),
+        ("outlast", "runs", Choice.EXTEND, "{run.run}", "--by", MORE_TIME, "--reason", "…"),
         lambda ops, run, form: ops.extend(
             run, by=form.text("by") or MORE_TIME, reason=form.text("reason"), version=form.version()
         ),
         (ActionField("by", "More time", "For example 24h or 7d.", MORE_TIME),),
     ),
     RunAction(
-        "raise",
+        Choice.RAISE,
         "raise_budget",
         "Raise the budget",
         "Adds amounts to its budget. A run that waits for its budget goes on without repeating a call that was paid.",
         "Raise the budget",
         "Raised the budget of the run.",
-        ("outlast", "runs", "raise", "{run.run}", "--tokens", "…", "--reason", "…"),
+        ("outlast", "runs", Choice.RAISE, "{run.run}", "--tokens", "…", "--reason", "…"),
         lambda ops, run, form: ops.raise_budget(
             run,
             tokens=form.number("tokens"),
@@ -123,7 +123,7 @@ ACTIONS: Final = (
         ),
     ),
     RunAction(
-        "move",
+        Choice.MOVE,
         "move_run",
         "Move to another version",
         "It continues in another version of {run.workflow}, at a node of it. It is in version {version} now; "
@@ -157,7 +157,7 @@ ACTIONS: Final = (
         reason="optional",
     ),
     RunAction(
-        "cancel",
+        Choice.CANCEL,
         "cancel_run",
         "Cancel",
         "Its approvals can no longer be decided. It ends once a worker has settled its open effects and undone the "
