@@ -192,7 +192,7 @@ PLACEHOLDER = re.compile(r"…|\b[A-Z]{2,}\b")
 
 def test_each_command_on_a_page_is_one_of_the_command_line(service: Service, samples: dict[str, list[str]]) -> None:
     shown = {
-        " ".join(html.unescape(each).split()): address
+        " ".join(html.unescape(re.sub("<[^>]*>", "", each)).split()): address
         for address in dict.fromkeys(addresses(samples))
         for each in re.findall(r'<p class="command"><code>(.*?)</code>', service.get(address).text)
     }
