@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from outlast.core.machine import EffectStatus
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.flow.workflow import Workflow
 from outlast.testing import App, AppFactory, RecordedRun, RunDiffers, RunEnd, recorded
+from outlast.testing.recorded_calls import RecordedAnswers
 from outlast.testing.recorded_runs import RecordedPlay
 from outlast.testing.virtual_runtime import AppRun
 from outlast.upkeep import recording as recordings
@@ -153,6 +155,16 @@ def test_a_deadline_that_passed_is_not_met_by_a_later_signal(
     assert early[0].at - recording.began >= 24 * 3_600_000
 
 
+def test_each_act_comes_at_its_own_time(order: RecordedRun[Any]) -> None:
+    """Also if a call takes longer than until the next act."""
+    recording = order.recording
+    with RecordedPlay(flow, recording) as play:
+        run = play._start()
+        play._app.do(play.pass_to(recording.ended))
+        (signal, *_) = play._app.rows(run.id).messages
+    assert abs(signal.at - recording.acts[0].at) < 1_000
+
+
 # --- secrets ------------------------------------------------------------------------------------------
 def test_a_secret_is_replaced_by_one_stand_in_wherever_it_occurs(outlast_app: AppFactory) -> None:
     app = outlast_app(flow)
@@ -196,11 +208,38 @@ def test_two_secrets_do_not_count_as_one(outlast_app: AppFactory) -> None:
     assert stand_ins.replace({"password": 7, "n": 7}, "y") == {"password": 3, "n": 7}
 
 
+def test_a_stand_in_is_that_of_one_secret(order: RecordedRun[Any]) -> None:
+    was = {"first": {"token": "redacted-1"}, "second": {"token": "redacted-1"}}
+    same = {"first": {"token": "sk-test-aaaaaaaa"}, "second": {"token": "sk-test-aaaaaaaa"}}
+    assert RecordedAnswers(order.recording).different(was, same) is None
+    other = {**same, "second": {"token": "sk-test-bbbbbbbb"}}
+    different = RecordedAnswers(order.recording).different(was, other)
+    assert different is not None and different.startswith("second.token: another secret"), different
+
+
 # --- refused ------------------------------------------------------------------------------------------
 def test_a_run_that_goes_on_is_refused(outlast_app: AppFactory) -> None:
     app = outlast_app(flow)
     with pytest.raises(Conflict, match="has not ended"):
         record(app, app.start(flow, given()))
+
+
+@pytest.mark.parametrize("status", [EffectStatus.UNCERTAIN, EffectStatus.INTENDED])
+def test_an_effect_whose_outcome_is_not_known_is_refused(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, status: EffectStatus
+) -> None:
+    app = outlast_app(flow)
+    run = finished(app)
+    read = recordings.rows_to_export
+
+    async def rows(ops: Any, name: str) -> Any:
+        found = await read(ops, name)
+        first, *rest = found.rows.effects
+        return found._replace(rows=found.rows._replace(effects=(first._replace(status=status), *rest)))
+
+    monkeypatch.setattr(recordings, "rows_to_export", rows)
+    with pytest.raises(Conflict, match="whose outcome is not known"):
+        record(app, run)
 
 
 def test_a_recording_of_another_workflow_or_none_is_refused(tmp_path: Path, order: RecordedRun[Any]) -> None:

@@ -142,7 +142,7 @@ def differences(recorded: Any, actual: Any, path: str, stand_ins: StandIns, *, i
 def bind_named(recorded: Any, actual: Any, stand_ins: StandIns) -> None:
     """Let each secret under its name have the stand-in that the recording has at the same place."""
     if isinstance(recorded, dict) and isinstance(actual, dict):
-        for name in recorded.keys() & actual.keys():
+        for name in (each for each in recorded if each in actual):
             one, other = recorded[name], actual[name]
             found = [secret for _, secret in secrets_of({name: other})]
             if isinstance(one, str) and STAND_IN.fullmatch(one) and found == [other]:

@@ -6,6 +6,7 @@ its receiver does, so their record shows each call that happened twice. The answ
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from outlast.flow.undo import UndoTerms
 from outlast.flow.workflow import Workflow
 from outlast.store.port import Store
 from outlast.testing.answers import Decide, PendingQuestion, ScriptedAnswer, approve, choose, reject, send
+from outlast.testing.crash_values import RUN_ID
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.recorded_caller import RecordedCaller, kind_of
 from outlast.testing.recorded_calls import MadeCall, RecordedAnswers
@@ -30,6 +32,8 @@ from outlast.upkeep.recording import AnsweredCall, RecordedAct, Recording
 
 ENV: Final = "OUTLAST_RECORDED_RECEIVERS"
 MISSING: Final = 404
+GENERATED: Final = re.compile(r"[a-z]+_[0-9a-z]{12}")
+"""A generated id of a run. It occurs nowhere by chance, unlike an id that a caller has chosen."""
 SERVE: Final = "outlast.testing.recorded_crashes:serve"
 """Function with which a process under test serves a recorded run."""
 Answer = Callable[[WorkerProcess, Store, Any], None]
@@ -56,6 +60,13 @@ def receivers_of(workflow: Workflow[Any, Any, Any]) -> FakeReceivers:
 def _path(callee: Any) -> str:
     name = quote(callee.name, safe="")
     return f"/undo/{name}" if isinstance(callee, UndoTerms) else f"/do/{name}"
+
+
+def in_scenario(recording: Recording) -> Recording:
+    """Return the recording with the id of the run under test, where it has a generated id of its run."""
+    if not GENERATED.fullmatch(recording.run):
+        return recording
+    return Recording.load(recording.dump().replace(recording.run, RUN_ID), recording.run)
 
 
 def response_of(recording: Recording) -> Callable[[dict[str, Any]], Any]:
@@ -130,7 +141,7 @@ def serve(workflows: Sequence[Workflow[Any]], ask: dict[str, Any]) -> tuple[list
 
 def _load(ask: dict[str, Any]) -> Recording:
     path = Path(ask["recording"])
-    return Recording.load(path.read_text(encoding="utf-8"), str(path))
+    return in_scenario(Recording.load(path.read_text(encoding="utf-8"), str(path)))
 
 
 class _CrashedCaller(RecordedCaller):

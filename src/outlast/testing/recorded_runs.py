@@ -29,7 +29,7 @@ from outlast.testing.crash_values import CheckFailed
 from outlast.testing.decorator import decorated
 from outlast.testing.recorded_caller import RecordedCaller
 from outlast.testing.recorded_calls import SAME_INSTANT_S, Difference, MadeCall, RecordedAnswers, without_instants
-from outlast.testing.recorded_crashes import SERVE, decide_of, receivers_of, response_of
+from outlast.testing.recorded_crashes import SERVE, decide_of, in_scenario, receivers_of, response_of
 from outlast.testing.recorded_policy import with_recorded_policy
 from outlast.testing.virtual_runtime import App, AppRun, skip
 from outlast.upkeep.recorded_test import why_not_crashed
@@ -97,10 +97,11 @@ class RecordedRun(Generic[S]):
         """
         if why := why_not_crashed(self.recording):
             raise InvalidInput(f"{self.recording.run} cannot be played with crashes", why, "use play() alone")
+        played = in_scenario(self.recording)
         asked = CrashOptions(
             self.workflow,
-            given_of(self.workflow, self.recording),
-            decide_of(self.recording),
+            given_of(self.workflow, played),
+            decide_of(played),
             receivers_of(self.workflow),
             pairs,
             seed,
@@ -108,7 +109,7 @@ class RecordedRun(Generic[S]):
             cases=cases,
             recording=str(self._path.resolve()),
             serve=SERVE,
-            response_of=response_of(self.recording),
+            response_of=response_of(played),
             began=self.recording.began,
             comparable=_comparable,
         )
@@ -119,12 +120,13 @@ class RecordedRun(Generic[S]):
 
         Instants are not compared, because time passes in another way. Raises RunDiffers.
         """
-        was = self.recording.end
-        effects = {call.key: call.status for call in self.recording.calls if call.kind != "lookup"}
+        played = in_scenario(self.recording)
+        was = played.end
+        effects = {call.key: call.status for call in played.calls if call.kind != "lookup"}
         recorded_end = _end(was.status, was.reason, was.nodes, was.outcome, effects)
         actual = _end(end.status, end.reason, list(end.nodes), end.outcome, dict(end.effects))
-        answers = RecordedAnswers(self.recording, instants=False)
-        if (different := answers.different(recorded_end, actual)) is not None:
+        different = RecordedAnswers(played, instants=False).different(recorded_end, actual)
+        if different is not None:
             where = f"the end after {end.case}" if end.case else "the end"
             raise RunDiffers(self.recording, Difference(where, different))
 
