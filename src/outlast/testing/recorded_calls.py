@@ -73,7 +73,7 @@ class RecordedAnswers:
             if self._same_but_key(each, call):
                 self.made.add(n)
                 return each
-        return Difference(call.where, self._unlike(call, [each for _, each in left]))
+        return Difference(call.where, self._unlike(call, [each for _, each in left if each.visit == call.visit]))
 
     def missing(self) -> Difference | None:
         """Return the first recorded call that the replay has not made, or None."""
@@ -111,7 +111,7 @@ class RecordedAnswers:
         near = left[0]
         different = self._of_arguments(near, call)
         if different is not None:
-            return different
+            return different if near.key == call.key else f"{different}, in {near.key}"
         if near.arguments is None:
             return f"the recorded run made it as {near.key}, with other arguments"
         return f"key: {_shown(call.key)} instead of {_shown(near.key)} as recorded"
