@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from outlast.testing import RunDiffers
+from outlast.testing.recorded_calls import Difference
+from outlast.upkeep.recorded_test import code_of_test
+from outlast.upkeep.recording import RecordedEnd, Recording
 from tests import forked
 from tests.cli.conftest import MODULE, Terminal
 from tests.cli.test_care import ended
+from tests.docs.pages import ROOT, blocks
 
 WITHIN_S = 300
 
@@ -44,6 +49,16 @@ def played(shop: Terminal) -> subprocess.CompletedProcess[str]:
     command = ["pytest", "-p", "no:cacheprovider", "-q", "tests/test_run_1.py", "-k", "not crash"]
     env = {**os.environ, "PYTHONPATH": str(shop.folder)}
     return forked.run(*command, cwd=shop.folder, env=env, capture_output=True, text=True, timeout=WITHIN_S)
+
+
+def test_the_page_shows_what_is_written() -> None:
+    end = RecordedEnd("completed", None, "", {}, [], [])
+    recording = Recording("order-17", "order", 1, 0, 0, {}, [], [], [], end)
+    code = code_of_test(recording, "shop.orders", "orders", Path("tests/test_run_17.py"))
+    said = "arguments.cents: 4300 instead of 4200 as recorded"
+    differs = RunDiffers(recording, Difference("node pay, visit 2, activity charge (charge/A-1)", said))
+    shown = [block.body for block in blocks(ROOT / "docs" / "testing.md") if "order-17" in block.body]
+    assert shown == [code, f"{differs}\n"]
 
 
 def test_no_file_is_replaced_without_force(shop: Terminal) -> None:

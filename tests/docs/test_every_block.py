@@ -50,6 +50,8 @@ COMPARED = {
     "docs/http.md: event: delta": "tests/service/test_streams.py: its members",
     "docs/pydantic-ai.md: + from outlast": "tests/pydantic_ai/test_page.py",
     'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
+    'docs/testing.md: """Run order-17': "tests/cli/test_run_tests.py",
+    "docs/testing.md: the run differs from order-17": "tests/cli/test_run_tests.py",
     "docs/performance.md: scripts/bench": "here: its flags; running it takes minutes to hours",
     "docs/scaling.md: scripts/bench W2": "here: its flags; running it takes minutes to hours",
     "docs/reliability.md: scripts/simulate": "here: its flags; running it takes minutes to hours",

@@ -1,6 +1,6 @@
 """Policy of a replay: each verdict that the run recorded counts again, because a policy may read facts of the past.
 
-The present policy decides on every other request. Its changes are judged by `outlast policy replay`.
+The present policy decides on every other request. Its changes are judged by `outlast policy test`.
 """
 
 import copy
