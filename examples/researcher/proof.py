@@ -21,6 +21,18 @@ WINDOW_S = 5.0
 """Time over which requests are counted. The clocks of two processes and their turns do not matter in it."""
 CRASHES = {EventType.TAKEN_OVER.value}
 """Events that only a run has whose worker died."""
+HELD = CRASHES | {
+    each.value
+    for each in (
+        EventType.ADMITTED,
+        EventType.CLAIMED,
+        EventType.HANDED_BACK,
+        EventType.PARKED,
+        EventType.QUEUED,
+        EventType.REQUEUED,
+    )
+}
+"""Events about the workers that hold a run. A slow machine has more: a run parks when a page must be read again."""
 
 
 class Outcome(NamedTuple):
@@ -84,11 +96,11 @@ def _signed(body: str, headers: dict[str, str], secret: str) -> bool:
 
 
 def essence(events: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return what events say, without the ids, times and workers that differ between two runs of one question."""
+    """Return the content of events, without the ids, times and workers in which two runs of one question differ."""
     kept = []
     for event in events:
         data = event["data"] or {}
-        if event["type"] not in CRASHES:
+        if event["type"] not in HELD:
             kept.append(
                 (event["type"], data.get("node"), data.get("visit"), json.dumps(data.get("results")), data.get("text"))
             )

@@ -483,6 +483,19 @@ def test_each_claim_of_the_researcher_turns_red_when_it_is_false() -> None:
     every_line_turned_red(good, turned)
 
 
+@pytest.mark.req("APP-4")
+def test_a_run_that_parked_on_a_slow_machine_says_the_same() -> None:
+    """Once two events of a run without a kill, parked and claimed again, made the proof of the other run red."""
+    parked = [
+        happened("r2", 1, EventType.PARKED.value, node="read"),
+        happened("r2", 2, EventType.CLAIMED.value, node="read"),
+        happened("r2", 3, "read", node="read"),
+    ]
+    hits = (*DELIVERED[:2], *(sent(n + 2, each, n) for n, each in enumerate(parked)), *SEEN)
+    slow = RESEARCH._replace(whole=outcome_of("r2", parked), hits=hits)
+    assert reds(slow.claims()) == set()
+
+
 def test_the_claims_of_the_other_samples_turn_red_when_they_are_false() -> None:
     """A purchase that was asked for twice, and one that was refused."""
     assert auction.started_once(2, 1) == Claim("asked for 2 times, started once", True)
