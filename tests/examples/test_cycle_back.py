@@ -62,9 +62,7 @@ def test_every_route_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.req("APP-1")
-def test_a_second_cycle_needs_an_approval_even_below_the_threshold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spot_purchase_may_have_a_second_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end = negotiate(tmp_path, monkeypatch, "spot", "again", "approve", governance={"approval_threshold_cents": 1})
     assert (end.state.shown, end.s.cycle) == ("AWARDED", 2)
     assert end.counts["quotes"].sent == 6

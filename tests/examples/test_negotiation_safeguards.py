@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from examples.negotiation import workflow
-from examples.negotiation.governance import Governance
 from examples.negotiation.letters import Bid, Invitation
 from examples.negotiation.market.behaviour import load
 from examples.negotiation.samples import sample
@@ -51,13 +50,6 @@ def a_rejected_round_leaves_no_open_bid(app: AppFactory, patch: pytest.MonkeyPat
     s = after_a_round()
     s.go_round_again("ana", "ask once more")
     assert s.open_bids() == []
-
-
-def a_second_cycle_needs_an_approval(app: AppFactory, patch: pytest.MonkeyPatch) -> None:
-    """An order far below the threshold, which needs none in the first cycle."""
-    rules = Governance(approval_threshold_cents=10**10)
-    assert rules.approval_reason("LEVERAGE", 1, 1) is None
-    assert rules.approval_reason("LEVERAGE", 1, 2) == "a person asked for another round"
 
 
 def a_winner_that_falls_out_ends_the_run(app: AppFactory, patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +102,9 @@ CHECKS: dict[str, Check] = {
     ),
     # award
     "awards_without_an_approval": auctions.test_the_award_says_who_approved_it,
-    "second_cycles_without_an_approval": a_second_cycle_needs_an_approval,
+    "second_cycles_without_an_approval": (
+        auctions.test_the_award_of_a_second_cycle_is_approved_by_a_person_even_below_the_threshold
+    ),
     "bids_of_the_rejected_round_kept": a_rejected_round_leaves_no_open_bid,
     "fallen_winners_replaced_by_default": a_winner_that_falls_out_ends_the_run,
     "bids_that_cannot_be_ordered_kept": a_bid_that_comes_too_late_is_not_awarded,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from examples.negotiation.governance import Governance
-from examples.negotiation.letters import Bid
+from examples.negotiation.letters import Bid, Invitation
 from examples.negotiation.market.behaviour import Supplier, load
 from examples.negotiation.rounds import converged, feedback
 from examples.negotiation.samples import sample
@@ -125,6 +125,25 @@ def test_another_round_leaves_no_award(outlast_app: AppFactory, monkeypatch: pyt
     run.reject("ask once more", again=True)
     assert run.node == "approve" and run.state.cycle == 2
     assert run.state.award.approval_status == "PENDING_HUMAN" and run.state.award.bid_id.split("-")[1] == "2"
+
+
+def test_the_award_of_a_second_cycle_is_approved_by_a_person_even_below_the_threshold(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once this was tried with a threshold of one cent, which each order exceeds."""
+
+    def cheap_in_the_second(bid: Bid, asked: Invitation) -> Bid:
+        return bid.model_copy(update={"cents": 1_000 if bid.cycle == 2 else 900_000})
+
+    app = outlast_app(negotiation)
+    Bidders(app, monkeypatch, calm(), changed=cheap_in_the_second)
+    given = {"need_by": "2027-01-01", "governance": {"approval_threshold_cents": 500_000}}
+    run = app.start(negotiation, sample("leverage", today=None) | given)
+    assert run.node == "approve" and run.state.cycle == 1
+    run.reject("ask once more", again=True)
+    award = run.state.award
+    assert run.node == "approve" and run.state.bid(award.bid_id).cents == 1_000
+    assert award.approval_status == "PENDING_HUMAN"
 
 
 def test_by_default_the_award_has_no_second_loop() -> None:
