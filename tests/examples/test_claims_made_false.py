@@ -456,6 +456,13 @@ def test_each_claim_of_the_auction_turns_red_when_it_is_false() -> None:
     every_line_turned_red(good, turned)
 
 
+def test_a_negotiation_that_each_supplier_declines_is_proven() -> None:
+    """No effect was executed, and all that were asked for have an outcome: the sample bottleneck-declined."""
+    refused = tuple(each._replace(status=EffectStatus.REFUSED) for each in AUCTION.effects)
+    found = asyncio.run(AUCTION._replace(effects=refused).claims())
+    assert reds(found) == set() and "0 effects executed, 1 answered" in found[2].text
+
+
 @pytest.mark.req("APP-3", "APP-5")
 @pytest.mark.parametrize("plot", [desk.PLOT, acquisition.PLOT], ids=["desk", "acquisition"])
 def test_each_claim_over_an_office_turns_red_when_it_is_false(plot: Plot, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _claims(
         claim(
             f"{done} effects executed{after}, {executed['unsettled']} unsettled",
             executed["unsettled"] == 0 and (ledger > 0 or not state.kills),
-            of=done,
+            of=len(effects),
         ),
         claim(
             f"{crashes} crash{'' if crashes == 1 else 'es'}, taken over by another worker",
