@@ -16,6 +16,7 @@ from tests.removals import (
     answers,
     dynamodb,
     engine,
+    forks,
     gates,
     negotiation,
     outbox,
@@ -51,6 +52,7 @@ UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
+FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
@@ -97,7 +99,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, NEGOTIATION, THREADS),
+    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, NEGOTIATION, THREADS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -329,6 +331,15 @@ OF_THE_STORES: Final = (
     _row(dynamodb.live_runs_expire, "Nothing of a live run expires.", RETENTION),
     _row(dynamodb.marks_without_receipt, "An end of retention never meets a later run with the same id.", RETENTION),
 )
+OF_FORKS: Final = (
+    _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS),
+    _row(forks.fork_uses_forgotten, "A recorded answer serves one call of a fork.", FORKS),
+    _row(forks.undone_pasts_accepted, "A person accepts effects of a fork's past that were undone.", FORKS),
+    _row(forks.lineages_share_nothing, "The forks of a run make a call once per run once.", FORKS),
+    _row(forks.pasts_not_answered, "A call once per run that the ancestor has done answers its forks.", FORKS),
+    _row(forks.runs_in_flight_forked, "A run that may still act is not forked.", FORKS),
+    _row(forks.fork_before_its_copies, "A fork has its past before it is a run.", FORKS),
+)
 OF_FIRST_ANSWERS: Final = (
     _row(
         answers.calls_not_compared, "A call whose digest differs is compared before a person is asked.", FIRST_ANSWERS
@@ -499,6 +510,7 @@ BY_ID: Final = {
         *OF_THE_ENGINE,
         *OF_THE_GATES,
         *OF_FIRST_ANSWERS,
+        *OF_FORKS,
         *OF_SCHEDULERS,
         *OF_AGENTS,
         *OF_THE_THREADS,

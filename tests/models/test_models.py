@@ -21,6 +21,7 @@ RULES = {
     "s18_sharing": ("EFF-1", "EFF-6"),
     "s20_approvals": ("GATE-2", "GATE-9"),
     "s27_keys": ("EFF-9",),
+    "s28_forks": ("RUN-10",),
 }
 CASES = [
     pytest.param(variant, id=f"{rule}: {variant.name}", marks=[pytest.mark.req(*ids)] if ids else [])

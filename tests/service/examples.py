@@ -123,6 +123,8 @@ def record(service: Service, receiver: str) -> tuple[Recorder, dict[str, str]]:
     other, _ = service.asked(service.start(order_id="A-18", cents=9900))
     second = service.get(f"/v1/approvals/{other}").json()["run"]
     ask("get", "/v1/runs/{run}/compare/{other}", run=run, other=second)
+    ask("get", "/v1/runs/{run}/fork-points", run=run)
+    ask("post", "/v1/runs/{run}/forks", {"from": "pay", "approvers": "lead", "id": "refund-A-17-fork"}, run=run)
     found = service.start("search", place="Cordoba")
     service.ended(found)
     ask("get", "/v1/runs/{run}/results", run=found)

@@ -142,6 +142,9 @@ def new_scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
         for name in flagged:
             runs[name] = busy.start("call", order="broken")
         runs["resolve_effect"] = busy.start("call", order="A-1")
+        for name in ("fork_run", "fork_run_live"):
+            runs[name] = busy.start("job", rounds=1)
+            busy.ended(runs[name])
         for name in waiting:
             busy.waits(runs[name])
         for name in (*flagged, "resolve_effect"):
@@ -226,6 +229,8 @@ def dead(scene: Scene, run: str) -> tuple[str, str]:
 
 IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
     "start_run": lambda scene: Ask("/v1/workflows/wish/runs", {"input": {"text": "new"}, "key": ""}),
+    "fork_run": run_of("fork_run", "forks", {"from": "work", "approvers": "lead"}),
+    "fork_run_live": run_of("fork_run_live", "live-forks", {"from": "work"}),
     "continue_run": run_of("continue_run", "continue", {"reason": "yes"}),
     "extend_run": extended,
     "move_run": moved,

@@ -26,7 +26,14 @@ from outlast.runtime.client import Client
 NO_MATCH = "no run matches"
 
 
-@click.group(cls=Group, lazy={"tail": "outlast.cli.tail:tail", "test": "outlast.cli.run_test_commands:test_command"})
+LAZY = {
+    "tail": "outlast.cli.tail:tail",
+    "test": "outlast.cli.run_test_commands:test_command",
+    "fork": "outlast.cli.fork_commands:fork",
+}
+
+
+@click.group(cls=Group, lazy=LAZY)
 def runs() -> None:
     """List, show and follow runs; continue, extend or cancel one."""
 
@@ -39,6 +46,7 @@ def runs() -> None:
 @click.option(
     "--search", default="", metavar="TEXT", help="Only runs with this text in id, correlation id or objective."
 )
+@click.option("--forked-from", default="", metavar="RUN", help="Only forks of this run.")
 @click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
@@ -52,6 +60,7 @@ async def ls(
     attention: bool,
     waiting_for: str | None,
     search: str,
+    forked_from: str,
     since: int | None,
     limit: int,
     cursor: str,
@@ -70,12 +79,15 @@ async def ls(
             attention=attention,
             waiting_for=waiting_for or "",
             q=search,
+            forked_from=forked_from,
             since=ago(since),
             cursor=cursor,
             limit=limit,
         )
 
-    filtered = bool(status or workflow or attention or waiting_for or search or since is not None or cursor)
+    filtered = bool(
+        status or workflow or attention or waiting_for or search or forked_from or since is not None or cursor
+    )
     none = NO_MATCH if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
         from outlast.cli.watch import watch_runs

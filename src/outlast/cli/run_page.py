@@ -148,6 +148,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     screen.pairs(
         (
             *((each.noun, [text] if (text := getattr(view, name)) else []) for name, each in STATED.items()),
+            ("forked from", [f"{view.forked_from} → outlast runs show {view.forked_from}"] if view.forked_from else []),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),

@@ -47,6 +47,7 @@ def webhooks() -> None:
     help="Header to send, X-… or Api-Key; NAME=@FILE reads a file. The value is a secret; repeatable.",
 )
 @click.option("--from-start", is_flag=True, help="Send existing events too, not only new ones.")
+@click.option("--forks", is_flag=True, help="Also events of forks.")
 @on_client
 async def add(
     client: Client,
@@ -57,6 +58,7 @@ async def add(
     workflows: tuple[str, ...],
     headers: tuple[str, ...],
     from_start: bool,
+    forks: bool,
     **facts: str,
 ) -> int:
     """Add a webhook that sends events to URL.
@@ -67,7 +69,7 @@ async def add(
     if len(further) < len(headers):
         raise click.UsageError("--header names a header twice")
     view = await client.webhooks.add(
-        address, types=types, workflows=workflows, headers=further, from_start=from_start, **facts
+        address, types=types, workflows=workflows, headers=further, from_start=from_start, forks=forks, **facts
     )
     if not screen.data(view):
         screen.line(f"{view.webhook} sends events to {view.url}")

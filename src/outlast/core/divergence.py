@@ -83,7 +83,7 @@ def recorded(
             continue
         if memo.visit == visit and memo.key.startswith(USED_HERE):
             yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
-        elif _is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):
+        elif is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):
             yield f"{memo.activity}?{memo.key}"
     for wait in waits:
         if wait.visit == visit and not dropped.has("", wait.since <= dropped.at):
@@ -95,7 +95,8 @@ def recorded(
             yield f"?approval?{approval.wait}"
 
 
-def _is_answer(memo: Memo) -> bool:
+def is_answer(memo: Memo) -> bool:
+    """True if a memo is the answer of a lookup."""
     return bool(memo.digest) and not memo.key.startswith(UNANSWERED)
 
 

@@ -14,6 +14,9 @@ from typing import Final
 from outlast.core.codec import compact
 
 GENESIS: Final = ""
+FORKED_FROM: Final = "forkedfrom"
+"""Extension of the events of a fork: its ancestor. In a row it is the first member of the details (S-28)."""
+_FORKED: Final = b'{"forkedfrom":"'
 TYPES: Final = "dev.outlast."
 """Prefix of all event types, which rows leave out."""
 
@@ -126,7 +129,23 @@ def make_body(
         f'"correlationid":{_text(correlation_id or run)},"traceid":{_text(trace_id or "-")},'
         f'"data":{{"version":{version},"epoch":{epoch},"node":"{node}","visit":{visit}'
     ).encode()
+    if details[: len(_FORKED)] == _FORKED:
+        head, details = _with_ancestor(head, details)
     return b"%b,%b}" % (head, details[1:]) if details else head + b"}}"
+
+
+def ancestor_in(details: bytes) -> str:
+    """Return the run that the run of an event was forked from; '' if it is no fork."""
+    if details[: len(_FORKED)] != _FORKED:
+        return ""
+    return details[len(_FORKED) :].partition(b'"')[0].decode()
+
+
+def _with_ancestor(head: bytes, details: bytes) -> tuple[bytes, bytes]:
+    """Return the head with the extension `forkedfrom`, and the details without it. Names need no escape."""
+    name, _, rest = details[len(_FORKED) :].partition(b'"')
+    extended = head.replace(b',"data":{', b',"forkedfrom":"%b","data":{' % name, 1)
+    return extended, b"{" + rest[1:] if rest[:1] == b"," else b""
 
 
 def chain_hash(predecessor: str, body: bytes) -> str:

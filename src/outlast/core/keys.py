@@ -159,6 +159,20 @@ MODEL: Final = "outlast.model"
 ADMISSION: Final = "outlast.admission"
 """Stored activity name of the memos that record how the calls of a model's answer were decided."""
 
+LINEAGE: Final = "lineage?"
+"""Prefix of the key of a call once per run that the runs of a lineage share (S-28). No template renders a ?."""
+
+
+def lineage_key(root: str, key: str) -> str:
+    """Return the key under which a lineage shares a call once per run. `root`: the oldest ancestor."""
+    return f"{LINEAGE}{root}/{key}"
+
+
+def plain_key(key: str) -> str:
+    """Return the key of a call as its activity renders it."""
+    return key.partition("/")[2] if key.startswith(LINEAGE) else key
+
+
 UNDO: Final = "undo/"
 """Prefix of the key of an undo; the key of the effect follows."""
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
-from outlast.core.events import TYPES, EventType, chain_hash, make_body, trace_of
+from outlast.core.events import FORKED_FROM, TYPES, EventType, chain_hash, make_body, trace_of
 from outlast.core.limits import EVENT_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import run_target
 from outlast.core.row_checks import check_run
@@ -29,6 +29,8 @@ def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot
 
     `run.seq` is the number of the event; `run.event_hash` is still the hash of the previous event.
     """
+    if run.forked_from:
+        data = {FORKED_FROM: run.forked_from, **data}
     try:
         body = compact(data).encode() if data else b""
     except UnicodeEncodeError:

@@ -64,6 +64,17 @@ def moved(commit: Commit) -> Run:
     return row.row
 
 
+class Forked(NamedTuple):
+    """Place in its ancestor's history at which a fork begins (S-28)."""
+
+    of: str
+    seq: int  # the ancestor's event with whose state it begins
+    version: int  # of the ancestor's row; its change refuses the start
+    visit: int
+    visits: Facts[str, int]  # of each node, as the ancestor counted them there
+    terms: Facts[str, object]  # for the first event
+
+
 def start(
     *,
     tenant: str,
@@ -79,8 +90,12 @@ def start(
     limited: bool,
     token: Token | None = None,
     details: StartDetails = NO_DETAILS,
+    forked: Forked | None = None,
 ) -> Commit:
-    """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution."""
+    """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution.
+
+    A fork begins in the visit of its ancestor's checkpoint, so keys of earlier visits are never asked for again.
+    """
     row = Run(
         tenant=tenant,
         run=run,
@@ -95,27 +110,32 @@ def start(
         workflow=workflow,
         node=node,
         status_label=status_label,
-        visit=1,
+        visit=1 if forked is None else forked.visit,
         entered_at=now.business,
         seq=1,
         event_hash="",
         attention_text="",
         waiting_for_text=WAITING_FOR.encode([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
         timers_text="",
-        visits_text=placed_visits({node: 1}),
+        visits_text=placed_visits({node: 1} if forked is None else dict(forked.visits)),
         crash_count=0,
         slots_text="",
         ceiling_at=now.business + ceiling_ms,
         created_at=now.business,
         ended_at=0,
         requested_by=actor,
+        forked_from="" if forked is None else forked.of,
         **dict[str, Any](zip(StartDetails._fields, details, strict=True)),
     )
-    born = event(row, EventType.STARTED, now.business, {"by": actor, "lane": lane}, state)
+    data: dict[str, object] = {"by": actor, "lane": lane}
+    if forked is not None:
+        data["fork"] = dict(forked.terms)
+    born = event(row, EventType.STARTED, now.business, data, state)
     row = row._replace(event_hash=born.hash)
     check_run(row)
     puts = (Put(RUN, row, 0), Put(EVENT, born, 0))
-    return Commit((*puts, Put(TOKEN, token, 0)) if token else puts, label=f"{run} start")
+    expects = () if forked is None else (Expect(RUN, (tenant, forked.of), forked.version),)
+    return Commit((*puts, Put(TOKEN, token, 0)) if token else puts, expects=expects, label=f"{run} start")
 
 
 def claim(

@@ -38,12 +38,14 @@ from outlast.core.first_answer import (
     answer_of,
     is_chosen,
 )
+from outlast.core.forks import PREFIX, CopiedCall
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT, STATED, Effect, Memo
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine.effect_calls import check_transaction
 from outlast.engine.effect_executor import EffectExecutor
+from outlast.engine.fork_calls import answer_of_fork, given
 from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
@@ -188,6 +190,14 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     if effect is None and activity.once_per == "run" and (visit := session.held.visit_of(activity.name, call.key)):
         ident = (visit, call.key)
         effect = session.held.effects[ident]
+    if effect is None and session.held.fork is not None:
+        decide = partial(answer_of_fork, execution, session.held.fork, activity, call)
+        decided = await execution.deduplicate((visit, f"{PREFIX}{call.digest}"), decide)
+        if isinstance(decided, CopiedCall):
+            return given(execution, activity, decided)
+        activity, call = decided
+        ident = (0 if activity.once_per == "tenant" else visit, call.key)
+        effect = session.held.effects.get(ident)
     if effect is None and session.held.approvals and activity.has_sets:
         call = call_as_offered(activity, call, session.held.run, session.held.approvals.values())
     served, gathered = call, NOTHING  # `served`: the call as its row has it

@@ -220,6 +220,12 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
     return None
 
 
+def _origin(execution: NodeExecution) -> str:
+    """Return the beginning of a summary, so that approvers do not take a request of a fork for one of its ancestor."""
+    fork = execution.session.held.fork
+    return "" if fork is None else f"fork of {fork.terms.of}: "
+
+
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
     session, run = execution.session, execution.session.held.run
     now = await session.store.now()
@@ -238,7 +244,7 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         visit=run.visit,
         wait=question.name,
         plans_text=_fitting(question, PLANS.encode(plans)),
-        summary=stored_text(question.summary, TEXT_CHARS_MAX),
+        summary=stored_text(f"{_origin(execution)}{question.summary}", TEXT_CHARS_MAX),
         risk=question.risk,
         again=NOT_COUNTED if question.again is True else int(question.again),
         quorum=question.quorum,

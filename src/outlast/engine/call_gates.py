@@ -233,7 +233,8 @@ class PermissionGate(CallGate):
         execution = attempt.execution
         if attempt.terms.purpose is not Purpose.DO:
             return True
-        return bool(execution.session.held.approvals or execution.workflow.asks_permission)
+        held = execution.session.held
+        return bool(held.approvals or execution.workflow.asks_permission or held.fork is not None)
 
     async def enter(self, attempt: GatedAttempt) -> None:
         purpose, callee, call = attempt.terms.purpose, attempt.callee, attempt.call

@@ -110,7 +110,7 @@ async def start(
     token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
     snapshot, values = first_snapshot(tenant, run, state, now.business)
     node = workflow.start
-    ceiling = _first_ceiling(workflow, node.ceiling, now.business)
+    ceiling = first_ceiling(workflow, node.ceiling, now.business)
     if ceiling.due is not None:
         memo = ceiling_memo((tenant, run), node.name, ceiling.due, now.business)
         values = (*values, Put(MEMO, memo, 0))
@@ -142,7 +142,7 @@ async def start(
     return StartedRun(run, True)
 
 
-def _first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None, now: int) -> Deadline:
+def first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None, now: int) -> Deadline:
     """Return the later one of the ceilings of a workflow and its first node. `own`: that of the node."""
     name = f"ceiling of {workflow.title}"
     of_workflow = end_of(name, workflow.ceiling, now)

@@ -23,6 +23,7 @@ from outlast.core import budget, divergence
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.divergence import Missing, Requested
 from outlast.core.failed_calls import EffectKey
+from outlast.core.forks import TERMS, ForkLedger, ledger_of
 from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.rows.run_rows import CALL_USAGE, Event, Message, Run
@@ -47,6 +48,7 @@ class HeldRun:
         "claimed_visit",
         "effects",
         "evidence",
+        "fork",
         "group",
         "has_new_messages",
         "inbox_known",
@@ -82,6 +84,7 @@ class HeldRun:
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
+        self.fork: ForkLedger | None = ledger_of(self.memos) if (0, TERMS) in self.memos else None
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence
@@ -119,6 +122,8 @@ class HeldRun:
                     self._keep(row)
                 case Memo():
                     self.memos[row.visit, row.key] = row
+                    if self.fork is not None:
+                        self.fork.add(row)
                 case Usage():
                     self.noted.add(row.key)
                 case CallUsage():

@@ -1,5 +1,6 @@
 """Lookups in a node execution: answered from the ledger, or made and recorded (S-13, S-18)."""
 
+from functools import partial
 from typing import Any
 
 from outlast.core import effect_verbs
@@ -18,6 +19,7 @@ from outlast.core.first_answer import (
     VisitFacts,
     answer_of,
 )
+from outlast.core.forks import PREFIX
 from outlast.core.keys import idempotency_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.route import cancel_of
@@ -32,6 +34,7 @@ from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.call_timeouts import Endless
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.effect_calls import millis
+from outlast.engine.fork_calls import recorded_lookup
 from outlast.engine.limit_seats import CallSeat
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.permission import check_budget
@@ -55,6 +58,9 @@ async def look_up(execution: NodeExecution, activity: Activity[Any, Any], call: 
     ident = (visit, call.key)
     memo = session.held.memos.get(ident)
     facts, gathered = FIRST, NOTHING
+    if memo is None and session.held.fork is not None:
+        decide = partial(recorded_lookup, execution, session.held.fork, activity, call)
+        memo = await execution.deduplicate((visit, f"{PREFIX}{call.digest}"), decide)
     while True:
         if memo is None:
             observed = session.held.memos.get((visit, effect_verbs.observed_key(call.key, execution.continued_after)))

@@ -4,11 +4,14 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
+from outlast.core.approver_rule import Rule
 from outlast.core.budget import Spending, exhausted
 from outlast.core.commit import Expect
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
+from outlast.core.forks import ForkTerms
+from outlast.core.keys import plain_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
@@ -97,7 +100,8 @@ def _check_plane(execution: NodeExecution, activity: Activity[Any, Any], call: B
 
 
 def _plan_of(activity: Activity[Any, Any], call: BoundCall) -> Plan[Any]:
-    return Plan(activity.name, call.key, call.args_bytes, call.digest)
+    """Return the call as policies and approvers see it, also if a lineage shares it."""
+    return Plan(activity.name, plain_key(call.key), call.args_bytes, call.digest)
 
 
 async def permission(
@@ -182,6 +186,9 @@ def _decide(
     by = verdict_text(execution, verdict)
     if previous is not None and covering is not None:  # consumed by the first attempt
         return covered(execution, _approved(covering, by), previous.covered_until)
+    fork = execution.session.held.fork
+    if fork is not None and fork.terms.asks and not usable and isinstance(verdict, Allow):
+        verdict = _by_person(fork.terms, plan)
     if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
@@ -194,6 +201,11 @@ def _decide(
         f"{plan.activity} {plan.key}: approval of a plan of this activity was requested in this run, "
         "so only an approved plan may run, once"
     )
+
+
+def _by_person(fork: ForkTerms, plan: Plan[Any]) -> NeedsApproval:
+    """Return the verdict on a write of a fork that neither the policy nor the node gives to a person (S-28)."""
+    return NeedsApproval("fork", Rule.parse(fork.approvers), f"{plan.activity} {plan.key}")
 
 
 def was_requested(execution: NodeExecution, activity: str) -> bool:

@@ -107,6 +107,7 @@ class Activity(Generic[P, R_co]):
         """Of a lookup whose calls may differ in what does not matter: takes the digest and the response of a recorded
         call, and returns how the call under way differs, or None if the response is its own."""
         self._checked = False
+        self._of_lineage: Self | None = None
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
         self._signature.prepare(names, final=False)
@@ -156,6 +157,13 @@ class Activity(Generic[P, R_co]):
         own = copy(self)
         own.once_per = "run"
         return own
+
+    def for_lineage(self) -> Self:
+        """Return the activity as a fork uses it once per run: the runs of its lineage share each call (S-28)."""
+        if self._of_lineage is None:
+            self._of_lineage = copy(self)
+            self._of_lineage.once_per = "tenant"
+        return self._of_lineage
 
     def check(self) -> None:
         """Raise DefinitionError for mistakes that the decorator could not see: late annotations, a missing undo."""

@@ -70,6 +70,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         ended_at=instant(run.ended_at),
         requested_by=run.requested_by,
         **DECLARED.shown_in(run),
+        forked_from=run.forked_from,
         waiting_for=[
             Waiting(kind=w.kind, what=w.what, who=w.who, since=instant(w.since), until=instant(w.until), then=w.then)
             for w in run.waiting_for

@@ -70,6 +70,7 @@ async def run_page(rows: TenantRows, request: ListRuns) -> RunList:
         attention=request.attention,
         waiting_for=request.waiting_for,
         q=request.q,
+        forked_from=request.forked_from,
         since=request.since,
         cursor=request.cursor,
         limit=request.limit,

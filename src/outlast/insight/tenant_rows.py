@@ -153,14 +153,15 @@ class TenantRows:
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
+        forked_from: str = "",
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        `waiting_for` and `q` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than `limit` runs
-        and still have a cursor.
+        `waiting_for`, `q` and `forked_from` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than
+        `limit` runs and still have a cursor.
         """
         _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
         earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else None
@@ -169,9 +170,9 @@ class TenantRows:
 
         def is_asked_for(row: Run) -> bool:
             waits = not waiting_for or any(wait.kind == waiting_for for wait in row.waiting_for)
-            return waits and (not q or _contains(row, q))
+            return waits and (not q or _contains(row, q)) and forked_from in ("", row.forked_from)
 
-        filtered, size = bool(waiting_for or q), limit if earliest is None else limit + 1
+        filtered, size = bool(waiting_for or q or forked_from), limit if earliest is None else limit + 1
         size = max(size, RUNS_PER_READ) if filtered else size
         return await self._kept(
             lambda after: of_pages(RUN, self.tenant, where, after, size),

@@ -66,6 +66,7 @@ class RunSummary(Model):
     correlation_id: str
     trace_id: str
     objective: str = Field(description="Its purpose for people, from its input. '' if its workflow names none.")
+    forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
     waiting_for: list[Waiting]
     waiting_text: str
     attention: list[AttentionReason]

@@ -15,6 +15,7 @@ class WebhookSummary(Model):
     name: str
     types: list[str]
     workflows: list[str]
+    forks: bool = Field(description="True if it includes events of forks.")
     since: Instant | None = Field(description="Time of the first event that it receives. null: all events.")
     headers: list[str] = Field(description="Names of the additional headers. Their values are secret.")
     why: str = Field(description="Reason why it is not active.")

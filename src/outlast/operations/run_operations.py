@@ -161,6 +161,7 @@ class ListRuns(OperationRequest[RunList]):
         str, Sent(read=WaitingKind | None), Field(None, description="Only runs that wait for this.")
     ] = ""
     q: Annotated[str, Field(max_length=100, description="Text in the run's id, correlation id or objective.")] = ""
+    forked_from: Annotated[str, Field(max_length=100, description="Only forks of this run.")] = ""
     since: Since = None
     cursor: Cursor = ""
     limit: Limit = 50
@@ -181,7 +182,8 @@ LIST_RUNS: Final = Operation(
     description=(
         "List runs, newest first.\n"
         "\n"
-        "With `attention`, `waiting_for` or `q`, a page may have fewer than `limit` items and a next page."
+        "With `attention`, `waiting_for`, `q` or `forked_from`, a page may have fewer than `limit` items and a next "
+        "page."
     ),
 )
 

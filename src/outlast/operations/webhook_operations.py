@@ -72,6 +72,7 @@ class AddWebhook(OperationRequest[WebhookWithSecret]):
         ),
     ] = None
     from_start: Annotated[bool, Field(description="Also deliver all existing events.")] = False
+    forks: Annotated[bool, Field(description="Also deliver events of forks.")] = False
     idempotency_key: str = ""
 
 

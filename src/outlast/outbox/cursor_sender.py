@@ -88,7 +88,7 @@ class CursorSender(ABC, Generic[Client]):
             run = cursor.key[:2]
             events = await store.rows(EVENT, run, after=(*run, cursor.seq), limit=EVENTS_AT_ONCE)
             for event in events:
-                if not deliveries.wants_type(self._subscription(), event.type):
+                if not deliveries.wants_event(self._subscription(), event):
                     cursor.skip(event.seq)
                     continue
                 if self._stopping():

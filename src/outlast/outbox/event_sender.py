@@ -32,7 +32,7 @@ class EventSender(CursorSender[DeliveryClient]):
         """Return the number of the previous event that this subscription was sent; 0 if there was none."""
         seqs = range(event.seq - 1, max(0, event.seq - 1 - BACK_MAX), -1)
         for row in await self._tools.store.load_many(EVENT, [(*self._cursor.key[:2], seq) for seq in seqs]):
-            if row is not None and deliveries.wants_type(self._subscription(), row.type):
+            if row is not None and deliveries.wants_event(self._subscription(), row):
                 return row.seq if row.at >= self._subscription().since else 0
         return 0
 

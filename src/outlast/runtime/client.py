@@ -29,6 +29,7 @@ from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort,
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.fork_answers import ForkPointList, RunForked
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -57,6 +58,7 @@ from outlast.models.timeline import Timeline
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
 from outlast.operations import effect_operations as effect_ops
+from outlast.operations import fork_operations as fork_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
@@ -335,6 +337,7 @@ class Client(ABC):
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
+        forked_from: str = "",
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
@@ -342,9 +345,9 @@ class Client(ABC):
         """Return one page of runs, newest first. '', False and None do not filter.
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
-        wait of this kind; `q`: only runs whose id, correlation id or objective contains this text; `since`: only
-        runs started within this time. With `attention`, `waiting_for` or `q`, a page may hold fewer than `limit` runs
-        and still have a cursor.
+        wait of this kind; `q`: only runs whose id, correlation id or objective contains this text;
+        `forked_from`: only forks of this run; `since`: only runs started within this time. With `attention`,
+        `waiting_for`, `q` or `forked_from`, a page may hold fewer than `limit` runs and still have a cursor.
         """
         return await self._call(
             run_ops.ListRuns(
@@ -353,9 +356,83 @@ class Client(ABC):
                 attention=attention,
                 waiting_for=waiting_for,
                 q=q,
+                forked_from=forked_from,
                 since=since,
                 cursor=cursor,
                 limit=limit,
+            )
+        )
+
+    async def fork_points(self, run: str) -> ForkPointList:
+        """Return the checkpoints from which an ended `run` can be forked, oldest first, with the calls of each.
+
+        Raises NotFound, and Conflict (`not_ended`, `purged`).
+        """
+        return await self._call(fork_ops.ListForkPoints(run))
+
+    async def fork_run(
+        self,
+        run: str,
+        point: str,
+        *,
+        approvers: str,
+        state: Mapping[str, Any] | None = None,
+        effects: Literal["ask", "recorded"] = "ask",
+        lookups: Literal["recorded", "live"] = "recorded",
+        signals: Sequence[str] = (),
+        accept_undone: bool = False,
+        fork_id: str | None = None,
+    ) -> RunForked:
+        """Start a new run from a checkpoint of an ended `run`. Its past is copied and never repeated.
+
+        `point` is the number of a checkpoint, or the node that the fork executes first. `state` replaces the state of
+        the checkpoint. With `effects="ask"` each write waits for a person; with "recorded" a write that the run made
+        after the checkpoint is answered as then, and only others wait. `approvers` is the rule of who approves where
+        neither the policy nor the node names approvers. `lookups="live"` makes lookups again. `signals` names signals
+        after the checkpoint that the fork gets, or is ("all",). `accept_undone` begins although effects of the past may
+        not be in force. `fork_id` names the fork: the same id is the same fork.
+
+        Raises NotFound, InvalidInput, and Conflict (`not_ended`, `purged`, `undone_effects`).
+        """
+        return await self._call(
+            fork_ops.ForkRun(
+                run,
+                point,
+                approvers=approvers,
+                state=state,
+                effects=effects,
+                lookups=lookups,
+                signals=signals,
+                accept_undone=accept_undone,
+                fork_id=fork_id,
+            )
+        )
+
+    async def fork_run_live(
+        self,
+        run: str,
+        point: str,
+        *,
+        state: Mapping[str, Any] | None = None,
+        lookups: Literal["recorded", "live"] = "recorded",
+        signals: Sequence[str] = (),
+        accept_undone: bool = False,
+        fork_id: str | None = None,
+    ) -> RunForked:
+        """Start a new run from a checkpoint of an ended `run`, whose writes the policy alone permits.
+
+        `point`, `state`, `lookups`, `signals`, `accept_undone` and `fork_id` are those of `fork_run`. A call once per
+        run is shared with the run: what it has done is not done again. Raises as `fork_run`.
+        """
+        return await self._call(
+            fork_ops.ForkRunLive(
+                run,
+                point,
+                state=state,
+                lookups=lookups,
+                signals=signals,
+                accept_undone=accept_undone,
+                fork_id=fork_id,
             )
         )
 

@@ -28,6 +28,7 @@ from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.admission import set_slots
+from outlast.engine.fork_start import ForkRequest, fork
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.insight.agent_steps import step_page
@@ -61,6 +62,7 @@ from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSumma
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
+from outlast.models.fork_answers import ForkPointList, RunForked
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -90,12 +92,14 @@ from outlast.operations import OPERATIONS
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
 from outlast.operations import effect_operations as effect_ops
+from outlast.operations import fork_operations as fork_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
 from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import served_versions as versions
 from outlast.runtime.client import Client, Given
+from outlast.runtime.offered_forks import fork_points, forked
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.webhooks import OF_WEBHOOKS, Webhooks, event_types
 from outlast.store.port import Store
@@ -233,6 +237,37 @@ class Operations(Client):
             scheduler=options.scheduler,
             details=options.details,
         )
+
+    @handles(fork_ops.LIST_FORK_POINTS)
+    async def _list_fork_points(self, request: fork_ops.ListForkPoints) -> ForkPointList:
+        return await fork_points(self.rows, request.run)
+
+    @handles(fork_ops.FORK_RUN)
+    async def _fork_run(self, request: fork_ops.ForkRun) -> RunForked:
+        asked = ForkRequest(request.run, request.point, effects=request.effects, approvers=request.approvers)
+        return await self._fork(request, asked)
+
+    @handles(fork_ops.FORK_RUN_LIVE)
+    async def _fork_run_live(self, request: fork_ops.ForkRunLive) -> RunForked:
+        return await self._fork(request, ForkRequest(request.run, request.point, effects="live"))
+
+    async def _fork(self, request: fork_ops.ForkRun | fork_ops.ForkRunLive, asked: ForkRequest) -> RunForked:
+        """Start a fork under the id that the caller names, or one that follows from the key of the request."""
+        of = await self.rows.run(request.run)
+        code = self._code_of(of) or self._workflows.get(of.workflow)
+        if code is None:
+            known = ", ".join(sorted(self._workflows)) or "none"
+            raise NotFound(f"no workflow {of.workflow}", f"loaded here: {known}", "load the module that declares it")
+        act = None if request.fork_id else self._act("fork_run", "", of.run)
+        name = f"{of.workflow[:4]}_"
+        run = request.fork_id or (f"{name}{act.id[:RUN_ID_CHARS]}" if act else new_id(name))
+        asked = asked._replace(
+            state=None if request.state is None else dict(request.state),
+            lookups=request.lookups,
+            signals=tuple(request.signals),
+            accept_undone=request.accept_undone,
+        )
+        return forked(asked, await fork(self.store, code, asked, tenant=self.tenant, actor=self.me, run=run))
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""

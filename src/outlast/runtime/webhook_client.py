@@ -64,13 +64,14 @@ class WebhookClient(ABC):
         workflows: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
         from_start: bool = False,
+        forks: bool = False,
         idempotency_key: str = "",
     ) -> WebhookWithSecret:
         """Create a webhook that sends events to `url`, and return it with its secret, which is shown only here.
 
         `name` is for people. `types` and `workflows` select events ((): all). `headers` are sent with each event.
-        `from_start` also sends the events that exist already. A repetition under the same key adds nothing and raises
-        Uncertain, because the secret is shown once. Raises InvalidInput.
+        `from_start` also sends the events that exist already, `forks` those of forks. A repetition under the same key
+        adds nothing and raises Uncertain, because the secret is shown once. Raises InvalidInput.
         """
         return shown_once(
             await self._call(
@@ -81,6 +82,7 @@ class WebhookClient(ABC):
                     workflows=workflows,
                     headers=headers,
                     from_start=from_start,
+                    forks=forks,
                     idempotency_key=idempotency_key,
                 )
             )

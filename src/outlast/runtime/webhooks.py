@@ -122,8 +122,11 @@ class Webhooks(WebhookClient):
             _names(request.workflows),
             tuple(checked_headers(request.headers or {}).items()),
             request.from_start,
+            request.forks,
         )
-        content = (request.url, *terms.details, terms.types, terms.workflows, dict(terms.headers), terms.from_start)
+        further = ("forks",) if terms.forks else ()  # a request without it has the content of earlier versions
+        of_events = (terms.types, terms.workflows, dict(terms.headers), terms.from_start)
+        content = (request.url, *terms.details, *of_events, *further)
         act = self._act("add_webhook", request.idempotency_key, *content)
         if not await done_before(self._store, act):
             await self._check(request.url)
@@ -523,6 +526,7 @@ def webhook_summary(row: Subscription) -> WebhookSummary:
         **WEBHOOK_DETAILS.shown_in(row),
         types=list(row.types),
         workflows=list(row.workflows),
+        forks=bool(row.forks),
         since=instant(row.since),
         headers=sorted(headers_of(row)),
         why=row.why,

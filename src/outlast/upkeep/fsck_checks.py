@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
+from outlast.core.keys import plain_key
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
 from outlast.core.row_checks import (
     check_effect,
@@ -141,7 +142,9 @@ def effect_digest(one: CheckedRun) -> Violations:
 def _digest_of(effect: Effect, one: CheckedRun) -> str:
     """Return the expected digest; that of an undo includes the effect it undoes."""
     of = [e for e in one.effects if effect.undoes == f"{e.visit}:{e.key}"]
-    return digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, effect.key, effect.args)
+    return (
+        digest("undo", of[0].key, of[0].digest) if of else digest(effect.activity, plain_key(effect.key), effect.args)
+    )
 
 
 def effect_order(one: CheckedRun) -> Violations:

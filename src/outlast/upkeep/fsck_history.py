@@ -176,9 +176,11 @@ def checkpoint_kept(one: CheckedRun) -> Violations:
     for event in kept:
         if event.snapshot is None:
             yield violation(EVENT, event, "a checkpoint without its snapshot")
-    if len(kept) != one.run.visit - 1 and len(one.history) == one.run.seq:
-        yield violation(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {one.run.visit - 1}")
     first = one.history[0] if one.history else None
+    before = first.visit - 1 if first is not None and one.run.forked_from else 0  # visits of the ancestor
+    if len(kept) != one.run.visit - 1 - before and len(one.history) == one.run.seq:
+        follows = one.run.visit - 1
+        yield violation(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {follows}")
     if first is not None and first.seq == 1 and first.snapshot is None:
         yield violation(EVENT, first, "the run began without a state")
 

@@ -29,6 +29,7 @@ class Subscription(NamedTuple):
     changed_at: int
     changed_by: str
     audience: str = ""  # of messages to approvers (core/webhooks/approval_notices.py); '' = a webhook
+    forks: int = 0  # 1: it includes events of forks (S-28)
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -96,6 +96,7 @@ class Run(NamedTuple):
     restored: int = 0  # store generation of the restore after which missing ledger rows prove nothing; 0 = none
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
     objective: str = ""  # the run's purpose for people, from its input; '' if its workflow names none
+    forked_from: str = ""  # the run whose checkpoint it began with (S-28); '' = it is no fork
 
     @property
     def scheduler(self) -> str:

@@ -16,7 +16,7 @@ from outlast.core.durations import (
     SECOND,
     wait_before,
 )
-from outlast.core.events import selects
+from outlast.core.events import ancestor_in, selects
 from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
 from outlast.core.rows.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
@@ -64,6 +64,13 @@ def wants_type(subscription: Subscription, type_: str) -> bool:
 def kinds_of(subscription: Subscription) -> tuple[str, ...]:
     """Return the kinds of messages that a subscription of approvers includes."""
     return subscription.types or KINDS
+
+
+def wants_event(subscription: Subscription, event: Event) -> bool:
+    """Return True if the subscription includes an event. A webhook includes forks if it asks for them (S-28)."""
+    if ancestor_in(event.details) and not (subscription.audience or subscription.forks):
+        return False
+    return wants_type(subscription, event.type)
 
 
 def wants_workflow(subscription: Subscription, workflow: str) -> bool:
@@ -130,6 +137,7 @@ def subscribe(
         changed_at=now.business,
         changed_by=by,
         audience=terms.audience,
+        forks=int(terms.forks),
         **terms.details._asdict(),
     )
 

@@ -45,5 +45,7 @@ class SubscriptionTerms(NamedTuple):
     """Additional headers of each delivery. Their values are secrets."""
     from_start: bool = False
     """True if it includes all events that exist."""
+    forks: bool = False
+    """True if it includes events of forks."""
     audience: str = ""
     """Audience of messages to approvers (core/webhooks/approval_notices.py); '' = a webhook."""

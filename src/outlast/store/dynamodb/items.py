@@ -333,7 +333,12 @@ ADDED: Final = frozenset({
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
-LATER: Final = {(EFFECT.name, "first_visit"): 0, (CALL_USAGE.name, "unpriced"): 0}
+LATER: Final = {
+    (EFFECT.name, "first_visit"): 0,
+    (CALL_USAGE.name, "unpriced"): 0,
+    (RUN.name, "forked_from"): "",
+    (SUBSCRIPTION.name, "forks"): 0,
+}
 """Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""
 
 

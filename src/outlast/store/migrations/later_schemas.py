@@ -89,4 +89,9 @@ CREATE TABLE graph_value (
         # the checkpoints that one run of a graph put
         "CREATE INDEX graph_checkpoint_run ON graph_checkpoint (tenant, graph_run)",
     ),
+    # 6: the run that a run was forked from, and whether a webhook includes forks. Earlier runs are no forks.
+    (
+        "ALTER TABLE run ADD COLUMN forked_from TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE subscription ADD COLUMN forks {integer} NOT NULL DEFAULT 0",
+    ),
 )

@@ -1,0 +1,436 @@
+"""Forks: which checkpoints are offered, which rows a fork copies, and how its calls are answered (S-28).
+
+Theory of operation. A fork is a new run that begins with the state of a checkpoint of another run, its ancestor. Its
+start copies the calls of the ancestor as memos of the fork. A memo is never executed, undone, budgeted or counted, so
+no consumer of the ledger can take a copied call for one of the fork. Four things can go wrong:
+
+1. *A call of the past is made again.* It is of an earlier visit, which the fork never enters. A call once per run is
+   answered from its copy.
+2. *One recorded answer serves two calls.* The commit that uses it inserts a memo whose key has the number of the copy.
+   A second one is refused by the store.
+3. *A call once per run is made by two runs of a lineage.* `answer_in_fork` finds those of the ancestors in the copies.
+   The others have one ledger row for the lineage, under `keys.lineage_key`, by the rules of calls once per tenant.
+4. *A fork begins with half of its past.* The copies land before the row of the run, which its last batch writes.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from outlast.core.codec import compact
+from outlast.core.divergence import is_answer
+from outlast.core.events import EventType
+from outlast.core.keys import ADMISSION, LINEAGE, OncePer, plain_key
+from outlast.core.machine import EffectStatus
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.run_rows import Event, Message, Run
+from outlast.errors import Conflict, Corrupt, NotFound
+
+Effects: TypeAlias = Literal["ask", "recorded", "live"]
+"""How the writes of a fork are permitted: by a person, from the recording, or by the policy alone."""
+Lookups: TypeAlias = Literal["recorded", "live"]
+"""Whether the lookups of a fork are answered from the recording, if they can be."""
+
+PREFIX: Final = "fork?"  # no template renders a ?
+TERMS: Final = f"{PREFIX}terms"
+"""Key of the memo, once per run, that makes a run a fork."""
+_CALL: Final = f"{PREFIX}call/"
+_USED: Final = f"{PREFIX}used/"
+_RESPONSE: Final = ',"response":'
+
+
+class ForkTerms(NamedTuple):
+    """Terms of a fork, as its start fixed them."""
+
+    of: str
+    """Its ancestor: the run that it was forked from."""
+    root: str
+    """The oldest ancestor, which names the lineage."""
+    seq: int
+    """Number of the ancestor's event with whose state it began."""
+    effects: Effects = "ask"
+    lookups: Lookups = "recorded"
+    approvers: str = ""
+    """Rule of the approvers of calls for which neither the policy nor the node names some."""
+    accept_undone: bool = False
+    """A person accepted that effects of the past may not be in force. Recorded answers of undone effects serve, too."""
+    edited: bool = False
+    """It began with another state than that of the checkpoint."""
+
+    @property
+    def asks(self) -> bool:
+        """True if each write that is not recorded waits for a person."""
+        return self.effects != "live"
+
+
+class CopiedCall(NamedTuple):
+    """Call of an ancestor, as the start of a fork copied it."""
+
+    n: int
+    """Position among the copied calls, in the order of the ancestor's visits."""
+    of: str
+    """The run that made it."""
+    version: int
+    """Version of its row when it was copied; 1 for a lookup."""
+    kind: Literal["write", "lookup"]
+    once_per: OncePer
+    visit: int
+    """Visit of the ancestor that made it; 0 if it is not known."""
+    activity: str
+    key: str
+    digest: str
+    past: bool
+    """It was made before the point of the fork."""
+    status: str
+    """Status of an effect. A lookup is done or refused."""
+    error: str
+    """Error as the column of its row has it."""
+    external_id: str
+    response: bytes | None
+
+    def as_effect(self, run: Run, visit: int) -> Effect:
+        """Return an effect row of this answer in a visit, for code that reads one. It is never stored."""
+        plain: dict[str, Any] = dict.fromkeys(Effect._fields, "")
+        numbers = ("attempts", "waited_ms", "ordinal", "epoch", "first_at", "not_after", "settle_after")
+        plain |= dict.fromkeys((*numbers, "covered_until", "interrupted", "shared", "keep_ms", "redone"), 0)
+        plain |= {
+            "tenant": run.tenant,
+            "run": run.run,
+            "visit": visit,
+            "key": self.key,
+            "version": self.version,
+            "status": EffectStatus(self.status),
+            "activity": self.activity,
+            "digest": self.digest,
+            "args": b"",
+            "response": self.response,
+            "error_text": self.error,
+            "external_id": self.external_id,
+            "settled_at": 1,
+            "settled_by": "call",
+            "first_visit": self.visit,
+        }
+        return Effect(**plain)
+
+    def as_memo(self, run: Run, visit: int, at: int) -> Memo:
+        """Return the memo of a lookup of the fork that this answer serves."""
+        return Memo(run.tenant, run.run, visit, self.key, self.activity, self.digest, self.response, self.error, at)
+
+    @property
+    def text(self) -> str:
+        """Return the call for people."""
+        return f"{self.activity} {self.key}"
+
+
+# --- points ------------------------------------------------------------------------------------------
+class ForkPoint(NamedTuple):
+    """Checkpoint of a run from which it can be forked."""
+
+    seq: int
+    node: str
+    """The node that the fork executes first."""
+    visit: int
+    at: int
+    to_accept: tuple[str, ...] = ()
+    """Effects before it that are not known to be in force: undone, being undone, or uncertain."""
+
+
+def points_of(events: Iterable[Event], effects: Iterable[Effect]) -> list[ForkPoint]:
+    """Return the checkpoints of a run in their order. `events`: those of its history, oldest first."""
+    effects = [effect for effect in effects if not effect.undoes]
+    found: list[ForkPoint] = []
+    for event in events:
+        if event.type in (EventType.STARTED, EventType.CHECKPOINT) and event.snapshot is not None:
+            lost = tuple(
+                f"{effect.activity} {effect.key}: {effect.status.value}"
+                for effect in effects
+                if made_in(effect) < event.visit and not _is_certain(effect)
+            )
+            found.append(ForkPoint(event.seq, event.node, event.visit, event.at, lost))
+    return found
+
+
+def _is_certain(effect: Effect) -> bool:
+    """Return True if it is known whether the effect is in force, and the state may say that it is."""
+    return effect.status in (EffectStatus.DONE, EffectStatus.REFUSED)
+
+
+def made_in(effect: Effect) -> int:
+    """Return the visit in which an effect was first intended; 0 if it is not known."""
+    return effect.visit or effect.first_visit
+
+
+def point_named(points: Sequence[ForkPoint], name: str) -> ForkPoint:
+    """Return the point with this number, or the last one that leads to a node of this name. Raises NotFound."""
+    for point in reversed(points):
+        if name in (str(point.seq), point.node):
+            return point
+    offered = ", ".join(f"{point.seq} ({point.node})" for point in points[-10:]) or "none"
+    raise NotFound(f"no checkpoint {name}", f"the last ones are: {offered}", "name one by its number, or a node")
+
+
+def check_accepted(point: ForkPoint, *, accepted: bool) -> None:
+    """Raise Conflict if effects before the point may not be in force, and no person accepted that."""
+    if point.to_accept and not accepted:
+        listed = "; ".join(point.to_accept[:10])
+        raise Conflict(
+            f"checkpoint {point.seq} says that effects happened that may not be in force",
+            listed,
+            "fork from an earlier checkpoint, or accept it with --accept-undone",
+            refusal="undone_effects",
+        )
+
+
+# --- copies ------------------------------------------------------------------------------------------
+def copies_of(
+    run: Run, point: ForkPoint, effects: Iterable[Effect], memos: Iterable[Memo], ledger: "ForkLedger | None"
+) -> list[CopiedCall]:
+    """Return the calls that a fork copies, in the order of the ancestor's visits.
+
+    `effects`: those of the run, and those of its tenant that it owns or used. `ledger`: of an ancestor that is a fork.
+    """
+    found: list[tuple[tuple[int, int, int], CopiedCall]] = []
+    for effect in effects:
+        if not effect.undoes:
+            visit = made_in(effect)
+            found.append(((visit, effect.ordinal, 0), _copied_effect(run, point, effect, visit)))
+    for memo in memos:
+        if is_answer(memo) and memo.activity != ADMISSION:
+            past = memo.visit < point.visit if memo.visit else memo.at <= point.at
+            found.append(((memo.visit, memo.at, 1), _copied_memo(run, memo, past=past)))
+    if ledger is not None:
+        found += [((call.visit, call.n, 2), call) for call in _inherited(ledger, point)]
+    return [call._replace(n=n) for n, (_, call) in enumerate(sorted(found, key=lambda each: each[0]), 1)]
+
+
+def _copied_effect(run: Run, point: ForkPoint, effect: Effect, visit: int) -> CopiedCall:
+    once_per: OncePer = "visit" if effect.visit else "run"
+    key = effect.key
+    if effect.by_run or not effect.run:
+        once_per, key = ("run", plain_key(key)) if key.startswith(LINEAGE) else ("tenant", key)
+    return CopiedCall(
+        0,
+        effect.by_run or run.run,
+        effect.version,
+        "write",
+        once_per,
+        visit,
+        effect.activity,
+        key,
+        effect.digest,
+        visit < point.visit,
+        effect.status.value,
+        effect.error_text,
+        effect.external_id,
+        effect.response,
+    )
+
+
+def _copied_memo(run: Run, memo: Memo, *, past: bool) -> CopiedCall:
+    status = EffectStatus.REFUSED if memo.error_text else EffectStatus.DONE
+    return CopiedCall(
+        0,
+        run.run,
+        1,
+        "lookup",
+        "visit" if memo.visit else "run",
+        memo.visit,
+        memo.activity,
+        memo.key,
+        memo.digest,
+        past,
+        status.value,
+        memo.error_text,
+        "",
+        memo.response,
+    )
+
+
+def _inherited(ledger: "ForkLedger", point: ForkPoint) -> Iterator[CopiedCall]:
+    """Yield the calls that an ancestor has copied itself, as far as they count for its fork.
+
+    Lookups that the ancestor answered from them are its own memos. Answers that it did not use are no calls of it.
+    """
+    for call in ledger.calls:
+        use = ledger.used.get(call.n)
+        if call.past or call.once_per == "run":
+            yield call
+        elif use is not None and call.kind == "write":
+            yield call._replace(visit=use[0], past=use[0] < point.visit)
+
+
+def memo_of_call(tenant: str, run: str, call: CopiedCall, at: int) -> Memo:
+    """Return the memo that keeps a copied call."""
+    plain = call._asdict()
+    del plain["response"], plain["n"]
+    text = compact(plain).encode()
+    if call.response is not None:
+        text = text[:-1] + _RESPONSE.encode() + call.response + b"}"
+    return Memo(tenant, run, 0, f"{_CALL}{call.n:06d}", "", "", text, "", at)
+
+
+def call_of_memo(memo: Memo) -> CopiedCall:
+    """Return the copied call that a memo keeps. Raises Corrupt."""
+    text = memo.response or b""
+    head, separator, response = text.partition(_RESPONSE.encode())
+    plain = decoded(head + b"}" if separator else head, f"the copied call in memo {memo.key}")
+    try:
+        n = int(memo.key.removeprefix(_CALL))
+        return CopiedCall(**plain, n=n, response=response[:-1] if separator else None)
+    except (TypeError, ValueError) as error:
+        raise Corrupt(f"memo {memo.run}/{memo.key}: it keeps no copied call: {error!r}") from error
+
+
+def memo_of_terms(tenant: str, run: str, terms: ForkTerms, at: int) -> Memo:
+    """Return the memo that makes a run a fork."""
+    return Memo(tenant, run, 0, TERMS, "", "", compact(terms._asdict()).encode(), "", at)
+
+
+def use_of(run: Run, call: CopiedCall, visit: int, at: int) -> Memo:
+    """Return the memo of the use of a recorded answer. Its key has the number, so no answer serves two calls."""
+    where = {"visit": run.visit, "of": visit}
+    return Memo(run.tenant, run.run, 0, f"{_USED}{call.n:06d}", "", "", compact(where).encode(), "", at)
+
+
+NOT_USED: Final = (0, -1)
+
+
+class ForkLedger:
+    """Copied calls of a fork, and their uses. Made from its memos; `add` keeps it current."""
+
+    __slots__ = ("_by_key", "calls", "terms", "used")
+
+    def __init__(self, terms: ForkTerms, calls: Sequence[CopiedCall]) -> None:
+        self.terms = terms
+        self.calls = calls
+        self.used: dict[int, tuple[int, int]] = {}
+        """Visit in which each call was used, and the visit of its key there: 0 for once per run."""
+        self._by_key: dict[tuple[str, str], list[CopiedCall]] = {}
+        for call in calls:
+            self._by_key.setdefault((call.kind, call.key), []).append(call)
+
+    def named(self, kind: str, key: str) -> Sequence[CopiedCall]:
+        """Return the copied calls of a key, in their order."""
+        return self._by_key.get((kind, key), ())
+
+    def add(self, memo: Memo) -> None:
+        """Note the use of an answer, if the memo records one."""
+        if memo.key.startswith(_USED):
+            where = json.loads(memo.response or b"{}")
+            self.used[int(memo.key.removeprefix(_USED))] = where["visit"], where["of"]
+
+
+def ledger_of(memos: Mapping[tuple[int, str], Memo]) -> ForkLedger | None:
+    """Return the copied calls of a run by its memos; None if it is no fork. Raises Corrupt."""
+    first = memos.get((0, TERMS))
+    if first is None:
+        return None
+    plain = decoded(first.response or b"", "the terms of the fork")
+    try:
+        terms = ForkTerms(**plain)
+    except TypeError as error:
+        raise Corrupt(f"memo {first.run}/{first.key}: it keeps no terms: {error!r}") from error
+    calls = sorted((call_of_memo(m) for (_, key), m in memos.items() if key.startswith(_CALL)), key=lambda c: c.n)
+    ledger = ForkLedger(terms, calls)
+    for memo in memos.values():
+        ledger.add(memo)
+    return ledger
+
+
+# --- answers -----------------------------------------------------------------------------------------
+class FromRecording(NamedTuple):
+    """Answer with a copied call. `records`: the commit that uses it lands first."""
+
+    call: CopiedCall
+    records: bool
+
+
+class RecordedOtherwise(NamedTuple):
+    """Ask a person: the key is copied from another call."""
+
+    call: CopiedCall
+
+
+class WaitForAncestor(NamedTuple):
+    """Park until the run that made the call has settled it."""
+
+    call: CopiedCall
+
+
+ForkAnswer: TypeAlias = FromRecording | RecordedOtherwise | WaitForAncestor | None
+Same: TypeAlias = Callable[[CopiedCall], bool]
+"""Tells whether a copied call is the one that the body asks for."""
+
+
+def answer_in_fork(
+    ledger: ForkLedger, kind: Literal["write", "lookup"], once_per: OncePer, visit: int, key: str, same: Same
+) -> ForkAnswer:
+    """Return how a fork answers a call that it has not recorded itself; None if it makes the call.
+
+    `visit`: that of the fork. `same` compares activity and arguments. The first row that fits decides:
+
+    | copied for this key                    | further condition                       | answer               |
+    |----------------------------------------|-----------------------------------------|----------------------|
+    | used by this call                      |                                         | FromRecording        |
+    | once per tenant                        |                                         | None: S-18 decides   |
+    | once per run, another call             | not undone                              | RecordedOtherwise    |
+    | once per run, done                     |                                         | FromRecording        |
+    | once per run, refused                  | before the point                        | FromRecording        |
+    | once per run, open or uncertain        |                                         | WaitForAncestor      |
+    | once per visit, or refused             | after the point, unused, and replayable | FromRecording, used  |
+    | anything else                          |                                         | None                 |
+    """
+    scope = 0 if once_per == "run" else visit
+    named = ledger.named(kind, key)
+    for call in named:
+        if ledger.used.get(call.n, NOT_USED)[1] == scope:
+            return FromRecording(call, records=False) if same(call) else RecordedOtherwise(call)
+    if once_per == "tenant":
+        return None
+    if once_per == "run" and (answer := _once_per_run(named, same)) is not None:
+        return answer
+    if (ledger.terms.effects if kind == "write" else ledger.terms.lookups) != "recorded":
+        return None
+    for call in named:
+        if not call.past and call.n not in ledger.used and _is_replayable(call, ledger.terms) and same(call):
+            return FromRecording(call, records=True)
+    return None
+
+
+def _once_per_run(named: Sequence[CopiedCall], same: Same) -> ForkAnswer:
+    for call in named:
+        if call.once_per != "run" or call.status == EffectStatus.UNDONE:
+            continue
+        if call.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN):
+            return WaitForAncestor(call)
+        if call.status == EffectStatus.REFUSED and not call.past:
+            continue
+        return FromRecording(call, records=False) if same(call) else RecordedOtherwise(call)
+    return None
+
+
+def _is_replayable(call: CopiedCall, terms: ForkTerms) -> bool:
+    """Return True if the outcome is known, and a person has accepted that an undone effect counts as done."""
+    if call.status == EffectStatus.UNDONE:
+        return terms.accept_undone
+    return call.status in (EffectStatus.DONE, EffectStatus.REFUSED)
+
+
+# --- signals -----------------------------------------------------------------------------------------
+def signals_of(messages: Iterable[Message], bound: Iterable[int], at: int, wanted: Iterable[str]) -> list[Message]:
+    """Return the signals that a fork gets: unread ones from before its point, and later ones that are wanted.
+
+    `bound`: numbers of messages that waits before the point have bound. `wanted`: numbers or ids, or `all`.
+    """
+    before, names = set(bound), set(wanted)
+    return [
+        message
+        for message in messages
+        if message.kind == "signal"
+        and (
+            message.n not in before
+            if message.at <= at
+            else bool(names & {"all", str(message.n), message.signal_id or str(message.n)})
+        )
+    ]

@@ -1,0 +1,155 @@
+"""Calls of a fork: answered from the calls that its start copied, or made by the fork (S-28).
+
+`core/forks.py` decides the answer. This module compares calls, records the use of an answer and reads the run that has
+yet to settle a call.
+"""
+
+from typing import Any, NamedTuple
+
+from outlast.core.commit import Commit, Put
+from outlast.core.conclude import Parked
+from outlast.core.durations import SHARED_LOOK_AGAIN
+from outlast.core.first_answer import is_chosen
+from outlast.core.forks import (
+    CopiedCall,
+    ForkAnswer,
+    ForkLedger,
+    FromRecording,
+    RecordedOtherwise,
+    WaitForAncestor,
+    answer_in_fork,
+    use_of,
+)
+from outlast.core.keys import lineage_key
+from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
+from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.run_transition import fence
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.node_result import EffectRefused, contradiction, refusal_of
+from outlast.engine.stated_answers import load_answer
+from outlast.flow.activity import Activity, BoundCall
+
+
+class CallInFork(NamedTuple):
+    """A call that the fork makes itself: as it was asked for, or under the key that its lineage shares."""
+
+    activity: Activity[Any, Any]
+    call: BoundCall
+
+
+async def answer_of_fork(
+    execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall
+) -> CallInFork | CopiedCall:
+    """Return the copied call that answers a write, or the call to make.
+
+    Raises Unresolved if the execution parks or a person is asked.
+    """
+    answer = _decided(execution, ledger, activity, call)
+    if isinstance(answer, WaitForAncestor):
+        answer = await _settled(execution, answer.call)
+    if answer is None:
+        return _to_make(execution, ledger, activity, call)
+    if isinstance(answer, RecordedOtherwise):
+        _ask_person(execution, activity, call, answer.call)
+        raise Unresolved
+    assert isinstance(answer, FromRecording)
+    if answer.records:
+        await _land(execution, _use(execution, activity, answer.call))
+    return answer.call
+
+
+def given(execution: NodeExecution, activity: Activity[Any, Any], copied: CopiedCall) -> Any:
+    """Return the response of a copied call. Raises Refused as the ancestor's node got it, AnswerNotStored."""
+    run = execution.session.held.run
+    effect = copied.as_effect(run, 0 if activity.once_per == "run" else run.visit)
+    if effect.status is EffectStatus.REFUSED:
+        raise EffectRefused(refusal_of(effect), (effect.visit, effect.key))
+    return load_answer(activity, effect)
+
+
+async def recorded_lookup(
+    execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall
+) -> Memo | None:
+    """Return the memo of a lookup that a copied one answers, as the fork keeps it; None if the fork makes it.
+
+    Raises Unresolved if a person is asked.
+    """
+    answer = _decided(execution, ledger, activity, call)
+    if answer is None:
+        return None
+    if isinstance(answer, RecordedOtherwise):
+        _ask_person(execution, activity, call, answer.call)
+        raise Unresolved
+    assert isinstance(answer, FromRecording), "a lookup is settled"
+    run, now = execution.session.held.run, execution.session.clock.now
+    memo = answer.call.as_memo(run, run.visit if activity.once_per == "visit" else 0, now.business)
+    more = (_use(execution, activity, answer.call),) if answer.records else ()
+    await _land(execution, memo, *more)
+    return memo
+
+
+def _decided(execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall) -> ForkAnswer:
+    session = execution.session
+    visit = session.held.run.visit
+    scope = visit if activity.once_per == "visit" else 0
+
+    def same(copied: CopiedCall) -> bool:
+        if copied.activity != activity.name:
+            return False
+        if copied.digest == call.digest or is_chosen(session.held.messages, scope, call.key, call.digest):
+            return True
+        compare, response = activity.compare, copied.response
+        return compare is not None and response is not None and compare(copied.digest, response) is None
+
+    return answer_in_fork(ledger, activity.kind, activity.once_per, visit, call.key, same)
+
+
+def _to_make(execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall) -> CallInFork:
+    if activity.once_per != "run":
+        return CallInFork(activity, call)
+    shared = call._replace(key=lineage_key(ledger.terms.root, call.key))
+    if execution.expected is not None:  # its row has this key
+        execution.expected.ask_for((f"{activity.name}?{shared.key}",))
+    return CallInFork(activity.for_lineage(), shared)
+
+
+def _use(execution: NodeExecution, activity: Activity[Any, Any], copied: CopiedCall) -> Memo:
+    run, now = execution.session.held.run, execution.session.clock.now
+    return use_of(run, copied, run.visit if activity.once_per == "visit" else 0, now.business)
+
+
+async def _land(execution: NodeExecution, *memos: Memo) -> None:
+    """Record memos before the body gets an answer that they hold. Raises Unresolved."""
+    if not execution.may_begin():
+        raise Unresolved
+    if execution.observed:
+        execution.record_observed()
+    run = execution.session.held.run
+    puts = tuple(Put(MEMO, memo, 0) for memo in memos)
+    await execution.session.chain.land(Commit(puts, fence(run), label=f"{run.run} reuse {memos[0].key}"))
+
+
+def _ask_person(execution: NodeExecution, activity: Activity[Any, Any], call: BoundCall, copied: CopiedCall) -> None:
+    visit = execution.session.held.run.visit if activity.once_per == "visit" else 0
+    row = copied.as_effect(execution.session.held.run, visit)
+    execution.call_person(contradiction(execution.session, activity, call, row))
+
+
+async def _settled(execution: NodeExecution, copied: CopiedCall) -> FromRecording | None:
+    """Return the answer of a call that its run had not settled at the start of the fork; None if it may be made.
+
+    Raises Unresolved while it is open or uncertain there, or the row is gone.
+    """
+    session = execution.session
+    row = await session.store.load(EFFECT, (session.held.run.tenant, copied.of, 0, copied.key))
+    if row is not None and row.status is EffectStatus.DONE:
+        found = copied._replace(status=row.status.value, response=row.response, error=row.error_text)
+        return FromRecording(found, records=False)
+    if row is not None and row.settled_at:
+        return None
+    now = session.clock.now
+    then = "continues once it is known whether the call happened"
+    waiting = WaitingFor("effect", copied.text, who=f"run {copied.of}", since=now.business, then=then)
+    execution.park(Parked("park", waiting, Timer(copied.text, now.real + SHARED_LOOK_AGAIN, real=True)))
+    raise Unresolved

@@ -1,0 +1,313 @@
+"""The start of a fork: it copies the calls of an ended run, then writes the row of the new run (S-28).
+
+Theory of operation. The copies land in batches, and the last commit writes the run. Faults, and why none does harm:
+
+1. *The process dies between two batches.* No run exists, so no worker executes half of a past. The same request, with
+   the same run id, finds the batches that landed and goes on. Copies without a run are never read.
+2. *The ancestor changes between two batches.* It has ended, so only an answer of a person may still change an effect.
+   The last commit expects the version of its row.
+3. *Two processes start the same fork.* They write equal copies, and one of them the run.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from outlast.core.approver_rule import Rule
+from outlast.core.codec import digest
+from outlast.core.commit import Commit, Put, in_portions
+from outlast.core.events import EventType, iso
+from outlast.core.forks import (
+    CopiedCall,
+    Effects,
+    ForkLedger,
+    ForkPoint,
+    ForkTerms,
+    Lookups,
+    check_accepted,
+    copies_of,
+    ledger_of,
+    memo_of_call,
+    memo_of_terms,
+    point_named,
+    points_of,
+    signals_of,
+)
+from outlast.core.kept_deadlines import ceiling_memo
+from outlast.core.keys import check_name
+from outlast.core.lanes import scheduler_of
+from outlast.core.rows.effect_rows import MEMO
+from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_rows import EVENT, TOKEN, Event, Message, Run, Token, is_over
+from outlast.core.start_details import StartDetails
+from outlast.core.verbs import Forked
+from outlast.core.verbs import start as start_verb
+from outlast.engine.admission import limits_of
+from outlast.engine.commands import find_run, first_ceiling, signal
+from outlast.engine.snapshots import first_snapshot, joined
+from outlast.engine.store_maintenance import ledger_purged
+from outlast.errors import Conflict, InvalidInput, NotFound, NotStorable, Stale
+from outlast.flow.workflow import Workflow
+from outlast.store.port import RunRows, Store
+from outlast.store.queries import ROWS_MAX
+
+OFFERED_MAX: Final = 100
+
+
+class ForkRequest(NamedTuple):
+    """Everything that a caller says about a fork."""
+
+    of: str
+    """The run that is forked."""
+    point: str
+    """Number of a checkpoint, or the node that the fork executes first."""
+    state: dict[str, Any] | None = None
+    """State with which it begins. None: that of the checkpoint."""
+    effects: Effects = "ask"
+    lookups: Lookups = "recorded"
+    approvers: str = ""
+    signals: tuple[str, ...] = ()
+    accept_undone: bool = False
+
+
+class StartedFork(NamedTuple):
+    """A fork, and the past that it has."""
+
+    run: str
+    created: bool
+    point: ForkPoint
+    copied: tuple[CopiedCall, ...]
+    changed: tuple[str, ...]
+    """Fields of the state that differ from those of the checkpoint."""
+
+
+async def offers_of(store: Store, tenant: str, of: str) -> list[tuple[ForkPoint, list[CopiedCall]]]:
+    """Return the last checkpoints from which a run can be forked, with the calls that a fork copies.
+
+    Raises NotFound, and Conflict if the run cannot be forked.
+    """
+    found = await _ancestor(store, tenant, of)
+    return [(point, found.copies(point)) for point in found.points[-OFFERED_MAX:]]
+
+
+async def fork(
+    store: Store, workflow: Workflow[Any], asked: ForkRequest, *, tenant: str, actor: str, run: str
+) -> StartedFork:
+    """Start a fork of an ended run. `workflow`: code of the version in which it is executed.
+
+    Raises NotFound, InvalidInput and Conflict (`not_ended`, `purged`, `undone_effects`), LimitExceeded.
+    """
+    check_name("run", run)
+    _check_terms(asked)
+    of = await _ancestor(store, tenant, asked.of)
+    point = point_named(of.points, asked.point)
+    check_accepted(point, accepted=asked.accept_undone)
+    state, changed = await _state(store, workflow, of, point, asked)
+    node = workflow.nodes.get(point.node)
+    if node is None:
+        raise Conflict(
+            f"{workflow.title} has no node {point.node}", "the fork would begin there", "fork from another checkpoint"
+        )
+    terms = ForkTerms(
+        of=of.run.run,
+        root=of.run.run if of.ledger is None else of.ledger.terms.root,
+        seq=point.seq,
+        effects=asked.effects,
+        lookups=asked.lookups,
+        approvers=asked.approvers,
+        accept_undone=asked.accept_undone,
+        edited=bool(changed),
+    )
+    calls = of.copies(point)
+    signals = _signals(of, point, asked.signals)
+    started = StartedFork(run, True, point, tuple(calls), changed)
+    identity = digest(of.run.run, point.seq, terms._asdict(), state.decode(), sorted(asked.signals))
+    token = Token(tenant, "", f"fork/{run}", identity, run, point.at)
+    if await _exists(store, token):
+        return started._replace(created=False)
+    for portion in in_portions(Put(MEMO, memo_of_call(tenant, run, call, point.at), 0) for call in calls):
+        await _copy(store, run, portion)
+    try:
+        await store.commit(await _first_commit(store, workflow, of, point, terms, token, state, actor))
+    except Stale:
+        if not await _exists(store, token):
+            raise Conflict(f"run {run} was not forked", f"run {of.run.run} has changed", "try again") from None
+        started = started._replace(created=False)
+    for message in signals:
+        await _send(store, tenant, run, of.run.run, message)
+    return started
+
+
+class _Ancestor(NamedTuple):
+    run: Run
+    rows: RunRows
+    history: tuple[Event, ...]
+    points: list[ForkPoint]
+    ledger: ForkLedger | None
+
+    def copies(self, point: ForkPoint) -> list[CopiedCall]:
+        """Return the calls that a fork from this point copies."""
+        return copies_of(self.run, point, (*self.rows.effects, *self.rows.shared), self.rows.memos, self.ledger)
+
+
+async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
+    run = await find_run(store, tenant, of)
+    if not is_over(run):
+        raise Conflict(
+            f"run {of} cannot be forked",
+            f"it is {run.status} and may still act, so an effect of its past may change",
+            "wait until it has ended, or cancel it",
+            refusal="not_ended",
+        )
+    if await ledger_purged(store, run):
+        raise Conflict(
+            f"run {of} cannot be forked",
+            f"it ended at {iso(run.ended_at)}, and its ledger was purged since, so its past is not known",
+            "keep ledgers longer with ledger_kept",
+            refusal="purged",
+        )
+    (rows,) = await store.run_rows([(tenant, of)])
+    if rows is None:
+        raise NotFound(f"no run {of}", "it was deleted just now", "list runs with: outlast runs ls")
+    found: list[Event] = []
+    while page := await store.rows(EVENT, (tenant, of), after=key_of(EVENT, found[-1]) if found else ()):
+        found += page
+        if len(page) < ROWS_MAX:
+            break
+    ledger = ledger_of({(memo.visit, memo.key): memo for memo in rows.memos})
+    return _Ancestor(rows.run, rows, tuple(found), points_of(found, (*rows.effects, *rows.shared)), ledger)
+
+
+def _check_terms(asked: ForkRequest) -> None:
+    if asked.effects != "live" and not asked.approvers:
+        raise InvalidInput(
+            "a fork needs approvers",
+            "each write that neither the recording answers nor the policy gives to a person waits for one",
+            "name them: --approvers ROLE",
+        )
+    if asked.approvers:
+        Rule.parse(asked.approvers)
+
+
+async def _state(
+    store: Store, workflow: Workflow[Any], of: _Ancestor, point: ForkPoint, asked: ForkRequest
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return the first state and the fields that differ from the checkpoint. Raises InvalidInput, Conflict."""
+    event = next(event for event in of.history if event.seq == point.seq)
+    before = (await joined(store, (of.run.tenant, of.run.run), event.snapshot or b"{}")).state
+    codec = workflow.state_codec
+    if asked.state is None:
+        try:
+            codec.load(before)
+        except NotStorable as error:
+            raise Conflict(
+                f"the state of checkpoint {point.seq} does not fit {workflow.title}", error.why, "give one with --state"
+            ) from error
+        return before, ()
+    after: bytes = codec.dump(codec.admit(json.dumps(asked.state)))
+    old, new = json.loads(before), json.loads(after)
+    names = sorted(old.keys() | new.keys())
+    return after, tuple(name for name in names if old.get(name) != new.get(name) or (name in old) != (name in new))
+
+
+async def _exists(store: Store, token: Token) -> bool:
+    """Return True if this fork was started before. Raises Conflict if the run id belongs to another one."""
+    before = await store.load(TOKEN, (token.tenant, "", token.key))
+    if before is None:
+        return False
+    if before.digest != token.digest:
+        raise Conflict(f"run {token.target} exists already", "it was forked with other terms", "choose another run id")
+    return True
+
+
+async def _copy(store: Store, run: str, portion: Sequence[Put]) -> None:
+    """Land copies of calls, or those of them that an earlier attempt did not land. Raises Conflict."""
+    left = tuple(portion)
+    for _ in range(2):
+        try:
+            await store.commit(Commit(left, label=f"{run} copy {key_of(MEMO, left[0].row)[-1]}"))
+            return
+        except Stale:
+            found = await store.load_many(MEMO, [key_of(MEMO, put.row) for put in left])
+        if any(row is not None and row != put.row for put, row in zip(left, found, strict=True)):
+            break
+        left = tuple(put for put, row in zip(left, found, strict=True) if row is None)
+        if not left:
+            return
+    raise Conflict(f"run {run} has copies of another past", "it was forked otherwise before", "choose another run id")
+
+
+async def _first_commit(
+    store: Store,
+    workflow: Workflow[Any],
+    of: _Ancestor,
+    point: ForkPoint,
+    terms: ForkTerms,
+    token: Token,
+    state: bytes,
+    actor: str,
+) -> Commit:
+    """Return the commit that makes the fork a run, due at once."""
+    tenant, run, now = of.run.tenant, token.target, await store.now()
+    workflow = workflow.scheduled_by(scheduler_of(of.run.lane))
+    node = workflow.nodes[point.node]
+    snapshot, values = first_snapshot(tenant, run, state, now.business)
+    ceiling = first_ceiling(workflow, node.ceiling, now.business)
+    memos = [memo_of_terms(tenant, run, terms, now.business)]
+    if ceiling.due is not None:
+        memos.append(ceiling_memo((tenant, run), node.name, ceiling.due, now.business))
+    entered = [event for event in of.history if event.seq <= point.seq]
+    visits = Counter(e.node for e in entered if e.type in (EventType.STARTED, EventType.CHECKPOINT))
+    if of.run.forked_from:
+        visits.update(_visits_before(of))
+    commit = start_verb(
+        tenant=tenant,
+        run=run,
+        workflow=workflow.name,
+        lane=workflow.lane,
+        node=node.name,
+        status_label=node.status_label,
+        state=snapshot,
+        now=now,
+        actor=actor,
+        ceiling_ms=ceiling.ms - now.business,
+        limited=bool(await limits_of(store, tenant)),
+        token=token,
+        details=StartDetails(correlation_id=of.run.correlation_id, objective=of.run.objective),
+        forked=Forked(of.run.run, point.seq, of.run.version, point.visit, visits, terms._asdict()),
+    )
+    return commit._replace(writes=(*commit.writes, *(Put(MEMO, memo, 0) for memo in memos), *values))
+
+
+def _visits_before(of: _Ancestor) -> Counter[str]:
+    """Return the visits that an ancestor counts from its own ancestors, which its history does not have."""
+    own = Counter(e.node for e in of.history if e.type in (EventType.STARTED, EventType.CHECKPOINT))
+    return Counter({node: n - own[node] for node, n in of.run.visits.items() if n > own[node]})
+
+
+def _signals(of: _Ancestor, point: ForkPoint, wanted: tuple[str, ...]) -> list[Message]:
+    """Return the signals that the fork gets. Raises NotFound for one that the run did not get."""
+    signals = [message for message in of.rows.messages if message.kind == "signal"]
+    known = {"all", *(str(m.n) for m in signals), *(m.signal_id for m in signals)}
+    if missing := sorted(set(wanted) - known):
+        offered = ", ".join(f"{m.signal_id or m.n} ({m.name})" for m in signals[-10:]) or "none"
+        raise NotFound(f"no signal {', '.join(missing)}", f"the last ones are: {offered}", "name one of them, or all")
+    bound = [n for wait in of.rows.waits if wait.visit < point.visit for n in wait.binding or ()]
+    return signals_of(of.rows.messages, bound, point.at, wanted)
+
+
+async def _send(store: Store, tenant: str, run: str, of: str, message: Message) -> None:
+    """Send a signal of the ancestor to the fork, once."""
+    try:
+        await signal(
+            store,
+            tenant=tenant,
+            run=run,
+            name=message.name,
+            payload=json.loads(message.payload),
+            actor=f"{message.actor} (to run {of})",
+            signal_id=f"fork/{of}/{message.n}",
+        )
+    except Conflict:  # the fork has ended already
+        return

@@ -1,0 +1,63 @@
+"""Safeguards of forks (S-28)."""
+
+from typing import Any
+
+from outlast.core import forks
+from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms
+from outlast.core.rows.run_rows import is_over
+from outlast.engine import fork_calls, fork_start
+from outlast.engine.activity_calls import answer_of_fork
+from outlast.engine.fork_calls import CallInFork
+from tests.removals import Patch, replace
+
+
+def forks_ask_nobody(patch: Patch) -> None:
+    patch.setattr(ForkTerms, "asks", False)
+
+
+def fork_uses_forgotten(patch: Patch) -> None:
+    def forgets(self: ForkLedger, memo: Any) -> None:
+        return None
+
+    replace(patch, ForkLedger.add, forgets)
+    patch.setattr(fork_calls, "use_of", _fresh_use)
+
+
+_uses = [0]
+
+
+def _fresh_use(run: Any, call: Any, visit: int, at: int) -> Any:
+    _uses[0] += 1
+    return forks.use_of(run, call._replace(n=900_000 + _uses[0]), visit, at)
+
+
+def undone_pasts_accepted(patch: Patch) -> None:
+    def accepts(point: ForkPoint, *, accepted: bool) -> None:
+        return None
+
+    replace(patch, forks.check_accepted, accepts)
+
+
+def lineages_share_nothing(patch: Patch) -> None:
+    def own(execution: Any, ledger: Any, activity: Any, call: Any) -> CallInFork:
+        return CallInFork(activity, call)
+
+    replace(patch, fork_calls._to_make, own)
+
+
+def pasts_not_answered(patch: Patch) -> None:
+    async def own(execution: Any, ledger: Any, activity: Any, call: Any) -> CallInFork:
+        return CallInFork(activity, call)
+
+    replace(patch, answer_of_fork, own)
+
+
+def runs_in_flight_forked(patch: Patch) -> None:
+    patch.setattr(fork_start, "is_over", lambda run: run is not None or is_over(run))
+
+
+def fork_before_its_copies(patch: Patch) -> None:
+    async def later(store: Any, run: str, portion: Any) -> None:
+        return None
+
+    replace(patch, fork_start._copy, later)
