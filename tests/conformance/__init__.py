@@ -12,6 +12,7 @@ from typing import Final
 from tests.conformance import (
     budgets,
     commits,
+    copies,
     fairness,
     mailbox,
     ownership,
@@ -38,6 +39,7 @@ PROMISES: Final[tuple[Promise, ...]] = tuple(
     for module in (
         budgets,
         commits,
+        copies,
         fairness,
         mailbox,
         ownership,

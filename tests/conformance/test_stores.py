@@ -41,6 +41,9 @@ REQUIREMENTS = {
     "a_ledger_goes_before_its_run": "CKP-7",
     "forget_deletes_old_workers": "REC-3",
     "a_cursor_has_one_holder": "OUT-2",
+    "copies_land_before_their_run": "RUN-10",
+    "a_fork_is_refused_if_its_ancestor_changed": "RUN-10",
+    "a_copied_answer_is_used_once": "RUN-10",
 }
 
 

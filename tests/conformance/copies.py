@@ -1,0 +1,77 @@
+"""Promises about the start of a fork: its copies land before its run, and its last commit knows its ancestor (S-28)."""
+
+from outlast.core import forks
+from outlast.core.commit import Commit, Put
+from outlast.core.forks import CopiedCall, ForkTerms
+from outlast.core.rows.effect_rows import MEMO
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.verbs import Forked
+from outlast.core.verbs import start as start_verb
+from outlast.store.port import Store
+from tests.conformance.subject import LANE, T0, TENANT, Subject, ended, fence, held, refused_for, the_run, two
+
+FORK = "fork-1"
+TERMS = ForkTerms("run-1", "run-1", 1, approvers="lead")
+CALLS = tuple(
+    CopiedCall(n, "run-1", 3, "write", "visit", 1, "pay", f"pay/{n}", "d", n < 60, "done", "", f"x-{n}", b'"paid"')
+    for n in range(1, 121)
+)
+
+
+async def _ancestor(store: Store) -> Run:
+    """Start a run and end it."""
+    mine = await held(store)
+    await store.commit(Commit((Put(RUN, ended(mine), mine.version),), fence(mine)))
+    return await the_run(store)
+
+
+def _copies(first: int, last: int) -> Commit:
+    calls = CALLS[first - 1 : last]
+    return Commit(tuple(Put(MEMO, forks.memo_of_call(TENANT, FORK, call, T0), 0) for call in calls))
+
+
+async def _last(store: Store, ancestor: Run) -> Commit:
+    now = await store.now()
+    commit = start_verb(
+        tenant=TENANT, run=FORK, workflow="auction", lane=LANE, node="plan", status_label="", state=b"{}", now=now,
+        actor="ann", ceiling_ms=1_000, limited=False,
+        forked=Forked(ancestor.run, 1, ancestor.version, 2, {"plan": 2}, TERMS._asdict()),
+    )  # fmt: skip
+    terms = forks.memo_of_terms(TENANT, FORK, TERMS, T0)
+    return commit._replace(writes=(*commit.writes, Put(MEMO, terms, 0)))
+
+
+async def copies_land_before_their_run(s: Subject) -> None:
+    """Copies of calls land in batches, by any writer; the run of a fork is there with the last batch, and whole."""
+    a, b = await two(s)
+    ancestor = await _ancestor(a)
+    for first in (1, 41, 81):
+        await (a if first == 41 else b).commit(_copies(first, first + 39))
+        assert await b.load(RUN, (TENANT, FORK)) is None
+    await refused_for("version", a.commit(_copies(1, 40)))
+    await b.commit(await _last(b, ancestor))
+    (rows,) = await a.run_rows([(TENANT, FORK)])
+    assert rows is not None and rows.run.forked_from == "run-1" and rows.run.due_at is not None
+    ledger = forks.ledger_of({(memo.visit, memo.key): memo for memo in rows.memos})
+    assert ledger is not None and (ledger.terms, tuple(ledger.calls)) == (TERMS, CALLS)
+    assert rows.effects == (), "no copy is an effect"
+
+
+async def a_fork_is_refused_if_its_ancestor_changed(s: Subject) -> None:
+    """The last commit of the start of a fork is refused if the ancestor's row has another version by then."""
+    a, b = await two(s)
+    mine = await held(a)
+    last = await _last(b, mine)
+    await a.commit(Commit((Put(RUN, ended(mine), mine.version),), fence(mine)))
+    await refused_for("version", b.commit(last))
+    assert await a.load(RUN, (TENANT, FORK)) is None
+
+
+async def a_copied_answer_is_used_once(s: Subject) -> None:
+    """Of two commits that use one copied answer, the second is refused."""
+    a, b = await two(s)
+    ancestor = await _ancestor(a)
+    await a.commit(await _last(a, ancestor))
+    run = await the_run(b, FORK)
+    await a.commit(Commit((Put(MEMO, forks.use_of(run, CALLS[99], 2, T0), 0),)))
+    await refused_for("version", b.commit(Commit((Put(MEMO, forks.use_of(run, CALLS[99], 3, T0), 0),))))
