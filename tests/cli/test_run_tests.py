@@ -55,8 +55,8 @@ def test_the_page_shows_what_is_written() -> None:
     end = RecordedEnd("completed", None, "", {}, [], [])
     recording = Recording("order-17", "order", 1, 0, 0, {}, [], [], [], end)
     code = code_of_test(recording, "shop.orders", "orders", Path("tests/test_run_17.py"))
-    said = "arguments.cents: 4300 instead of 4200 as recorded"
-    differs = RunDiffers(recording, Difference("node pay, visit 2, activity charge (charge/A-1)", said))
+    expected = "arguments.cents: 4300 instead of 4200 as recorded"
+    differs = RunDiffers(recording, Difference("node pay, visit 2, activity charge (charge/A-1)", expected))
     shown = [block.body for block in blocks(ROOT / "docs" / "testing.md") if "order-17" in block.body]
     assert shown == [code, f"{differs}\n"]
 
@@ -72,13 +72,13 @@ def test_no_file_is_replaced_without_force(shop: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "expected"),
     [("tests/run_1.py", "test_….py"), ("tests/test_run.txt", "test_….py"), ("none/test_run.py", "no folder")],
 )
-def test_a_file_that_pytest_would_not_find_is_refused(shop: Terminal, to: str, said: str) -> None:
+def test_a_file_that_pytest_would_not_find_is_refused(shop: Terminal, to: str, expected: str) -> None:
     shop.start()
     refused = shop("runs", "test", "r1", "--to", to)
-    assert refused.code == 2 and said in refused.err, refused
+    assert refused.code == 2 and expected in refused.err, refused
 
 
 def test_a_run_without_its_answers_or_its_end_is_refused(shop: Terminal) -> None:

@@ -130,11 +130,11 @@ CHANGES: dict[str, tuple[Change, tuple[str, ...]]] = {
 def test_a_change_is_found_where_the_run_differs(
     order: RecordedRun[Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    change, said = CHANGES[name]
+    change, expected = CHANGES[name]
     change(monkeypatch)
     with pytest.raises(RunDiffers) as differs:
         order.play()
-    for text in said:
+    for text in expected:
         assert text in str(differs.value), str(differs.value)
 
 

@@ -61,7 +61,7 @@ def recorded(workflow: Workflow[S, Any, Any], file: str | Path) -> "RecordedRun[
 
 
 class RunDiffers(AssertionError):
-    """The run differs from its recording. `difference` has the first place."""
+    """A run differs from its `recording`. `difference` has the first place, and what differs there."""
 
     def __init__(self, recording: Recording, difference: Difference) -> None:
         self.difference: Final = difference
@@ -116,7 +116,7 @@ class RecordedRun(Generic[S]):
         return decorated(asked)
 
     def check(self, end: RunEnd) -> None:
-        """Compare the end of a crash case with the recorded one: status, reason, nodes, effects and outcome.
+        """Compare the `end` of a crash case with the recorded one: status, reason, nodes, effects and outcome.
 
         Instants are not compared, because time passes in another way. Raises RunDiffers.
         """
