@@ -43,7 +43,7 @@ KEPT = RUN._replace(
 DONE = EFFECT._replace(run="run", visit=2, status=EffectStatus.DONE, error_text="", settled_by="call")
 
 
-def recorded(type_: EventType, at_s: float, visit: int = 2, **data: object) -> Event:
+def recorded(type_: EventType, at_s: float, visit: int = 2, /, **data: object) -> Event:
     """Return an event of the run, so many seconds after its start."""
     return event(KEPT._replace(visit=visit), type_, T + round(at_s * SECOND), data)
 
