@@ -10,11 +10,13 @@ import pytest
 from outlast.core.machine import EffectStatus
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.flow.workflow import Workflow
+from outlast.runtime.operations import Operations
 from outlast.testing import App, AppFactory, RecordedRun, RunDiffers, RunEnd, recorded
 from outlast.testing.recorded_calls import RecordedAnswers
 from outlast.testing.recorded_runs import RecordedPlay
 from outlast.testing.virtual_runtime import AppRun
 from outlast.upkeep import recording as recordings
+from outlast.upkeep.export import ExportedRows
 from outlast.upkeep.recording import Recording, recording_of, without_secrets
 from outlast.upkeep.stand_ins import StandIns
 from tests.testing import recorded_flows
@@ -224,21 +226,45 @@ def test_a_run_that_goes_on_is_refused(outlast_app: AppFactory) -> None:
         record(app, app.start(flow, given()))
 
 
-@pytest.mark.parametrize("status", [EffectStatus.UNCERTAIN, EffectStatus.INTENDED])
-def test_an_effect_whose_outcome_is_not_known_is_refused(
-    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, status: EffectStatus
+def with_effect(status: EffectStatus) -> Callable[[ExportedRows], ExportedRows]:
+    def changed_rows(found: ExportedRows) -> ExportedRows:
+        first, *rest = found.rows.effects
+        return found._replace(rows=found.rows._replace(effects=(first._replace(status=status), *rest)))
+
+    return changed_rows
+
+
+def forked(found: ExportedRows) -> ExportedRows:
+    return found._replace(rows=found.rows._replace(run=found.rows.run._replace(forked_from="order-16")))
+
+
+def moved(found: ExportedRows) -> ExportedRows:
+    first, *rest = found.events
+    return found._replace(events=[first._replace(kind="run.moved"), *rest])
+
+
+UNFIT: dict[str, tuple[Callable[[ExportedRows], ExportedRows], str]] = {
+    "uncertain": (with_effect(EffectStatus.UNCERTAIN), "whose outcome is not known"),
+    "intended": (with_effect(EffectStatus.INTENDED), "whose outcome is not known"),
+    "forked": (forked, "is a fork of order-16"),
+    "moved": (moved, "was moved to another version or node"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_run_that_no_test_can_play_is_refused(
+    outlast_app: AppFactory, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    change, text = UNFIT[name]
     app = outlast_app(flow)
     run = finished(app)
     read = recordings.rows_to_export
 
-    async def rows(ops: Any, name: str) -> Any:
-        found = await read(ops, name)
-        first, *rest = found.rows.effects
-        return found._replace(rows=found.rows._replace(effects=(first._replace(status=status), *rest)))
+    async def rows(ops: Operations, run_id: str) -> ExportedRows:
+        return change(await read(ops, run_id))
 
     monkeypatch.setattr(recordings, "rows_to_export", rows)
-    with pytest.raises(Conflict, match="whose outcome is not known"):
+    with pytest.raises(Conflict, match=text):
         record(app, run)
 
 

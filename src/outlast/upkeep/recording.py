@@ -298,6 +298,12 @@ async def _check(ops: Operations, found: ExportedRows) -> None:
             f"no receiver can be played for {', '.join(behind[:5])}",
             f"resolve them first: outlast runs effects {run.run}",
         )
+    if run.forked_from:
+        raise Conflict(
+            f"run {run.run} is a fork of {run.forked_from}",
+            "a test plays a run from its start, and a fork begins with a past that it has not executed",
+            f"record the run that it was forked from: {run.forked_from}",
+        )
     if any(event.type == EventType.MOVED for event in found.events):
         raise Conflict(
             f"run {run.run} was moved to another version or node",
