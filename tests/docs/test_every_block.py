@@ -52,6 +52,7 @@ COMPARED = {
     'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
     'docs/testing.md: """Run order-17': "tests/cli/test_run_tests.py",
     "docs/testing.md: the run differs from order-17": "tests/cli/test_run_tests.py",
+    "docs/testing.md: story 9 breaks a sentence": "tests/testing/test_any_story.py",
     "docs/performance.md: scripts/bench": "here: its flags; running it takes minutes to hours",
     "docs/scaling.md: scripts/bench W2": "here: its flags; running it takes minutes to hours",
     "docs/reliability.md: scripts/simulate": "here: its flags; running it takes minutes to hours",

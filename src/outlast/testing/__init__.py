@@ -1,6 +1,7 @@
 """Testing kit for authors of workflows: crash tests, fake receivers, virtual time, single nodes, faulty stores.
 
-Each name loads its modules when it is first used. `every_crash` needs an extra: `pip install 'outlast[testing]'`.
+Each name loads its modules when it is first used. `every_crash` and `any_story` need an extra:
+`pip install 'outlast[testing]'`.
 """
 
 from importlib import import_module
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         reject,
         send,
     )
+    from outlast.testing.any_story import any_story, retell
     from outlast.testing.campaign import RunEnd
     from outlast.testing.decorator import every_crash
     from outlast.testing.fake_receivers import (
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
     from outlast.testing.model_server import ModelServer, completions
     from outlast.testing.recorded_runs import RecordedRun, RunDiffers, recorded
     from outlast.testing.single_node import NodeResult, node
+    from outlast.testing.story import Story, StoryApproval, StoryCall, StoryEffect, StorySignal
     from outlast.testing.virtual_runtime import App, AppFactory, skip
 
 _HOMES: Final = {
+    "outlast.testing.any_story": ("any_story", "retell"),
+    "outlast.testing.story": ("Story", "StoryApproval", "StoryCall", "StoryEffect", "StorySignal"),
     "outlast.testing.faults": ("FaultKind", "FaultyStore"),
     "outlast.testing.single_node": ("NodeResult", "node"),
     "outlast.testing.virtual_runtime": ("App", "AppFactory", "skip"),
@@ -68,6 +73,12 @@ __all__ = [
     "RecordedRun",
     "RunDiffers",
     "RunEnd",
+    "Story",
+    "StoryApproval",
+    "StoryCall",
+    "StoryEffect",
+    "StorySignal",
+    "any_story",
     "approve",
     "approve_all",
     "choose",
@@ -83,6 +94,7 @@ __all__ = [
     "recorded",
     "reject",
     "resets",
+    "retell",
     "send",
     "skip",
     "slow",
@@ -99,7 +111,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(home), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("h11", "pytest"):
+        if error.name not in ("h11", "hypothesis", "pytest"):
             raise
         raise InvalidInput(
             f"outlast.testing.{name} needs {error.name}",

@@ -18,7 +18,7 @@ class CrashReports:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of `every_crash`."""
+    """Add the options of `every_crash` and `any_story`."""
     group = parser.getgroup("outlast", "crash tests of workflows")
     group.addoption("--crash-case", default="", metavar="NAME", help="replay one crash case; failures print its name")
     group.addoption(
@@ -27,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--crash-pairs", default="", choices=["sampled", "all"], help="crash each recovery a second time")
     group.addoption("--crash-all", action="store_true", help="run all crash cases of tests that draw a few (cases=)")
     group.addoption("--outlast-lint", action="store_true", help="check each file of workflows by the rules of lint")
+    group.addoption("--stories", default=0, type=int, metavar="N", help="number of stories of each any_story test")
+    group.addoption("--story-seed", default=None, type=int, metavar="N", help="draw the stories by this seed")
     group.addoption("--crash-report", default="", metavar="FILE", help="write a line for each case to this file")
 
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from outlast.testing import Story
 
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[2] / "examples"
+TESTS = HERE.parents[1]
+EXAMPLES = TESTS.parent / "examples"
 
 
 class Planted(NamedTuple):
@@ -54,12 +55,14 @@ def no_flight_no_trip(story: Story) -> None:
 
 
 def money_leaves_under_a_valid_approval(story: Story) -> None:
-    for call in story.executed("issue_refund", "transfer"):
-        valid = [each for each in story.approvals if each.valid_until is not None and call.at < each.valid_until]
-        assert valid, f"{call.key} was paid at {call.at}, and no approval was valid"
+    for call in story.executed("pay_out", "transfer"):
+        ends = [each.valid_until for each in story.approvals if each.valid_until is not None]
+        assert any(call.at < end + ON_THE_WAY for end in ends), (
+            f"{call.key} was paid at {call.at}, approved until {ends}"
+        )
 
 
-DAY = timedelta(days=1)
+ON_THE_WAY = timedelta(hours=1)  # a request that was sent in time may arrive later
 PLANTED = (
     Planted(
         "double refund after a late signal",
@@ -109,45 +112,44 @@ PLANTED = (
     ),
     Planted(
         "approval used after its expiry",
-        EXAMPLES / "refund.py",
+        TESTS / "crash" / "refund.py",
         "refund",
-        {"order": "A-2", "cents": 42_000},
-        """        ctx.log("approved", f"approved by {' and '.join(decision.approvers)}")
+        {"order_id": "o-7"},
+        """    s.paid = await ctx.do(pay_out, s.order_id, s.cents + int(os.environ.get(SNEAK, "0")))
+    return "close"
 """,
-        """        ctx.log("approved", f"approved by {' and '.join(decision.approvers)}")
-        await ctx.receive("bank_open", Opening, timeout="3d")
-        return await ctx.do(transfer, order, cents)
+        """    return "transferring"
+
+
+@activity(key="transfer/{order_id}", once_per="run", no_undo="paid is paid")
+async def transfer(order_id: str, cents: int) -> str:
+    return f"transfer-{order_id}"
+
+
+@refund.node
+async def transferring(ctx: Context[Claim]) -> Literal["close"]:
+    await ctx.receive("bank_open", Comment, timeout="3d")
+    await ctx.do(transfer, ctx.state.order_id, ctx.state.cents)
+    return "close"
 """,
         money_leaves_under_a_valid_approval,
     ),
 )
-"""The last one also needs names that the example has not; see `HEAD`."""
-
-HEAD = {
-    "approval used after its expiry": (
-        "@workflow(",
-        '''from pydantic import BaseModel
-
-
-class Opening(BaseModel):
-    at: str
-
-
-@activity(key="transfer/{order}", once_per="run", no_undo="the customer keeps the money")
-async def transfer(order: str, cents: int) -> str:
-    return f"receipt-{order}"
-
-
-@workflow(''',
-    )
+ALSO = {
+    "approval used after its expiry": [
+        (
+            'async def pay(ctx: Context[Claim]) -> Literal["close"]:',
+            'async def pay(ctx: Context[Claim]) -> Literal["transferring"]:',
+        )
+    ]
 }
+"""Further texts of a fault that are replaced."""
 
 
 def text_of(planted: Planted, *, broken: bool) -> str:
     """Return the text of the module, healthy or broken. Raises AssertionError if the text to replace is gone."""
     text = planted.file.read_text(encoding="utf-8")
-    pairs = [(planted.old, planted.new), *([HEAD[planted.name]] if planted.name in HEAD else [])]
-    for old, new in pairs:
+    for old, new in ((planted.old, planted.new), *ALSO.get(planted.name, ())):
         assert text.count(old) == 1, f"{planted.file.name} has {text.count(old)} times: {old}"
         text = text.replace(old, new) if broken else text
     return text
@@ -155,8 +157,9 @@ def text_of(planted: Planted, *, broken: bool) -> str:
 
 def module_of(planted: Planted, folder: Path, *, broken: bool) -> ModuleType:
     """Load the module, healthy or broken, from a file in a folder."""
-    name = f"planted_{planted.file.stem}_{'broken' if broken else 'healthy'}"
-    file = folder / f"{name}.py"
+    stem = f"planted_{planted.file.stem}_{'broken' if broken else 'healthy'}"
+    file = folder / f"{stem}.py"
+    name = f"tests.crash.{stem}" if planted.file.parent.name == "crash" else stem  # for its relative import
     file.write_text(text_of(planted, broken=broken), encoding="utf-8")
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
