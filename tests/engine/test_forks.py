@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Fail, Refused, Workflow, activity, lookup
+from outlast.core.forks import ledger_of
 from outlast.core.machine import SubscriptionStatus
 from outlast.core.rows.columns import TYPES
 from outlast.core.rows.outbox_rows import Subscription
@@ -22,6 +23,7 @@ from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.store.port import maintenance
 from outlast.testing.virtual_runtime import App, AppRun
 from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.fsck_checks import copies_match
 from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RUN-10")
@@ -507,6 +509,21 @@ def test_the_store_is_whole_after_forks(app: App) -> None:
     fork(app, "fork-buy-live", "deliver", effects="recorded")
     report = app.do(Fsck(app.store, chain=True).look())
     assert report.findings == ()
+
+
+def test_fsck_finds_a_copy_that_differs_from_its_ancestor(app: App) -> None:
+    of = ended(app)
+    started = fork(app, of, "deliver", effects="recorded")
+    tenant = app.runtime.operations.tenant
+    (effect, *_) = (row for row in app.rows(of).effects if row.visit)
+    changed = effect._replace(response=b'"another"')
+    rows = app.rows(started.run)
+    ledger = ledger_of({(memo.visit, memo.key): memo for memo in rows.memos})
+    (found,) = copies_match(rows.run, ledger, [changed])
+    assert found[1] == (tenant, of, effect.visit, effect.key)
+    assert [*copies_match(rows.run, ledger, [effect])] == []
+    assert [*copies_match(rows.run, ledger, [changed._replace(version=9)])] == [], "a person has answered since"
+    assert len([*copies_match(rows.run, None, [])]) == 1
 
 
 def test_clients_see_the_lineage(app: App) -> None:

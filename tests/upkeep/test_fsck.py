@@ -266,6 +266,7 @@ ELSEWHERE = {
     "usage_of",
     "usage_known",
     "usage_counted",
+    "copies_match",
     "results_counted",
     "owner_known",
     "row",
@@ -348,7 +349,7 @@ def _subscription(id_: str) -> str:
     """Return the columns of a subscription whose status is unknown."""
     return (
         f"('default', '{id_}', 1, 'no_such_member', 'https://x.example', '', '', '', '', '', 0, 0,"
-        " '', '', 0, '', 0, '', '')"
+        " '', '', 0, '', 0, '', '', 0)"
     )
 
 

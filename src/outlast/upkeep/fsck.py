@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Mapping
+from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS
@@ -282,6 +283,7 @@ class Fsck:
             *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
             *await self._used(run),
+            *(await self._copied(rows) if run.forked_from and not purged else ()),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
 
@@ -318,6 +320,17 @@ class Fsck:
         if fresh is None:
             return []
         return list(_named("usage_counted", RUN, fresh, fsck_checks.usage_counted(fresh, rows)))
+
+    async def _copied(self, rows: RunRows) -> list[Finding]:
+        """Check the calls that a fork has copied against the rows of its ancestors, as far as these exist."""
+        run, memos = rows.run, {(memo.visit, memo.key): memo for memo in rows.memos}
+        try:
+            ledger = ledger_of(memos)
+        except Corrupt as error:
+            return list(_named("copies_match", RUN, run, iter([(RUN, run[:2], error.what)])))
+        of = {call.of for call in ledger.calls} if ledger is not None else set[str]()
+        effects = [row for name in sorted(of) for row in await self._store.rows(EFFECT, (run.tenant, name))]
+        return list(_named("copies_match", RUN, run, fsck_checks.copies_match(run, ledger, effects)))
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """Read the events of a run up to the number in its row."""

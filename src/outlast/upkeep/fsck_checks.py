@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
+from outlast.core.forks import ForkLedger
 from outlast.core.keys import plain_key
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
 from outlast.core.row_checks import (
@@ -452,6 +453,21 @@ def token_target(token: Token, gone: bool) -> Violations:
     """Check that a token names an existing run, or one that was purged completely (CKP-7)."""
     if not gone:
         yield violation(TOKEN, token, f"of {token.run or token.target}: its events exist, its row does not")
+
+
+def copies_match(run: Run, ledger: ForkLedger | None, effects: Iterable[Effect]) -> Violations:
+    """Check that a fork has its terms, and that a copied call is the row of its ancestor of the same version (S-28)."""
+    if ledger is None:
+        yield violation(RUN, run, f"it was forked from {run.forked_from}, and has no copy of its past")
+        return
+    if ledger.terms.of != run.forked_from:
+        yield violation(RUN, run, f"it was forked from {run.forked_from}; its terms say {ledger.terms.of}")
+    rows = {(row.run, row.visit, row.key, row.version): row for row in effects}
+    for call in ledger.calls:
+        visit = call.visit if call.once_per == "visit" else 0
+        row = rows.get((call.of, visit, call.key, call.version)) if call.kind == "write" else None
+        if row is not None and (row.digest, row.status, row.response) != (call.digest, call.status, call.response):
+            yield violation(EFFECT, row, f"{run.run} has copied another call, status or response of this version")
 
 
 def event_delivered(
