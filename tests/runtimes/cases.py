@@ -178,7 +178,7 @@ class Purchase(Case):
         begun = await runtime.start(
             workflow_name=negotiation.name, input=given, idempotency_key=self.name, correlation_id=self.name
         )
-        await until_over(ops, Setup(world.market, set(), list(self._answers)), begun.id)
+        await until_over(ops, Setup(world.market, set(), list(self._answers), ops.store.url), begun.id)
         return begun.id
 
 
