@@ -410,7 +410,7 @@ class Story:
 
     # --- for any_story -----------------------------------------------------------------------------
     def may_have_happened(self, key: str) -> bool:
-        """Return True if a receiver has executed a call of this key, or its request is still on its way."""
+        """Return True if a receiver has executed a call of this `key`, or its request is still on its way."""
         world = self._world
         keys = [_idempotent(row) for row in self._rows_of(key)]
         return any(world.under_way.get(each, 0) or isinstance(world.truth(each), Happened) for each in keys)
