@@ -186,6 +186,35 @@ def test_two_runs_are_compared(place: Place) -> None:
     place.play(test)
 
 
+@pytest.mark.req("RUN-10")
+def test_an_ended_run_is_forked_from_a_checkpoint(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.greet, "ana", times=2)
+        done = await run.result(PATIENCE)
+        (point,) = (await client.fork_points(run.id)).points
+        assert (point.past, point.to_accept) == (0, [])
+        terms = {"approvers": "lead", "effects": "recorded", "fork_id": f"{run.id}-fork"}
+        fork = await client.fork_run(run.id, str(point.checkpoint), **terms)  # type: ignore[arg-type]
+        assert (fork.run, fork.checkpoint, fork.created) == (run.id, point.checkpoint, True)
+        assert not (await client.fork_run(run.id, point.node, **terms)).created  # type: ignore[arg-type]
+        assert await client.get(flows.greet, fork.fork).result(PATIENCE) == done
+        live = await client.fork_run_live(run.id, point.node)
+        assert await client.ended(live.fork, within_s=20)
+        listed = (await client.runs(forked_from=run.id)).runs
+        assert {each.run for each in listed} == {fork.fork, live.fork}
+        with pytest.raises(NotFound):
+            await client.fork_run(run.id, "nowhere", approvers="lead")
+        waits_for_ever, _ = await asked_order(client)
+        with pytest.raises(Conflict):
+            await client.fork_points(waits_for_ever)
+
+    async def asked_order(client: Client) -> tuple[str, str]:
+        run, approval = await asked(client, "in-flight")
+        return run.id, approval
+
+    place.play(test)
+
+
 def test_a_start_is_refused_with_every_problem(place: Place) -> None:
     async def test(client: Client) -> None:
         with pytest.raises(NotFound, match="no workflow loan"):

@@ -108,7 +108,7 @@ async def _fork(
             view = await client.fork_run(run, point, approvers=approvers, state=state, effects=effects, **options)
         if not screen.data(view):
             _print(screen, view)
-        await warn_unserved(client, screen, view.run)
+        await warn_unserved(client, screen, view.fork)
     return OK
 
 
@@ -128,7 +128,7 @@ async def _list_points(client: Client, screen: Screen, run: str) -> int:
 def _print(screen: Screen, view: RunForked) -> None:
     """Print what the fork reads, asks and sends."""
     verb = "forked from" if view.created else "was forked before from"
-    screen.line(f"{view.run} {verb} {view.forked_from} at checkpoint {view.checkpoint}, node {view.node}")
+    screen.line(f"{view.fork} {verb} {view.run} at checkpoint {view.checkpoint}, node {view.node}")
     writes = [call for call in view.later if call.kind == "write"]
     lookups = [call for call in view.later if call.kind == "lookup"]
     once = [call for call in writes if call.once_per == "run" and call.status == EffectStatus.DONE]

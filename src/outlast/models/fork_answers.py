@@ -40,9 +40,9 @@ class ForkPointList(Model):
 class RunForked(Model):
     """Fork that this request, or an earlier one with the same id, has started."""
 
-    run: str
+    fork: str = Field(description="Id of the new run.")
     created: bool
-    forked_from: str
+    run: str = Field(description="Run that it was forked from.")
     checkpoint: int
     node: str = Field(description="Node that it executes first.")
     effects: str = Field(description="How its writes are permitted: `ask`, `recorded` or `live`.")

@@ -32,9 +32,9 @@ async def fork_points(rows: TenantRows, run: str) -> ForkPointList:
 def forked(asked: ForkRequest, started: StartedFork) -> RunForked:
     """Return the answer to the start of a fork."""
     return RunForked(
-        run=started.run,
+        fork=started.run,
         created=started.created,
-        forked_from=asked.of,
+        run=asked.of,
         checkpoint=started.point.seq,
         node=started.point.node,
         effects=asked.effects,
