@@ -93,7 +93,20 @@ async def idle() -> None:
 def new_id(prefix: str) -> str:
     """Return an unused id: `prefix` and 12 random characters of base 32."""
     bits = secrets.randbits(60)
-    return prefix + "".join("0123456789abcdefghjkmnpqrstvwxyz"[bits >> at & 31] for at in range(0, 60, 5))
+    return (
+        prefix
+        + _PAIRS[bits & 1023]
+        + _PAIRS[bits >> 10 & 1023]
+        + _PAIRS[bits >> 20 & 1023]
+        + _PAIRS[bits >> 30 & 1023]
+        + _PAIRS[bits >> 40 & 1023]
+        + _PAIRS[bits >> 50]
+    )
+
+
+_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [low + high for high in _LETTERS for low in _LETTERS]
+"""Text of each number of ten bits."""
 
 
 def new_secret() -> str:

@@ -1,5 +1,6 @@
 """Key templates: their grammar and rendering; two different calls never share a key by accident."""
 
+import secrets
 from enum import Enum, IntEnum, StrEnum
 from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
@@ -9,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from outlast.clocks import new_id
 from outlast.core.keys import KeyTemplate, check_name, idempotency_key
 from outlast.core.limits import KEY_BYTES_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
@@ -155,3 +157,12 @@ def test_idempotency_keys_tell_tenants_runs_and_visits_apart_and_fit_a_header() 
     assert len(keys) == 24
     assert all(len(key) <= 255 and key.isascii() for key in keys)
     assert idempotency_key("t", "r", 2, "invite/acme/3") == "t:r:2:invite/acme/3"
+
+
+@pytest.mark.parametrize("bits", [0, 2**60 - 1, 0x123456789ABCDEF, 1, 2**59])
+def test_a_new_id_spells_sixty_random_bits_in_base_32(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(secrets, "randbits", lambda n: asked.append(n) or bits)
+    letters = "0123456789abcdefghjkmnpqrstvwxyz"
+    assert new_id("run_") == "run_" + "".join(letters[bits >> at & 31] for at in range(0, 60, 5))
+    assert asked == [60]

@@ -114,6 +114,11 @@ def test_texts_of_any_length_fit_into_a_run_row(n: int, letter: str) -> None:
     assert min(len(a.detail) for a in RUN._replace(attention_text=asked).attention) >= 90
 
 
+def test_a_short_text_of_a_wait_that_no_store_holds_is_escaped() -> None:
+    (fitting,) = fit_waits([WaitingFor("effect", "a\0", "b\ud83d", then="c\nd")])
+    assert fitting == WaitingFor("effect", "a\\x00", "b\\ud83d", then="c\nd")
+
+
 @given(st.dictionaries(st.text(), st.text(st.characters(), max_size=20), max_size=3))
 def test_data_of_an_event_can_be_stored_and_read(data: dict[str, str]) -> None:
     written = event(RUN, EventType.LOGGED, 1, {**data, "long": "x" * ROW_BYTES_MAX})

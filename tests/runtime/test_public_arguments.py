@@ -721,6 +721,21 @@ async def _first_of(called: Any) -> Any:
     return await (anext(called) if isinstance(called, AsyncIterator) else called)
 
 
+@pytest.mark.parametrize("value", WRONG_OF[str])
+def test_a_text_that_is_given_by_its_position_is_checked_too(value: Any) -> None:
+    async def go() -> None:
+        store = await open_store("memory:")
+        ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={})
+        try:
+            for call in (ops.signal(value, "go", {}), ops.signal("r", value, {})):
+                with pytest.raises((InvalidInput, LimitExceeded), match="of signal|signal\\("):
+                    await call
+        finally:
+            await store.close()
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("remote", [False, True], ids=["store", "service"])
 @pytest.mark.parametrize(
     ("interface", "method", "parameter", "hint"),

@@ -152,6 +152,8 @@ class Arguments:
 Check: TypeAlias = Callable[[Arguments, str, Any], Any]
 """Function that returns a value as its parameter takes it, or raises InvalidInput."""
 CALL_TEXT_CHARS_MAX: Final = 10_000
+SHORT: Final = 200
+"""A printable text of at most so many characters is valid, so a call with it needs no call of its check."""
 NUMBER_MAX: Final = 2**53
 
 
@@ -189,7 +191,9 @@ def _checking(declared: Callable[..., Any], own: Callable[..., Any]) -> Callable
         known, given = checks(), [*args]
         for i, (n, each) in enumerate(zip(parameters, args, strict=False)):
             if n in known:
-                given[i] = known[n](of, n, each)
+                check = known[n]
+                if check is not _text or type(each) is not str or not each.isprintable() or len(each) > SHORT:
+                    given[i] = check(of, n, each)
         for n, each in kwargs.items():
             if n in known:
                 kwargs[n] = known[n](of, n, each)
@@ -289,11 +293,19 @@ def _member(kind: type[StrEnum], of: Arguments, name: str, value: Any) -> Any:
 
 
 def _group(kind: Any, checks: Sequence[Check], of: Arguments, name: str, value: Any) -> Any:
-    is_kind = isinstance(value, kind) and isinstance(value, Mapping) is (kind is Mapping)
+    if type(value) is dict:  # as nearly always; a look at its class is no call
+        is_kind = kind is Mapping
+    else:
+        is_kind = isinstance(value, kind) and isinstance(value, Mapping) is (kind is Mapping)
     if not is_kind or isinstance(value, (str, bytes)):
         raise of.wrong(name, value, "it is a dict" if kind is Mapping else "it is a list", "give one")
     if kind is Mapping:
-        return {checks[0](of, name, key): checks[1](of, name, each) for key, each in value.items()}
+        keys, values = checks
+        if keys is _text and values is _unchecked:
+            for key in value:
+                _text(of, name, key)
+            return dict(value)
+        return {keys(of, name, key): values(of, name, each) for key, each in value.items()}
     return [checks[0](of, name, each) for each in value]
 
 

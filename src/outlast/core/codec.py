@@ -92,10 +92,16 @@ def _text_of(plain: object) -> str:
 def is_json(value: object) -> bool:
     """True if a value is read back from its JSON as it is: text, numbers, lists and dictionaries with text as keys."""
     if type(value) is dict:
-        return all(type(name) is str and is_json(item) for name, item in value.items())
+        for name, item in value.items():
+            if type(name) is not str or (type(item) not in _PLAIN_TYPES and not is_json(item)):
+                return False
+        return True
     if type(value) is list:
         return all(map(is_json, value))
-    return type(value) in (str, int, float, bool, type(None))
+    return type(value) in _PLAIN_TYPES
+
+
+_PLAIN_TYPES: Final = (str, int, float, bool, type(None))
 
 
 def plain_json(value: object, *, by_alias: bool = False, exclude_computed: bool = False) -> Any:
@@ -195,7 +201,7 @@ def _check(value: object, path: str, depth: int) -> None:
             if type(name) is not str:
                 problem = f"has a key that is a {type(name).__name__}, not text"
                 break
-            if not is_unicode(name):
+            if not name.isascii() and not is_unicode(name):
                 problem = "has a key that is not valid Unicode"
                 break
             _check(item, f"{path}.{name}", depth + 1)
@@ -205,7 +211,7 @@ def _check(value: object, path: str, depth: int) -> None:
     elif isinstance(value, float):
         problem = "" if value - value == 0 else f"is {value}, which JSON cannot say"
     elif isinstance(value, str):
-        problem = "" if is_unicode(value) else "is text that is not valid Unicode"
+        problem = "" if value.isascii() or is_unicode(value) else "is text that is not valid Unicode"
     elif not isinstance(value, int) and value is not None:
         problem = f"is a {type(value).__name__}"
     if problem:
@@ -416,9 +422,10 @@ class Codec(Generic[T]):
     def admit(self, text: bytes | str) -> T:
         """Return the value of JSON `text` from outside. Raises InvalidInput with all problems at once."""
         try:
-            return cast(T, self._load(text))
+            value: T = self._load(text)  # no cast, because that is a call
         except INVALID as error:
             raise InvalidInput(f"{self.named} is not valid", problems=problems_of(error)) from error
+        return value
 
     def convert(self, value: object, *, by_name: bool = False) -> T:
         """Return a Python value, or the fields of a model, as the type. Raises InvalidInput with all problems.

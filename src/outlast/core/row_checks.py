@@ -210,6 +210,10 @@ It decodes no structured column: `Column.encode` has written them, and fsck deco
 """
 
 
+CHECKED: Final = frozenset({RUN.name, EFFECT.name, *WRONG})
+"""Kinds of rows with invariants: `check_row` accepts each row of another kind."""
+
+
 def check_row(kind: AnyKind, row: Row) -> None:
     """Raise Corrupt unless a row keeps its own invariants. Every store calls it before a write."""
     if kind is RUN:

@@ -26,9 +26,13 @@ def length_of(what: str, given: Term) -> Length:
 
 
 def end_of(what: str, term: timedelta | BusinessDays, from_ms: int) -> Deadline:
-    """Return the end of a checked term that begins at a business instant. Raises InvalidInput."""
-    length = int(term.total_seconds() * SECOND) if isinstance(term, timedelta) else term
-    return deadline_of(what, length, from_ms, term)
+    """Return the end of a term that begins at a business instant. Raises InvalidInput for business days.
+
+    A duration was checked where it was declared (`positive_term`).
+    """
+    if isinstance(term, timedelta):
+        return Deadline(from_ms + int(term.total_seconds() * SECOND))
+    return deadline_of(what, term, from_ms, term)
 
 
 def deadline_of(what: str, length: Length, from_ms: int, given: object) -> Deadline:

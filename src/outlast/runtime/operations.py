@@ -274,8 +274,8 @@ class Operations(Client):
         return Expect(RUN, (self.tenant, run), version) if version else None
 
     @handles(run_ops.SIGNAL_RUN)
-    async def _signal_run(self, request: run_ops.SignalRun) -> bool:
-        return await commands.signal(
+    def _signal_run(self, request: run_ops.SignalRun) -> Coroutine[Any, Any, bool]:  # one frame less at each wait
+        return commands.signal(
             self.store,
             tenant=self.tenant,
             run=request.run,

@@ -197,10 +197,16 @@ def fit_waits(waits: Iterable[WaitingFor]) -> tuple[WaitingFor, ...]:
     """Return waits whose texts fit into a run row together. Each has a key or a summary, which is short."""
     waits = tuple(waits)
     most = min(_share(2 * len(waits)), TEXT_CHARS_MAX + KEY_BYTES_MAX)  # a wait has two texts that may be long
-    return tuple(
-        w._replace(what=stored_text(w.what, most), who=stored_text(w.who, most), then=stored_text(w.then, most))
-        for w in waits
-    )
+    fitting: list[WaitingFor] = []
+    for w in waits:
+        if type(w.what) is type(w.who) is type(w.then) is str:
+            text = w.what + w.who + w.then
+            if len(text) <= most and text.isprintable():  # as nearly always; then nothing is to be cut or escaped
+                fitting.append(w)
+                continue
+        what, who, then = stored_text(w.what, most), stored_text(w.who, most), stored_text(w.then, most)
+        fitting.append(w._replace(what=what, who=who, then=then))
+    return tuple(fitting)
 
 
 def _share(entries: int) -> int:

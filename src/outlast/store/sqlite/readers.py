@@ -110,7 +110,13 @@ class Readers:
                 continue
             try:
                 db = db or self._database.reader()
-                found.append((each.answer, self._read(each, db), None))
+                try:
+                    value = each.read(db)
+                except sqlite3.OperationalError as error:
+                    if not read_leniently(db, error):
+                        raise
+                    value = each.read(db)
+                found.append((each.answer, value, None))
             except Exception as error:  # re-raised in the caller
                 found.append((each.answer, None, error))
             if len(found) == TOGETHER:
@@ -118,15 +124,6 @@ class Readers:
                 found = []
         _send_back(asked.loop, found)
         return db
-
-    @staticmethod
-    def _read(asked: _Read, db: sqlite3.Connection) -> Any:
-        try:
-            return asked.read(db)
-        except sqlite3.OperationalError as error:
-            if not read_leniently(db, error):
-                raise
-            return asked.read(db)
 
     def close(self) -> None:
         """End the threads and their connections. Blocks until the last read is over."""

@@ -55,11 +55,19 @@ PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 # Estimated pages of the log per batch: a row, its index entries, and the receipt.
 PAGES_PER_ROW: Final = 2
 PAGES_PER_BATCH: Final = 2
+ALIVE: Final = LeaseStatus.ALIVE.value
 BUSY_BATCHES: Final = 20  # number of batches after which a log is preallocated
 
 
 class _Mismatch(Exception):
     """An optimistic batch met a row of another version, and is judged again with every row read first."""
+
+
+class OpenedAtUse:
+    """A connection that is opened where it is missing. An open one is an attribute, so that its use is no call."""
+
+    def __get__(self, session: "SqliteSession", owner: type["SqliteSession"]) -> sqlite3.Connection:
+        return session.open()
 
 
 class SqliteSession:
@@ -74,7 +82,6 @@ class SqliteSession:
         self.woken = False  # a run may have become due since the last wake
         self.written = 0  # estimated pages written since the last checkpoint
         self._writer = writer
-        self._db: sqlite3.Connection | None = None
         self._cache = RowCache()
         self._fair = FairQueue()
         self._offers = Offers()
@@ -83,17 +90,21 @@ class SqliteSession:
         self._preallocated = False
         self.saved = Event()  # set when the file is gone and its log was saved as far as possible
 
-    @property
-    def db(self) -> sqlite3.Connection:
-        """The connection, reopened if the last one was given up.
+    db = OpenedAtUse()
+    """The connection, reopened if the last one was given up. Raises StoreUnusable or sqlite3.Error."""
 
-        Raises StoreUnusable or sqlite3.Error.
-        """
-        if self._db is None:
-            self._db = self.database.reader() if self.database.reads else self.database.writer()
-            self.database.remember_log()
-            self._seen = -1
-        return self._db
+    @property
+    def _db(self) -> sqlite3.Connection | None:
+        """The connection if it is open."""
+        return self.__dict__.get("db")
+
+    def open(self) -> sqlite3.Connection:
+        """Open the connection. Raises as `db`."""
+        db = self.database.reader() if self.database.reads else self.database.writer()
+        self.__dict__["db"] = db
+        self.database.remember_log()
+        self._seen = -1
+        return db
 
     # --- one transaction -----------------------------------------------------------------
     def land(self, tickets: Sequence[Ticket], *, waits: bool = True) -> bool:
@@ -319,7 +330,7 @@ class SqliteSession:
         Raises Unavailable or Uncertain.
         """
         self._batches += 1  # also if COMMIT fails: a number is used once, so it tells which batch landed
-        receipt = (self._batches, STORE, self._writer, LeaseStatus.ALIVE.value)
+        receipt = (self._batches, STORE, self._writer, ALIVE)
         if self.db.execute(sql.RECEIPT, receipt).rowcount != 1:
             raise Unavailable(
                 f"writer {self._writer} has been closed",
@@ -360,7 +371,7 @@ class SqliteSession:
 
     def _roll_back(self) -> None:
         """Leave no transaction open. A connection that cannot roll back is given up."""
-        db = self._db
+        db = self.__dict__.get("db")
         if db is not None and db.in_transaction:
             try:
                 db.execute("ROLLBACK")
@@ -395,9 +406,10 @@ class SqliteSession:
         A connection to a replaced file stays open: closing the last one would delete the log by name, and that may be
         the log of the present file.
         """
-        if self._db is not None and self.database.check() is None:
-            self._db.close()
-            self._db = None
+        db = self._db
+        if db is not None and self.database.check() is None:
+            db.close()
+            del self.__dict__["db"]
             self.database.forget_log()
         self._cache.clear()
         self._seen = -1
