@@ -7,9 +7,10 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 
 class SystemClock:
@@ -88,6 +89,17 @@ async def idle() -> None:
     """Run the event loop until every runnable task has had its turns."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
+
+
+async def sleep_unless(event: asyncio.Event, sleep: Coroutine[Any, Any, None]) -> None:
+    """Return when the sleep of a clock has ended, or the event is set."""
+    sleeper = asyncio.ensure_future(sleep)
+    waiter = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([sleeper, waiter], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()
+        waiter.cancel()
 
 
 def new_id(prefix: str) -> str:

@@ -24,6 +24,7 @@ If a model or a page chooses the address, give the client `transport=PublicOnly(
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
@@ -228,31 +229,42 @@ def _readable(response: httpx2.Response) -> bool:
 
 
 async def _beginning(response: httpx2.Response) -> str:
-    found = b""
-    if _readable(response):
-        try:
-            chunks = 0
+    read = _Beginning()
+    with suppress(httpx2.TransportError):  # the status suffices
+        if _readable(response):
             async for chunk in response.aiter_raw():
-                found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
-                if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
+                if read.suffices_with(chunk):
                     break
-        except httpx2.TransportError:  # the status suffices
-            pass
-    return found.decode(errors="replace")
+    return read.text
 
 
 def _beginning_sync(response: httpx2.Response) -> str:
-    found = b""
-    if _readable(response):
-        try:
-            chunks = 0
+    read = _Beginning()
+    with suppress(httpx2.TransportError):  # the status suffices
+        if _readable(response):
             for chunk in response.iter_raw():
-                found, chunks = found + chunk[: 4 * TEXT_CHARS], chunks + 1
-                if chunks == TEXT_CHUNKS or len(found) >= TEXT_CHARS:
+                if read.suffices_with(chunk):
                     break
-        except httpx2.TransportError:  # the status suffices
-            pass
-    return found.decode(errors="replace")
+    return read.text
+
+
+class _Beginning:
+    """The beginning of a body, long enough for an error."""
+
+    def __init__(self) -> None:
+        self._found = b""
+        self._chunks = 0
+
+    def suffices_with(self, chunk: bytes) -> bool:
+        """Add a chunk. Return True if no further one is needed."""
+        self._found += chunk[: 4 * TEXT_CHARS]
+        self._chunks += 1
+        return self._chunks == TEXT_CHUNKS or len(self._found) >= TEXT_CHARS
+
+    @property
+    def text(self) -> str:
+        """The text of the chunks."""
+        return self._found.decode(errors="replace")
 
 
 # --- addresses that a model chooses ---------------------------------------------------------------

@@ -728,7 +728,7 @@ def test_a_text_that_is_given_by_its_position_is_checked_too(value: Any) -> None
         ops = Operations(store, tenant="t", actor=Actor("ana"), workflows={})
         try:
             for call in (ops.signal(value, "go", {}), ops.signal("r", value, {})):
-                with pytest.raises((InvalidInput, LimitExceeded), match="of signal|signal\\("):
+                with pytest.raises((InvalidInput, LimitExceeded), match=r"of signal|signal\("):
                     await call
         finally:
             await store.close()

@@ -3,8 +3,8 @@
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a command over a service imports neither the engine nor a s
     from outlast.runtime.stores import Use
 
 P = ParamSpec("P")
+T = TypeVar("T")
 UNSENT_S = 2.0
 """Time for which a command repeats a request that cannot be sent, because a person waits for it."""
 
@@ -87,13 +88,27 @@ def on_store(
 ) -> Callable[P, None]:
     """Turn a coroutine function over the operations of a store into a command body; it returns the exit code."""
 
+    @asynccontextmanager
+    async def opened(settings: CliSettings) -> "AsyncIterator[tuple[Operations, Screen]]":
+        async with operations(settings, use=use) as bound:
+            yield bound, await screen_of(bound, settings)
+
+    return _body_of(command, opened)
+
+
+def _body_of(
+    command: Callable[Concatenate[T, Screen, P], Coroutine[Any, Any, int | None]],
+    opened: Callable[[CliSettings], AbstractAsyncContextManager[tuple[T, Screen]]],
+) -> Callable[P, None]:
+    """Return the body of a command that works with an opened store or service."""
+
     @functools.wraps(command)
     def body(*args: P.args, **kwargs: P.kwargs) -> None:
         settings = settings_now()
 
         async def act() -> int | None:
-            async with operations(settings, use=use) as bound:
-                return await command(bound, await screen_of(bound, settings), *args, **kwargs)
+            async with opened(settings) as (at, screen):
+                return await command(at, screen, *args, **kwargs)
 
         click.get_current_context().exit(asyncio.run(act()) or 0)
 
@@ -137,18 +152,7 @@ def on_client(
     command: Callable[Concatenate[Client, Screen, P], Coroutine[Any, Any, int | None]], use: "Use" = "write"
 ) -> Callable[P, None]:
     """As `on_store`, for commands that also work with a service."""
-
-    @functools.wraps(command)
-    def body(*args: P.args, **kwargs: P.kwargs) -> None:
-        settings = settings_now()
-
-        async def act() -> int | None:
-            async with client(settings, use=use) as (at, screen):
-                return await command(at, screen, *args, **kwargs)
-
-        click.get_current_context().exit(asyncio.run(act()) or 0)
-
-    return body
+    return _body_of(command, functools.partial(client, use=use))
 
 
 reads_client = functools.partial(on_client, use="read")

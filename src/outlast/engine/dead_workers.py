@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from collections.abc import Mapping as Facts
 
+from outlast.clocks import sleep_unless
 from outlast.core.clock_port import Clock
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
@@ -73,16 +74,7 @@ class DeadWorkers:
                 wait = min(wait, await self._poll(take))
             except StoreError as error:
                 self._outage.met("cannot check other workers", error)
-            await self._sleep(max(wait, 1))
-
-    async def _sleep(self, ms: int) -> None:
-        sleeper = asyncio.ensure_future(self._clock.sleep(ms))
-        asked = asyncio.ensure_future(self._asked.wait())
-        try:
-            await asyncio.wait([sleeper, asked], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeper.cancel()
-            asked.cancel()
+            await sleep_unless(self._asked, self._clock.sleep(max(wait, 1)))
 
     async def _poll(self, take: Take) -> int:
         """Close expired rows and take over their runs. Returns the ms until the next lease may expire."""

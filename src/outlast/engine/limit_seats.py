@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from outlast.clocks import sleep_unless
 from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
@@ -111,7 +112,7 @@ class RateLimiter:
                 if entered.limit_state.wanting:  # a random pause, so that another waiting worker may enter first
                     await self._clock.sleep(round(LOOK_MS * 2 * self._chance()))
             elif line.waiting or entered is None:
-                await self._sleep(line, round(pause * (0.5 + self._chance())))
+                await sleep_unless(line.moved, self._clock.sleep(round(pause * (0.5 + self._chance()))))
                 pause = min(pause * 2, LOOK_MAX_MS)
 
     async def _pass(self, name: str, line: _LimitQueue, limit: RateLimit) -> BookedCalls | None:
@@ -173,16 +174,6 @@ class RateLimiter:
                 line.waiting.popleft().set_result(None)
             else:
                 line.inside -= 1
-
-    async def _sleep(self, line: _LimitQueue, ms: int) -> None:
-        """Sleep for `ms`, or until a call of this worker has ended."""
-        sleeper = asyncio.ensure_future(self._clock.sleep(ms))
-        mover = asyncio.ensure_future(line.moved.wait())
-        try:
-            await asyncio.wait([sleeper, mover], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeper.cancel()
-            mover.cancel()
 
     async def close(self) -> None:
         """Stop. The seats of this worker are free once its row is closed."""

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Put
 from outlast.core.durations import LINGER, SECOND
 from outlast.core.rows.run_rows import Run
-from outlast.errors import Rejected, Unavailable
+from outlast.errors import Rejected, StoreUnusable, Unavailable
 from outlast.store.bounds import check
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts
 from outlast.store.port import CommitNotifier, RunCallback, Step, Store
@@ -195,6 +195,10 @@ class LoopWriter(Protocol):
         """Land earlier tickets and refuse later ones."""
 
 
+Errors: TypeAlias = tuple[type[Exception], ...]
+Unusable: TypeAlias = Callable[[Exception], StoreUnusable]
+
+
 class LoopStore(BatchingStore):
     """A store whose writer and reads run in one thread with its own event loop."""
 
@@ -211,6 +215,17 @@ class LoopStore(BatchingStore):
 
     async def _close_here(self) -> None:
         """Release what belongs to the caller's loop, before the writer ends."""
+
+    async def _opened(self, work: Coroutine[Any, Any, None], away: Errors, unusable: Unusable) -> None:
+        """Open in the store's own event loop. After any error, end the thread; `unusable` says what an outage means."""
+        try:
+            await self._in_loop(work)
+        except away as error:
+            await self.close()
+            raise unusable(error) from error
+        except BaseException:
+            await self.close()
+            raise
 
     async def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Await a coroutine in the store's own event loop."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
@@ -75,14 +76,7 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
 
         Raises StoreUnusable.
         """
-        try:
-            await self._in_loop(self._open(make))
-        except (Unavailable, *FAILED) as error:
-            await self.close()
-            raise unusable(self._address, error) from error
-        except BaseException:  # end the thread on any error
-            await self.close()
-            raise
+        await self._opened(self._open(make), (Unavailable, *FAILED), partial(unusable, self._address))
 
     async def _open(self, make: bool) -> None:
         await self._connection.open()

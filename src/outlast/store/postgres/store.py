@@ -63,14 +63,7 @@ class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
 
         Raises StoreUnusable.
         """
-        try:
-            await self._in_loop(self._open(make))
-        except (*AWAY, asyncpg.PostgresError) as error:
-            await self.close()
-            raise unusable(self._address, error) from error
-        except BaseException:  # end the thread on any error
-            await self.close()
-            raise
+        await self._opened(self._open(make), (*AWAY, asyncpg.PostgresError), partial(unusable, self._address))
 
     async def _open(self, make: bool) -> None:
         await self._migrate(make)
