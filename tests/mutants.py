@@ -61,6 +61,7 @@ NEGOTIATION: Final = _tests("tests/examples/test_negotiation_safeguards.py", "th
 BUSINESS_DAYS: Final = _tests("tests/core/test_business_days.py", "business days")
 VALUES: Final = _tests("tests/values/test_safeguards.py", "values that come back")
 FORMER: Final = _tests("tests/values/test_former_digests.py", "digests from before")
+ADMISSION: Final = _tests("tests/engine/test_admission.py", "the limit of admitted runs")
 SLICES: Final = _tests("tests/engine/test_slices.py", "slices for other schedulers")
 GROWING: Final = _tests("tests/engine/test_growing_states.py", "states that grow")
 AGENTS: Final = _tests("tests/agent/test_safeguards.py", "agents")
@@ -99,7 +100,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, NEGOTIATION, THREADS),
+    *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, NEGOTIATION, THREADS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -135,6 +136,9 @@ OF_THE_ENGINE: Final = (
         ENGINE,
     ),
     _row(engine.clock_set_back, "A late answer does not set the holder's clock back.", SIMULATION),
+    # the limit of admitted runs
+    _row(engine.raise_without_token, "A raise of the limit that has landed is not repeated.", ADMISSION),
+    _row(engine.raise_not_counted_again, "A raise that meets another one counts the slots of both.", ADMISSION),
     # rows and their versions
     _row(engine.no_validation, "A row is replaced only in the version that was read.", CRASH),
     _row(engine.decided_twice, "An approval is decided once.", SIMULATION, CRASH, ENGINE),

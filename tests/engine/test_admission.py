@@ -8,9 +8,11 @@ from outlast.core.acts import act_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.run_rows import SLOT, STORE, Slot
 from outlast.engine.admission import set_slots
-from outlast.errors import Conflict, Unavailable
+from outlast.errors import Conflict, Stale, Unavailable
 from outlast.flow import Context, Fail
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, ordering, write
+from tests.mutants import remove
+from tests.removals import Patch
 
 Ctx = Context[State]
 
@@ -373,11 +375,29 @@ async def test_two_who_raise_a_limit_at_once_leave_the_higher_one(world: World, 
     assert [slot.i for slot in world.slots("t")] == list(range(max(other, 50)))
 
 
+async def test_without_a_second_count_a_raise_beside_another_one_fails(world: World, monkeypatch: Patch) -> None:
+    remove("raise_not_counted_again", monkeypatch)
+    wire = world.worker(one_node(holds)).wire
+    wire.before("slots of t", lambda: world.add_slots("t", 30))
+    with pytest.raises(Stale):
+        await set_slots(wire, "t", 50)
+    assert len(world.slots("t")) == 30
+
+
 @pytest.mark.req("RUN-4")
-async def test_a_repeated_raise_is_the_same_one_whatever_came_after(world: World) -> None:
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_repeated_raise_is_the_same_one_whatever_came_after(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("raise_without_token", monkeypatch)
     act = act_of("t", "op", "set_slots", "k-1", 50, False)
     await set_slots(world.store, "t", 50, act)
     await set_slots(world.store, "t", 60)
+    if not guarded:
+        with pytest.raises(Conflict, match="cannot fall from 60 to 50"):
+            await set_slots(world.store, "t", 50, act)
+        return
     assert len(await set_slots(world.store, "t", 50, act)) == 60
 
 

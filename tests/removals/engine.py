@@ -26,6 +26,7 @@ from outlast.core.state import growing_list
 from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
+    admission,
     call_outcome,
     capacity,
     commit_chain,
@@ -117,6 +118,15 @@ def clock_set_back(patch: Patch) -> None:
         self._ahead_ms = now.real - self._clock.boot()
 
     replace(patch, HolderClock.hear, hear)
+
+
+# --- the limit of admitted runs ------------------------------------------------------------
+def raise_without_token(patch: Patch) -> None:
+    patch.setattr(admission, "with_token", lambda commit, act, tenant, now: commit)
+
+
+def raise_not_counted_again(patch: Patch) -> None:
+    patch.setattr(admission, "Stale", ZeroDivisionError)  # the collision of two raises is not caught
 
 
 # --- rows and their versions -----------------------------------------------------------------
