@@ -1,4 +1,4 @@
-"""What each query costs in DynamoDB's read units, in the words of docs/dynamodb.md."""
+"""Cost of each query in DynamoDB's read units, in the words of docs/dynamodb.md."""
 
 from typing import Any, Final, NamedTuple
 

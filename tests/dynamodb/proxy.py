@@ -56,7 +56,7 @@ async def _nothing(request: Request) -> None: ...
 
 @dataclass
 class Rule:
-    """What happens to the next requests of an operation."""
+    """Fate of the next requests of an operation."""
 
     operation: str
     fate: Fate

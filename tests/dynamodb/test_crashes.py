@@ -19,7 +19,7 @@ INTENT, STEP, DECISION, MESSAGE = "effect run", "event run", "approval message r
 
 
 class Campaign(NamedTuple):
-    """What the cases of this module share."""
+    """Values that the cases of this module share."""
 
     forking: ForkServer
     store: Environments

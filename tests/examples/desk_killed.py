@@ -45,7 +45,7 @@ BETWEEN_S: Final = (0.1, 1.5)
 """Shortest and longest time between two kills."""
 LEAD: Final = Actor("bo", frozenset({"lead"}))
 SEEN: Final = {"id": "seen in the outbox"}
-"""What a person says about a mail that was sent."""
+"""Answer of a person about a mail that was sent."""
 
 
 class Round(NamedTuple):

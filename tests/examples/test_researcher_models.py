@@ -29,7 +29,7 @@ from tests.reading_model import Variant, reader
 pytestmark = pytest.mark.req("APP-4", "GATE-7")
 SEEDS = range(20)
 LIES = ("page", "value", "other question", "citation")
-"""What a lying model lies about, by the remainder of its seed."""
+"""Question about which a lying model lies, by the remainder of its seed."""
 RIGHT_MIN = 18
 """Of 20 questions that the site can answer."""
 READ_S = 30.0

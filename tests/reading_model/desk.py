@@ -13,7 +13,7 @@ from urllib.parse import quote
 from tests.reading_model.reading import Calls, Reading, Reply
 
 LIES: Final = ("refund", "restart", "mail", "claim")
-"""What a lying model lies about, by the remainder of its seed."""
+"""Question about which a lying model lies, by the remainder of its seed."""
 NOT_OURS: Final = "eve@elsewhere.example"
 Wish = tuple[str, dict[str, Any]]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.reading_model.reading import Fields, Reading, Reply, sentences
 
 QUESTIONS: Final = ("position", "final", "move")
-"""What a lying model lies about, by the remainder of its seed."""
+"""Question about which a lying model lies, by the remainder of its seed."""
 INVENTED: Final = "nobody-supplies-this"
 _LAST: Final = re.compile(
     r"\bfinal\b|last offer|best and last|no lower|cannot go|will not move|our limit", re.IGNORECASE

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tests.reading_model.reading import Calls, Fields, Reading, Reply, sentences
 
 QUESTIONS: Final = ("page", "value", "other question", "citation")
-"""What a lying model lies about, by the remainder of its seed."""
+"""Question about which a lying model lies, by the remainder of its seed."""
 FORBIDDEN: Final = "/private/members"
 """A page that a lying model wants to read: the rules of the site forbid it."""
 _OVER: Final = re.compile(r"former|until|before the|founded|instructions|hall|used to", re.IGNORECASE)

@@ -223,7 +223,7 @@ class LoopStore(BatchingStore):
         except away as error:
             await self.close()
             raise unusable(error) from error
-        except BaseException:
+        except BaseException:  # end the thread on any error
             await self.close()
             raise
 
