@@ -35,10 +35,10 @@ def title_of(each: RunDifference) -> str:
     return " ".join(filter(None, (_KINDS.get(each.kind, each.kind), each.what, key)))
 
 
-def facets_text(each: RunDifference) -> str:
-    """Return how the runs differ there: `other arguments, another answer`, or `only in A`."""
+def facets_text(each: RunDifference, run: str = "A", other: str = "B") -> str:
+    """Return how the runs, which have these names, differ there: `other arguments, another answer`, or `only in A`."""
     if each.run is None or each.other is None:
-        return "only in B" if each.run is None else "only in A"
+        return f"only in {other if each.run is None else run}"
     return ", ".join(FACETS[facet] for facet in each.differs)
 
 
@@ -69,10 +69,10 @@ def equal_text(visits: int, calls: int) -> str:
     return " and ".join(f"{n:,} equal {name}{'' if n == 1 else 's'}" for n, name in counts if n or name == "call")
 
 
-def parting_text(found: RunComparison) -> str:
-    """Return in a sentence where two runs part, or that they do not."""
+def parting_text(found: RunComparison, run: str = "A", other: str = "B") -> str:
+    """Return in a sentence where two runs, which have these names, part, or that they do not."""
     if (first := found.first) is not None:
-        return f"They part at difference {first.n}: {title_of(first)}, {facets_text(first)}."
+        return f"They part at difference {first.n}: {title_of(first)}, {facets_text(first, run, other)}."
     if found.total:
         return "They do not part: they differ in input, cost or time only."
     return "They are equal in all that is compared."

@@ -1,0 +1,127 @@
+"""Page of two runs side by side: the form that chooses the other run, where they part, and their differences."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple
+
+from fastapi import APIRouter
+from markupsafe import escape
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.insight.difference_words import equal_text, facets_text, parting_text, side_text, title_of
+from outlast.models.comparison import ComparedRun, RunDifference, ValueChange
+from outlast.operations.field_types import Name
+from outlast.service.request_parts import RunId
+from outlast.service.service_state import Ops
+from outlast.ui.page_route import PageRoute
+from outlast.ui.routes.run_pages import After, tab
+from outlast.ui.shown_text import isolated
+
+router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
+ROWS: Final = 20
+CHANGES: Final = 8
+"""Changed places of one difference that the page shows."""
+NAMES: Final = ("this run", "the other run")
+OFFERED: Final = 10
+"""Newest runs of the workflow that the page offers."""
+HTML_MAX: Final = 24_000
+"""Characters of HTML for all differences of a page. Those that do not fit are on the next page."""
+
+
+class ShownDifference(NamedTuple):
+    """A difference as the page shows it. `left_out`: number of its changed places that are not shown."""
+
+    each: RunDifference
+    title: str
+    words: str
+    run: str
+    other: str
+    changes: Sequence[ValueChange]
+    left_out: int
+    equal: str
+
+    @property
+    def size(self) -> int:
+        """Return the number of characters of its HTML, without that of its changes."""
+        return sum(_size(text) for text in (self.title, self.words, self.run, self.other))
+
+
+@router.get("/compare", operation_id="ui:compare_runs")
+async def show_comparison(
+    ops: Ops, request: Request, run: RunId, other: Name | Literal[""] = "", after: After = 0
+) -> Response:
+    """Show where the run and another one part. Without the other one, offer runs of the same workflow."""
+    summary = await ops.run_summary(run)
+    if not other:
+        offered = (await ops.runs(workflow=summary.workflow, limit=OFFERED)).runs
+        return await tab(
+            request,
+            run,
+            "compare",
+            summary=summary,
+            versions=[(each.run, each.shown) for each in offered],
+            other="",
+            offered=offered,
+        )
+    found = await ops.compare(run, other, after=after, limit=ROWS)
+    rows = fitting(found.differences)
+    last = rows[-1].each.n if rows else after
+    return await tab(
+        request,
+        run,
+        "compare",
+        summary=summary,
+        versions=[found.run, found.other, found.total, after],
+        other=other,
+        found=found,
+        rows=rows,
+        after=after,
+        last=last,
+        sides=[("This run", found.run, _ms(found.run)), ("Other run", found.other, _ms(found.other))],
+        sentence=parting_text(found, *NAMES),
+        equal=equal_text(found.equal_visits, found.equal_calls),
+    )
+
+
+def fitting(differences: Iterable[RunDifference]) -> list[ShownDifference]:
+    """Return the first differences, with their first changes, whose HTML fits a page: at least one."""
+    left, found = HTML_MAX, list[ShownDifference]()
+    for each in differences:
+        shown = _shown(each, left)
+        left -= shown.size + sum(map(_size_of, shown.changes))
+        if found and left < 0:
+            break
+        found.append(shown)
+    return found
+
+
+def _shown(each: RunDifference, left: int) -> ShownDifference:
+    changes = list[ValueChange]()
+    for change in each.changes[:CHANGES]:
+        left -= _size_of(change)
+        if left < 0:
+            break
+        changes.append(change)
+    return ShownDifference(
+        each,
+        title_of(each),
+        facets_text(each, *NAMES),
+        side_text(each.run),
+        side_text(each.other),
+        changes,
+        len(each.changes) - len(changes) + each.more_changes,
+        equal_text(each.equal_visits, each.equal_calls) if each.equal_visits or each.equal_calls else "",
+    )
+
+
+def _size_of(change: ValueChange) -> int:
+    return sum(_size(text) for text in (change.path, change.run or "", change.other or ""))
+
+
+def _size(text: str) -> int:
+    return len(escape(isolated(text)))
+
+
+def _ms(run: ComparedRun) -> int | None:
+    return (run.ended - run.began) // timedelta(milliseconds=1) if run.ended is not None else None

@@ -1,0 +1,133 @@
+"""Page of two runs side by side: choosing the other run, large and hostile values, widths, and axe."""
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page
+from pydantic import BaseModel
+
+from outlast import Context, Workflow, activity
+from outlast.ui.routes.comparison_page import fitting
+from tests.service.conftest import ALL, Running, Service
+from tests.ui.html_page import HtmlPage
+from tests.ui.test_axe import complaints
+from tests.ui.test_run_pages import PAGE_MAX
+
+pytestmark = pytest.mark.req("RUN-10")
+UGLY = "\u202e<b>&\"'\x00" * 40
+"""Characters whose HTML is long."""
+
+
+class Plan(BaseModel):
+    rounds: int = 1
+    text: str = ""
+    rows: list[str] = []
+    n: int = 0
+
+
+plans = Workflow("plan", state=Plan)
+
+
+@activity(key="plan-line/{n}", no_undo="a line stays")
+async def keep_line(n: int, text: str, rows: list[str]) -> str:
+    return text
+
+
+@plans.node(start=True, max_visits=2_000)
+async def write(ctx: Context[Plan]) -> Literal["write"] | None:
+    ctx.state.n += 1
+    await ctx.do(keep_line, ctx.state.n, ctx.state.text, ctx.state.rows)
+    return "write" if ctx.state.n < ctx.state.rounds else None
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Running(f"sqlite:{tmp_path_factory.mktemp('ui') / 'outlast.db'}", [*ALL, plans]) as running:
+        yield running
+
+
+def ended(service: Service, **given: object) -> str:
+    run = service.start("plan", **given)
+    service.ended(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def pairs(service: Service) -> dict[str, tuple[str, str]]:
+    """Two runs by what is between them."""
+    one = ended(service, rounds=2, text="a")
+    ugly = [ended(service, rounds=30, text=f"{UGLY}{n}", rows=[f"{UGLY}{n}{i}" for i in range(40)]) for n in range(2)]
+    return {
+        "equal": (one, one),  # two runs may differ in time on a busy machine
+        "parted": (one, ended(service, rounds=3, text="b")),
+        "ugly": (ugly[0], ugly[1]),
+    }
+
+
+def page_of(service: Service, run: str, other: str, after: str = "") -> HtmlPage:
+    found = service.get(f"/ui/runs/{run}/compare?other={other}{after}")
+    assert found.status_code == 200, found.text
+    assert len(found.content) <= PAGE_MAX, len(found.content)
+    return HtmlPage(found.text)
+
+
+def test_the_page_offers_runs_of_the_workflow_and_a_form(service: Service, pairs: dict[str, tuple[str, str]]) -> None:
+    run, other = pairs["parted"]
+    page = service.get(f"/ui/runs/{run}/compare").text
+    assert f'href="/ui/runs/{run}/compare?other={other}"' in page and f'id="with-{run}"' not in page
+    assert 'name="other"' in page and f'href="/ui/runs/{run}/compare"' in service.get(f"/ui/runs/{run}").text
+
+
+def test_two_runs_are_side_by_side(service: Service, pairs: dict[str, tuple[str, str]]) -> None:
+    run, other = pairs["parted"]
+    text = page_of(service, run, other).text
+    parting = r"They part at difference \d: call keep_line plan-line/1, other arguments, another answer\."
+    assert re.search(parting, text), text
+    assert f"outlast runs compare {run} {other}" in text
+    assert "only in the other run" in text, "its third visit"
+    equal = page_of(service, *pairs["equal"]).text
+    assert "They are equal in all that is compared." in equal and "None." in equal
+    assert service.get(f"/ui/runs/{run}/compare?other=nobody").status_code == 404
+    stranger = service.start("job", rounds=1)
+    refused = service.get(f"/ui/runs/{run}/compare?other={stranger}")
+    assert refused.status_code == 422 and "only runs of one workflow can be compared" in html.unescape(refused.text)
+
+
+def test_ugly_values_fit_the_pages_and_each_difference_is_on_one(
+    service: Service, pairs: dict[str, tuple[str, str]]
+) -> None:
+    run, other = pairs["ugly"]
+    total = service.get(f"/v1/runs/{run}/compare/{other}").json()["total"]
+    seen: list[int] = []
+    while len(seen) < total:
+        text = service.get(f"/ui/runs/{run}/compare?other={other}&after={len(seen)}").text
+        assert len(text.encode()) <= PAGE_MAX and "<b>&" not in text
+        shown = [n for n in range(1, total + 1) if f'id="difference-{n}"' in text]
+        assert shown and shown[0] == len(seen) + 1
+        seen += shown
+    assert seen == list(range(1, total + 1)), "no difference is left out"
+
+
+def test_a_value_that_fits_no_page_is_counted(service: Service, pairs: dict[str, tuple[str, str]]) -> None:
+    found = service.get(f"/v1/runs/{pairs['ugly'][0]}/compare/{pairs['ugly'][1]}").json()
+    from outlast.models.comparison import RunComparison
+
+    differences = RunComparison.model_validate_json(json.dumps(found)).differences
+    (first, *_) = fitting(differences)
+    assert len(first.changes) + first.left_out == len(first.each.changes) + first.each.more_changes
+    assert first.left_out > 0
+
+
+def test_no_rule_is_violated_at_three_widths(
+    service: Service, pairs: dict[str, tuple[str, str]], open_page: Callable[..., Page]
+) -> None:
+    page, found = open_page(reduced_motion="reduce"), []
+    for run, other in pairs.values():
+        for address in (f"/ui/runs/{run}/compare?other={other}", f"/ui/runs/{run}/compare"):
+            page.goto(service.url + address)
+            found += complaints(page, address)
+    assert not found, "\n".join(found)
