@@ -368,3 +368,15 @@ def test_a_run_under_way_is_compared_as_far_as_it_is(outlast_app: AppFactory) ->
     found = compare(app, run, other)
     assert [each.kind for each in found.differences] == ["approval", "call", "visit", "end"]
     assert json.loads(found.model_dump_json(by_alias=True))["other"]["status"] == "completed"
+
+
+def test_a_fork_and_its_ancestor_part_behind_the_checkpoint(outlast_app: AppFactory) -> None:
+    app = outlast_app(orders)
+    run = app.start(orders, {"rounds": 3, "extra": True})
+    forked = app.do(app.runtime.operations.fork_run(run.id, "3", approvers="lead"))
+    app.settle()
+    found = app.do(app.runtime.operations.compare(run.id, forked.fork))
+    assert found.first is not None and (found.first.kind, found.first.key) == ("call", "compared-offer/2")
+    assert (found.first.equal_visits, found.first.other) == (1, None), "the copied visit is equal"
+    assert found.not_compared == [f"{forked.fork} is a fork: its input and its first 1 visit are those of its ancestor"]
+    assert all(each.kind != "input" for each in found.differences)

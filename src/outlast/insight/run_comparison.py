@@ -73,6 +73,11 @@ class _Side:
         known = self.rows.steps.history.visits
         return (*([None] * (known[0].visit - 1)), *known)
 
+    @property
+    def copied(self) -> int:
+        """Number of visits that the run has copied from its ancestor."""
+        return self.visits.count(None)
+
     def count(self) -> int:
         """Return the number of its compared rows."""
         return sum(map(len, self.calls.values()))
@@ -131,9 +136,16 @@ def comparison_of(run: ComparedRows, other: ComparedRows, *, after: int = 0, lim
         total=len(found),
         equal_visits=equal_visits,
         equal_calls=equal_calls,
-        not_compared=list(_not_compared(run, other)),
+        not_compared=[*_of_forks(a, b), *_not_compared(run, other)],
         next_cursor=str(after + limit) if after + limit < len(found) else "",
     )
+
+
+def _of_forks(*sides: _Side) -> Iterator[str]:
+    for each in sides:
+        if each.copied:
+            visits = f"{each.copied} visit{'' if each.copied == 1 else 's'}"
+            yield f"{each.rows.run.run} is a fork: its input and its first {visits} are those of its ancestor"
 
 
 def _not_compared(run: ComparedRows, other: ComparedRows) -> Iterator[str]:
@@ -189,6 +201,8 @@ class _Equal(NamedTuple):
 
 def _input(a: _Side, b: _Side) -> Iterator[_Found]:
     given, other = a.rows.given, b.rows.given
+    if a.copied or b.copied:  # the first state of a fork is that of its checkpoint
+        return
     if given is not None and other is not None and given != other:
         yield _Found("input", "input", "", ["input"], _BLANK, _BLANK, [("input", given, other)])
 
@@ -218,7 +232,10 @@ def _visits(a: _Side, b: _Side) -> Iterator[_Found | _Equal]:
 
 
 def _one_visit(a: _Side, n: int, b: _Side, m: int) -> Iterator[_Found | _Equal]:
-    """Yield the differences of two visits to one node."""
+    """Yield the differences of two visits to one node. Those that a fork has copied are equal by construction."""
+    if a.visits[n] is None or b.visits[m] is None:
+        yield _Equal(1, max(len(side.calls.get(at + 1, ())) for side, at in ((a, n), (b, m))))
+        return
     pairs = list(paired(a.calls.get(n + 1, ()), b.calls.get(m + 1, ())))
     differences = [_of_calls(*pair) for pair in pairs]
     if _took_longer(_ms(a.visits[n]), _ms(b.visits[m])):
