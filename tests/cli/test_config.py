@@ -4,11 +4,14 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from outlast.cli.global_options import CliSettings
+from outlast.cli import cli
+from outlast.cli.global_options import CliSettings, complete
 from outlast.runtime.interpreter_build import Build
 from tests.cli.conftest import Terminal
 
@@ -109,6 +112,32 @@ def test_a_store_that_is_advised_can_be_pasted_into_a_shell() -> None:
     assert (
         shlex.split(CliSettings(store=url).where()) == ["--store", url] and f"'{url}'" in CliSettings(store=url).where()
     )
+
+
+def _commands(group: click.Group, ctx: click.Context, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, ctx, *path, name)
+        else:
+            yield (*path, name), command
+
+
+def test_each_option_that_names_the_setting_of_the_module_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`runs fork` named OUTLAST_MODULE in its help and asked for --module all the same."""
+    monkeypatch.setenv("OUTLAST_MODULE", "shop.orders")
+    ctx = click.Context(cli, obj=CliSettings())
+    complete(ctx)
+    read = dict[tuple[str, ...], object]()
+    for path, command in _commands(cli, ctx):
+        if any("[OUTLAST_MODULE]" in (getattr(option, "help", "") or "") for option in command.params):
+            found: object = ctx.default_map
+            for name in (*path, "module"):
+                found = found.get(name) if isinstance(found, dict) else None
+            read[path] = found
+    assert ("runs", "fork") in read and len(read) >= 4
+    assert [" ".join(path) for path, found in read.items() if found != "shop.orders"] == []
 
 
 def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:

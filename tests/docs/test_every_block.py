@@ -47,6 +47,7 @@ COMPARED = {
     "docs/operating.md: WORKER           NAME  STATUS": "here: its columns",
     'docs/operating.md: "run": "order-7"': "here: the members of a real one",
     'docs/http.md: "type": "https://outlast.dev/e/OUT-402#decided"': "here: its members; tests/e2e/test_over_http.py",
+    "docs/forks.md: $ outlast runs fork": "tests/cli/test_forks.py",
     "docs/http.md: event: delta": "tests/service/test_streams.py: its members",
     "docs/pydantic-ai.md: + from outlast": "tests/pydantic_ai/test_page.py",
     'docs/policy.md: @id("small-refund")': "test_commands.py tries a policy of it",
@@ -194,7 +195,7 @@ def test_the_flags_of_a_script_exist(script: str, module: str) -> None:
 def test_every_path_of_the_service_is_on_its_page() -> None:
     page = (ROOT / "docs/http.md").read_text(encoding="utf-8")
     table = page.partition("## Routes")[2].partition("\n## ")[0]
-    named = set(re.findall(r"/[\w/]+", table))
+    named = set(re.findall(r"/[\w/-]+", table))
     parts = {f"/{part}" for path in paths() for part in path.removeprefix("/v1").split("/") if part and part[0] != "{"}
     rest = {"/test", "/rotate", "/disable", "/enable", "/redeliver"}  # of `/webhooks` …
     health = {"/healthz", "/readyz", "/metrics"}  # docs/serve.md

@@ -34,7 +34,8 @@ from outlast.cli import main
 main()
 """
 """Program that finds the packages of this environment behind the wheel, but runs no .pth file: ours names `src`."""
-REFUSED = {"/ui/login/issuer": 404, "/ui/login/callback": 401}  # no issuer is configured
+REFUSED = {"/ui/login/issuer": 404, "/ui/login/callback": 401, "/ui/thread": 404}
+"""Pages without an answer here: no issuer is configured, and no thread is named."""
 STREAM = "/ui/live"
 HOST = re.compile(rb"""(?:\bhttps?:|["'(]\s*)//([\w.-]+(?::\d+)?)""")
 OURS = {b"localhost", b"www.w3.org"}  # an advice of the sign-in, and the namespace of SVG

@@ -81,7 +81,7 @@ def complete(ctx: click.Context) -> None:
         "explain": {"lease": {**module, **live}},
         "run": module,
         "check": module,
-        "runs": {"test": module},
+        "runs": {"fork": module, "test": module},
         "effects": {"resolve": module},
         "approvals": {"approve": module},
     }
