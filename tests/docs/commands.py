@@ -141,6 +141,7 @@ RUNS: Words = [
     (r"(show|explain|results|assign) RUN", r"\1 raises-1"),
     (r"\br-17\b", "order-7"),
     ("refu_7f3a", "waits-1"),
+    ("compare refund-A-17 refund-A-18", "compare waits-1 late-1"),
     ("/backups/", ""),
 ]
 

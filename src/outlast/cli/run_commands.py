@@ -268,7 +268,7 @@ async def compare(client: Client, screen: Screen, run: str, other: str, limit: i
     """
     found = await client.compare(run, other, after=cursor, limit=limit)
     if not screen.data(found):
-        from outlast.cli.comparison_page import print_comparison
+        from outlast.cli.comparison_text import print_comparison
 
         print_comparison(screen, found)
     return OK
