@@ -244,3 +244,32 @@ def test_a_step_that_does_not_exist_is_refused(outlast_app: AppFactory) -> None:
     ):
         with pytest.raises(error):
             app.do(refused)
+
+
+class Item(BaseModel):
+    number: str = ""
+
+
+@activity(key="index/{name}", once_per="tenant", no_undo="an index is harmless")
+async def index(name: str) -> str:
+    return f"{name}-1"
+
+
+indexing = Workflow("indexing", state=Item)
+
+
+@indexing.node(start=True)
+async def index_it(ctx: Context[Item]) -> None:
+    ctx.state.number = await ctx.do(index, "catalogue")
+
+
+def test_a_run_that_used_the_call_of_another_run_has_steps(outlast_app: AppFactory) -> None:
+    """The memo of the use was read as a verdict of a policy, and the steps of such a run could not be read."""
+    app = outlast_app(indexing)
+    runs = [app.start(indexing, {}) for _ in range(2)]
+    app.clock.skip("1h")
+    for run in runs:
+        assert run.state.number == "catalogue-1"
+        steps = app.do(app.runtime.operations.steps(run.id)).steps
+        assert [step.kind for step in steps][-1] == "checkpoint"
+        assert not [step for step in steps if step.status == "denied"]

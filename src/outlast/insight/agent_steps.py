@@ -152,7 +152,7 @@ class _Steps:
                 kind: StepKind = "model_decision" if model else "tool_call"
                 make = partial(self._model_decision if model else self._lookup, memo)
                 yield self._at(kind, lookup_step(memo), memo.at, memo.visit, make)
-            elif not memo.key.startswith(_OF_MODELS):
+            elif memo.key.startswith(VERDICTS) and not memo.key.startswith(_OF_MODELS):
                 make = partial(self._denial, memo)
                 yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
