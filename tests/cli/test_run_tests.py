@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ WITHIN_S = 300
 
 
 @pytest.fixture
-def shop(outlast: Terminal) -> Terminal:
+def shop(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A terminal whose folder has the module of the workflow, as an author's folder has."""
+    monkeypatch.delitem(sys.modules, "refunds", raising=False)  # of this folder, if an earlier test has imported it
     shutil.copy(MODULE, outlast.folder / "refunds.py")
     (outlast.folder / "tests").mkdir()
     outlast.module = "refunds.py"
