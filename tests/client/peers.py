@@ -63,7 +63,12 @@ def summary(run: str, status: str = "running") -> bytes:
     run_of = {"run": run, "status": status, "shown": status.upper(), "visit": 1, "version": 1, "results": 0}
     times, lists = ("created_at", "entered_at", "ended_at"), {"waiting_for": [], "attention": [], "served": True}
     return json.dumps(
-        {**dict.fromkeys((*texts, "objective", "forked_from", "waiting_text"), ""), **dict.fromkeys(times), **lists, **run_of}
+        {
+            **dict.fromkeys((*texts, "objective", "forked_from", "waiting_text"), ""),
+            **dict.fromkeys(times),
+            **lists,
+            **run_of,
+        }
     ).encode()
 
 

@@ -74,7 +74,7 @@ async def quote(item: str) -> int:
     return 100 + len(OUTSIDE.reads)
 
 
-@activity(key="pay/{item}/{price}", no_undo="money is kept")
+@activity(name="pay_for", key="pay/{item}/{price}", no_undo="money is kept")
 async def pay(item: str, price: int) -> str:
     """Pay for an item."""
     return write(f"pay {item} {price}")
@@ -277,7 +277,7 @@ def test_the_summary_for_approvers_names_the_ancestor(app: App) -> None:
     of = ended(app)
     started = fork(app, of, "buy", effects="ask")
     (approval,) = app.rows(started.run).approvals
-    assert approval.summary.startswith(f"fork of {of}: pay ")
+    assert approval.summary.startswith(f"fork of {of}: pay_for ")
 
 
 def test_a_recorded_lookup_answers_and_a_live_one_is_made(app: App, outside: Outside) -> None:

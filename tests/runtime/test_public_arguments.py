@@ -365,7 +365,10 @@ ROWS: Final[dict[str, Row]] = {
         },
     ),
     # outlast.testing
-    "App": Row(lambda **given: App(**{"workflows": (), **given}), {"workflows": OBJECTS, "store": TEXT}),
+    "App": Row(
+        lambda **given: App(**{"workflows": (), **given}),
+        {"workflows": OBJECTS, "store": TEXT, "began": Kind((-1, True, 1.5, "3", NAN, None, [1]))},
+    ),
     "FakeReceivers": Row(FakeReceivers, {"env": TEXT}),
     "FakeReceivers.route": Row(
         routed,
@@ -447,7 +450,8 @@ MADE_BY_THE_PACKAGE: Final = (
     "Activity", "Approved", "BoundCall", "Call", "Client", "Context", "Decision", "Effectful", "FunctionWorkflow",
     "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule", "RunHandle", "SyncClient",
     "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult", "PendingQuestion", "RunEnd",
-    "FaultKind", "ThreadState", "TypedAnswer", "ok",
+    "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers", "Story", "StoryApproval", "StoryCall",
+    "StoryEffect", "StorySignal",
 )  # fmt: skip
 """Values that authors get and do not construct."""
 CHECKED_ELSEWHERE: Final = {
@@ -458,7 +462,8 @@ CHECKED_ELSEWHERE: Final = {
     "this_call": "no arguments", "DidNotHappen": "no arguments", "did_not_happen": "no arguments",
     "garbage": "no arguments", "cuts": "no arguments", "happened": "any value", "approve_all": "a question",
     "FaultyStore": "stores", "skip": "test below", "node": "test below", "OutlastDurability": "tests/pydantic_ai",
-    "OutlastSaver": "tests/langgraph",
+    "OutlastSaver": "tests/langgraph", "any_story": "tests/testing/test_any_story.py", "retell": "a decorated test",
+    "recorded": "a file that `outlast runs test` has written",
     "LangGraphGuest": "test below", "LangGraphRuntime": "test below", "TemporalGuest": "test below",
     "TemporalRuntime": "a client", "Cancel": "test below", "Fail": "test below", "Refused": "test below",
     "NotSent": "test below", "Perhaps": "test below", "Happened": "test below", "Unknown": "test below",

@@ -141,7 +141,7 @@ async def price(n: int) -> int:
     raise AssertionError("no lookup is called")
 
 
-@activity(key="pay/{n}", once_per="run")
+@activity(name="pay_in", key="pay/{n}", once_per="run")
 async def pay(n: int, cents: int) -> int:
     raise AssertionError("no activity is called")
 
@@ -164,7 +164,7 @@ async def second(ctx: Context[Claim]) -> None:
 
 
 def by_hand(*checks: Any, answers: Any = None) -> Any:
-    asked = StoryOptions(claims, checks, answers or {"price": 5, "pay": 1})
+    asked = StoryOptions(claims, checks, answers or {"price": 5, "pay_in": 1})
     return open_story(asked, Script(asked))
 
 
@@ -178,7 +178,7 @@ def test_a_crash_at_any_point_repeats_no_call(point: int) -> None:
             story.resolve(entry.key)
         story.signal(WORD, {"text": "go"})
         story.wait("1h")
-        assert story.status == "completed" and len(story.executed("pay")) == 1
+        assert story.status == "completed" and len(story.executed("pay_in")) == 1
 
 
 def test_a_crash_kills_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_answers_of_the_world(kind: Any, status: str, executed: int) -> None:
         story.answers("pay/1", kind)
         story.start({"n": 1})
         (effect,) = story.effects
-        assert (effect.status, len(story.executed("pay"))) == (status, executed)
+        assert (effect.status, len(story.executed("pay_in"))) == (status, executed)
 
 
 def test_a_late_request_arrives_although_its_process_has_died() -> None:
@@ -210,9 +210,9 @@ def test_a_late_request_arrives_although_its_process_has_died() -> None:
         story.crash(11)
         story.start({"n": 1})
         assert story._world.died_at == ["call:flight run call pay/1"]
-        assert not story.executed("pay")
+        assert not story.executed("pay_in")
         story.wait("1h")
-        assert len(story.executed("pay")) == 1
+        assert len(story.executed("pay_in")) == 1
 
 
 def test_a_failing_lookup_is_asked_again() -> None:
@@ -221,14 +221,14 @@ def test_a_failing_lookup_is_asked_again() -> None:
         story.start({"n": 1})
         assert not story.executed()
         story.wait("1h")
-        assert story.executed("pay")[0].arguments == {"n": 1, "cents": 5}
+        assert story.executed("pay_in")[0].arguments == {"n": 1, "cents": 5}
 
 
 def test_a_cancelled_run_is_undone() -> None:
     with by_hand() as story:
         story.start({"n": 1})
         story.cancel()
-        assert (story.status, story.ended, len(story.undone("pay"))) == ("cancelled", True, 1)
+        assert (story.status, story.ended, len(story.undone("pay_in"))) == ("cancelled", True, 1)
 
 
 def test_facts_of_a_story() -> None:
@@ -298,7 +298,7 @@ async def differs(ctx: Context[Claim]) -> None:
 
 def test_a_node_that_differs_between_executions_is_reported() -> None:
     calls.clear()
-    asked = StoryOptions(random_keys, (), {"pay": 1})
+    asked = StoryOptions(random_keys, (), {"pay_in": 1})
     with open_story(asked, Script(asked)) as story:
         story.start({"n": 1})
         with pytest.raises(Broken, match="node_diverged"):
@@ -356,9 +356,9 @@ def test_a_strategy_draws_answers() -> None:
     seen: set[Any] = set()
 
     def check(story: Story) -> None:
-        seen.update(call.response for call in story.executed("pay"))
+        seen.update(call.response for call in story.executed("pay_in"))
 
-    sources = sources_of(StoryOptions(claims, (check,), {"pay": st.sampled_from((70, 80))}), {"n": 1}, {}, STEPS)
+    sources = sources_of(StoryOptions(claims, (check,), {"pay_in": st.sampled_from((70, 80))}), {"n": 1}, {}, STEPS)
     tell(sources, stories=40, seed=0)
     assert seen == {70, 80}
 

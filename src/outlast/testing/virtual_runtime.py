@@ -22,6 +22,7 @@ from outlast.core import commit
 from outlast.core.approvals import Actor
 from outlast.core.argument_checks import Arguments
 from outlast.core.durations import SECOND, Duration, timedelta_of
+from outlast.core.events import LATEST
 from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.core.paging import pages
 from outlast.core.rows.run_rows import EVENT, RUN, Event, Run, is_over
@@ -214,6 +215,7 @@ class App:
         check = Arguments("App")
         check.members("workflows", workflows, Workflow, "App((orders,))")
         check.text("store", store, 'store="memory:"')
+        check.number("began", began, 0, LATEST)
         self._runner = asyncio.Runner()
         self.time: Final = VirtualClock(began)
         self.clock: Final = AppClock(self)
