@@ -298,13 +298,13 @@ async def played(seed: int, effects: Calls, lookups: Calls) -> tuple[list[tuple[
     """Return what the code did with the rows of a seed, and the answer that the body got."""
     execution = Execution(seed)
     ask = lookups if execution.activity.kind == "lookup" else effects
-    begun: object = None
+    digests: object = None
     try:
         answer: object = await ask(execution, execution.activity, execution.call)
-        begun = execution.first_digests
+        digests = execution.first_digests
     except Exception as error:
         answer = (type(error), str(error), getattr(error, "ident", None))
-    return execution.log, answer, begun
+    return execution.log, answer, digests
 
 
 @contextmanager

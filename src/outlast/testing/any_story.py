@@ -49,7 +49,7 @@ from outlast.testing.story_world import AnswerKind, WorldAnswer, WorldCall
 
 STORIES: Final = 200
 STEPS: Final = 25
-SHRINKS_MAX: Final = 800  # stories that are told to make the first failure shorter
+SHRINKS_MAX: Final = 800  # stories that are played to make the first failure shorter
 NUMBER_MAX: Final = 2**31
 POINTS_MAX: Final = 16  # crash points from here to the one at which the process dies
 MOODS: Final = {"fair": 0, "calm": 20, "harsh": 7}

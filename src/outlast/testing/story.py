@@ -151,7 +151,7 @@ class _Facts:
     def state(self) -> Any:
         rows = self.world.people._run_rows(KEY, self.world.core.now())
         if rows is None:
-            raise CheckFailed("the run has not begun: call story.start() first")
+            raise CheckFailed("the run has not been started: call story.start() first")
         store = self.world.people
         return self.world.workflow.state_codec.load(self.world.act(state_of_rows(store, rows)))
 
@@ -341,7 +341,7 @@ class Story:
     def _run(self) -> Run:
         run = self._facts.run
         if run is None:
-            raise CheckFailed("the run has not begun: call story.start() first")
+            raise CheckFailed("the run has not been started: call story.start() first")
         return run
 
     def _calls(self, what: str, activities: Sequence[str]) -> tuple[StoryCall, ...]:

@@ -177,7 +177,7 @@ class StoryLoop(asyncio.BaseEventLoop):
     def end(self) -> None:
         """Let each task begin, cancel them, let them notice it, and close the loop.
 
-        A task that has not begun holds coroutines that Python would call never awaited.
+        A task that has not started holds coroutines that Python would call never awaited.
         """
         self.dead = False
         with suppress(CheckFailed):
