@@ -5,7 +5,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.forks import CopiedCall, ForkTerms
 from outlast.core.rows.effect_rows import MEMO
 from outlast.core.rows.run_rows import RUN, Run
-from outlast.core.verbs import Forked
+from outlast.core.verbs import Forked, NewRun
 from outlast.core.verbs import start as start_verb
 from outlast.store.port import Store
 from tests.conformance.subject import LANE, T0, TENANT, Subject, ended, fence, held, refused_for, the_run, two
@@ -32,13 +32,20 @@ def _copies(first: int, last: int) -> Commit:
 
 async def _last(store: Store, ancestor: Run) -> Commit:
     now = await store.now()
-    commit = start_verb(
-        tenant=TENANT, run=FORK, workflow="auction", lane=LANE, node="plan", status_label="", state=b"{}", now=now,
-        actor="ann", ceiling_ms=1_000, limited=False,
+    new = NewRun(
+        TENANT,
+        FORK,
+        "auction",
+        LANE,
+        "plan",
+        "",
+        b"{}",
+        now.business + 1_000,
+        "ann",
         forked=Forked(ancestor.run, 1, ancestor.version, 2, {"plan": 2}, TERMS._asdict()),
-    )  # fmt: skip
-    terms = forks.memo_of_terms(TENANT, FORK, TERMS, T0)
-    return commit._replace(writes=(*commit.writes, Put(MEMO, terms, 0)))
+        rows=(Put(MEMO, forks.memo_of_terms(TENANT, FORK, TERMS, T0), 0),),
+    )
+    return start_verb(new, now, limited=False)
 
 
 async def copies_land_before_their_run(s: Subject) -> None:

@@ -13,7 +13,7 @@ from outlast.core.machine import ENDED, EffectStatus, RunStatus
 from outlast.core.rows.effect_rows import STATED, Effect
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, Event, Message, Row, Run
-from outlast.core.verbs import start
+from outlast.core.verbs import NewRun, start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch
 
@@ -43,10 +43,9 @@ def at(t: int) -> Instant:
 
 def born(run: str = "r", *, t: int = 1, limited: bool = False) -> Commit:
     """A run as `start` makes it."""
-    return start(
-        tenant=TENANT, run=run, workflow="w", lane=LANE, node="a", status_label="", state=b"{}",
-        now=at(t), actor="tester", ceiling_ms=SLICE_END, limited=limited,
-    )  # fmt: skip
+    now = at(t)
+    new = NewRun(TENANT, run, "w", LANE, "a", "", b"{}", now.business + SLICE_END, "tester")
+    return start(new, now, limited=limited)
 
 
 def find(rows: Rows, kind: AnyKind, *key: str | int) -> Row | None:

@@ -75,67 +75,72 @@ class Forked(NamedTuple):
     terms: Facts[str, object]  # for the first event
 
 
-def start(
-    *,
-    tenant: str,
-    run: str,
-    workflow: str,
-    lane: str,
-    node: str,
-    status_label: str,
-    state: bytes,
-    now: Instant,
-    actor: str,
-    ceiling_ms: int,
-    limited: bool,
-    token: Token | None = None,
-    details: StartDetails = NO_DETAILS,
-    forked: Forked | None = None,
-) -> Commit:
+class NewRun(NamedTuple):
+    """Everything that the first commit of a run says, beside the instant."""
+
+    tenant: str
+    run: str
+    workflow: str
+    lane: str
+    node: str  # the first one
+    status_label: str
+    state: bytes  # its snapshot
+    ceiling_at: int
+    actor: str
+    token: Token | None = None
+    details: StartDetails = NO_DETAILS
+    forked: Forked | None = None
+    rows: tuple[Put, ...] = ()  # land with it: large values of its state, kept deadlines, terms of a fork
+
+
+def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
     """Create a run that waits for a worker. If `limited`, it needs a slot before its first execution.
 
     A fork begins in the visit of its ancestor's checkpoint, so keys of earlier visits are never asked for again.
     """
+    forked = new.forked
+    waiting = WaitingFor("worker", f"a worker that serves {new.lane}", since=now.business)
     row = Run(
-        tenant=tenant,
-        run=run,
+        tenant=new.tenant,
+        run=new.run,
         version=1,
         epoch=0,
         owner="",
         inbox_seq=0,
         due_at=now.real,
-        lane=lane,
-        queue=tenant if limited else "",
+        lane=new.lane,
+        queue=new.tenant if limited else "",
         status=run_target("start", None),
-        workflow=workflow,
-        node=node,
-        status_label=status_label,
+        workflow=new.workflow,
+        node=new.node,
+        status_label=new.status_label,
         visit=1 if forked is None else forked.visit,
         entered_at=now.business,
         seq=1,
         event_hash="",
         attention_text="",
-        waiting_for_text=WAITING_FOR.encode([WaitingFor("worker", f"a worker that serves {lane}", since=now.business)]),
+        waiting_for_text=WAITING_FOR.encode([waiting]),
         timers_text="",
-        visits_text=placed_visits({node: 1} if forked is None else dict(forked.visits)),
+        visits_text=placed_visits({new.node: 1} if forked is None else dict(forked.visits)),
         crash_count=0,
         slots_text="",
-        ceiling_at=now.business + ceiling_ms,
+        ceiling_at=new.ceiling_at,
         created_at=now.business,
         ended_at=0,
-        requested_by=actor,
+        requested_by=new.actor,
         forked_from="" if forked is None else forked.of,
-        **dict[str, Any](zip(StartDetails._fields, details, strict=True)),
+        **dict[str, Any](zip(StartDetails._fields, new.details, strict=True)),
     )
-    data: dict[str, object] = {"by": actor, "lane": lane}
+    data: dict[str, object] = {"by": new.actor, "lane": new.lane}
     if forked is not None:
         data["fork"] = dict(forked.terms)
-    born = event(row, EventType.STARTED, now.business, data, state)
+    born = event(row, EventType.STARTED, now.business, data, new.state)
     row = row._replace(event_hash=born.hash)
     check_run(row)
-    puts = (Put(RUN, row, 0), Put(EVENT, born, 0))
-    expects = () if forked is None else (Expect(RUN, (tenant, forked.of), forked.version),)
-    return Commit((*puts, Put(TOKEN, token, 0)) if token else puts, expects=expects, label=f"{run} start")
+    token = (Put(TOKEN, new.token, 0),) if new.token else ()
+    expects = () if forked is None else (Expect(RUN, (new.tenant, forked.of), forked.version),)
+    puts = (Put(RUN, row, 0), Put(EVENT, born, 0), *token, *new.rows)
+    return Commit(puts, expects=expects, label=f"{new.run} start")
 
 
 def claim(

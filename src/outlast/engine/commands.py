@@ -53,6 +53,7 @@ from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, TENANT_BUDGET, T
 from outlast.core.start_details import NO_DETAILS, StartDetails, check_details
 from outlast.core.terms import Deadline, end_of
 from outlast.core.usage import EACH_DAY, Amounts, Limits, TenantBudget
+from outlast.core.verbs import NewRun
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.approval_waits import remake_with
@@ -61,6 +62,7 @@ from outlast.engine.late_records import notify_waiting
 from outlast.engine.snapshots import first_snapshot, joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, LimitExceeded, NotFound, OutlastError, Stale
+from outlast.flow.node import Node
 from outlast.flow.workflow import Workflow
 from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
@@ -108,33 +110,16 @@ async def start(
     state, derived = workflow.state_codec.canonical(beginning.state), beginning.key
     now = await store.now()
     token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
-    snapshot, values = first_snapshot(tenant, run, state, now.business)
-    node = workflow.start
-    ceiling = first_ceiling(workflow, node.ceiling, now.business)
-    if ceiling.due is not None:
-        memo = ceiling_memo((tenant, run), node.name, ceiling.due, now.business)
-        values = (*values, Put(MEMO, memo, 0))
     traces = Traces.wanted()
     trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=details.trace_id) if traces else None
     if trace:
         details = details._replace(trace_id=trace.trace_id)
-    commit = start_verb(
-        tenant=tenant,
-        run=run,
-        workflow=workflow.name,
-        lane=workflow.lane,
-        node=node.name,
-        status_label=node.status_label,
-        state=snapshot,
-        now=now,
-        actor=actor,
-        ceiling_ms=ceiling.ms - now.business,
-        limited=bool(await limits_of(store, tenant)),
-        token=token,
-        details=details._replace(objective=beginning.objective) if beginning.objective else details,
-    )
+    if beginning.objective:
+        details = details._replace(objective=beginning.objective)
+    first = workflow.start
+    new = new_run(workflow, first, state, token=token, actor=actor, details=details, now=now.business)
     try:
-        await store.commit(commit._replace(writes=(*commit.writes, *values)))
+        await store.commit(start_verb(new, now, limited=bool(await limits_of(store, tenant))))
     except Stale:
         return await _started_before(store, token, workflow, "" if key else derived)
     if trace:
@@ -142,7 +127,39 @@ async def start(
     return StartedRun(run, True)
 
 
-def first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None, now: int) -> Deadline:
+def new_run(
+    workflow: Workflow[Any],
+    node: Node,
+    state: bytes,
+    *,
+    token: Token,
+    actor: str,
+    details: StartDetails,
+    now: int,
+) -> NewRun:
+    """Return what the first commit of a run says, if it begins in this node now. The token names the run."""
+    tenant, run = token.tenant, token.target
+    snapshot, rows = first_snapshot(tenant, run, state, now)
+    ceiling = _first_ceiling(workflow, node.ceiling, now)
+    if ceiling.due is not None:
+        rows = (*rows, Put(MEMO, ceiling_memo((tenant, run), node.name, ceiling.due, now), 0))
+    return NewRun(
+        tenant,
+        run,
+        workflow.name,
+        workflow.lane,
+        node.name,
+        node.status_label,
+        snapshot,
+        ceiling.ms,
+        actor,
+        token,
+        details,
+        rows=rows,
+    )
+
+
+def _first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None, now: int) -> Deadline:
     """Return the later one of the ceilings of a workflow and its first node. `own`: that of the node."""
     name = f"ceiling of {workflow.title}"
     of_workflow = end_of(name, workflow.ceiling, now)

@@ -34,7 +34,6 @@ from outlast.core.forks import (
     points_of,
     signals_of,
 )
-from outlast.core.kept_deadlines import ceiling_memo
 from outlast.core.keys import check_name
 from outlast.core.lanes import scheduler_of
 from outlast.core.rows.effect_rows import MEMO
@@ -44,8 +43,8 @@ from outlast.core.start_details import StartDetails
 from outlast.core.verbs import Forked
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
-from outlast.engine.commands import find_run, first_ceiling, signal
-from outlast.engine.snapshots import first_snapshot, joined
+from outlast.engine.commands import find_run, new_run, signal
+from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, InvalidInput, NotFound, NotStorable, Stale
 from outlast.flow.workflow import Workflow
@@ -249,35 +248,20 @@ async def _first_commit(
     actor: str,
 ) -> Commit:
     """Return the commit that makes the fork a run, due at once."""
-    tenant, run, now = of.run.tenant, token.target, await store.now()
+    now = await store.now()
     workflow = workflow.scheduled_by(scheduler_of(of.run.lane))
     node = workflow.nodes[point.node]
-    snapshot, values = first_snapshot(tenant, run, state, now.business)
-    ceiling = first_ceiling(workflow, node.ceiling, now.business)
-    memos = [memo_of_terms(tenant, run, terms, now.business)]
-    if ceiling.due is not None:
-        memos.append(ceiling_memo((tenant, run), node.name, ceiling.due, now.business))
     entered = [event for event in of.history if event.seq <= point.seq]
     visits = Counter(e.node for e in entered if e.type in (EventType.STARTED, EventType.CHECKPOINT))
     if of.run.forked_from:
         visits.update(_visits_before(of))
-    commit = start_verb(
-        tenant=tenant,
-        run=run,
-        workflow=workflow.name,
-        lane=workflow.lane,
-        node=node.name,
-        status_label=node.status_label,
-        state=snapshot,
-        now=now,
-        actor=actor,
-        ceiling_ms=ceiling.ms - now.business,
-        limited=bool(await limits_of(store, tenant)),
-        token=token,
-        details=StartDetails(correlation_id=of.run.correlation_id, objective=of.run.objective),
+    details = StartDetails(correlation_id=of.run.correlation_id, objective=of.run.objective)
+    new = new_run(workflow, node, state, token=token, actor=actor, details=details, now=now.business)
+    new = new._replace(
         forked=Forked(of.run.run, point.seq, of.run.version, point.visit, visits, terms._asdict()),
+        rows=(*new.rows, Put(MEMO, memo_of_terms(new.tenant, new.run, terms, now.business), 0)),
     )
-    return commit._replace(writes=(*commit.writes, *(Put(MEMO, memo, 0) for memo in memos), *values))
+    return start_verb(new, now, limited=bool(await limits_of(store, new.tenant)))
 
 
 def _visits_before(of: _Ancestor) -> Counter[str]:
