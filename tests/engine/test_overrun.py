@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.core.commit import Commit, Done
+from outlast.engine.attempts import ActivityCaller
 from outlast.errors import Unavailable
 from outlast.flow import Context, Happened, Perhaps, Workflow, activity, lookup
 from tests.engine.world import MINUTE, SECOND, Receiver, State, World, one_node, ordering, write
@@ -182,6 +183,39 @@ async def test_a_reconcile_that_swallows_its_timeout_leaves_its_effect_uncertain
     await world.settle()
     assert world.effect("order/a").status.value == "uncertain"
     await serves_on(world, serving)
+
+
+@pytest.mark.req("REC-4")
+async def test_the_timeouts_of_all_calls_are_read_once_in_each_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that held 10,000 calls spent seconds of CPU on each look, because each of its runs read the timeouts of all."""
+    reads: list[float] = []
+    overdue = ActivityCaller.overdue
+
+    def read(self: ActivityCaller, since_s: float) -> Any:
+        reads.append(since_s)
+        return overdue(self, since_s)
+
+    go = asyncio.Event()
+
+    @activity(key="stays/{what}", name="stays", no_undo="a test")
+    async def stays(what: str) -> str:
+        await go.wait()
+        return "late"
+
+    flow = ordering(stays, "a")
+    world.worker(flow, concurrency=5)
+    await world.start(flow, "first")
+    monkeypatch.setattr(ActivityCaller, "overdue", read)
+    await world.pass_(MINUTE)
+    alone = len(reads)
+    for run in ("second", "third", "fourth", "fifth"):
+        await world.start(flow, run)
+    reads.clear()
+    await world.pass_(MINUTE)
+    assert alone and len(reads) == alone
+    go.set()
 
 
 @pytest.mark.req("REC-2", "REC-3")

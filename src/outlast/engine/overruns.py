@@ -3,21 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from outlast.core import effect_verbs
-from outlast.core.clock_port import Clock
-from outlast.core.durations import (
-    INLINE_WAIT_MAX,
-    SECOND,
-    Liveness,
-)
+from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.failed_calls import EffectKey
 from outlast.core.machine import EffectStatus, Reason
-from outlast.engine.call_timeouts import Endless
+from outlast.engine.call_timeouts import CallTimeout, Endless
 from outlast.engine.commit_chain import RunLost
-from outlast.engine.lease import Lease
-from outlast.engine.node_execution import NodeExecution
+from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import attention, uncertain
 from outlast.engine.run_executor import RunExecutor
 from outlast.store.port import Store
@@ -35,14 +29,16 @@ class OverrunWatch:
     Without it such a run would stay `running`, appear in no list, and occupy a place.
     """
 
-    def __init__(self, store: Store, clock: Clock, lease: Lease, live: Liveness, claim_ms: int) -> None:
+    def __init__(self, store: Store, services: WorkerServices, claim_ms: int) -> None:
+        live = services.live
         self._store = store
-        self._lease = lease
-        self._clock = clock
+        self._lease = services.lease
+        self._clock = services.clock
+        self._caller = services.caller
         self._claim_ms = claim_ms
         self._margin = min(2 * live.heartbeat_every + live.checkpoint_write, claim_ms // 2)
         self._late = 2 * live.heartbeat_every
-        self._looked = clock.mono()
+        self._looked = self._clock.mono()
         self._since: dict[asyncio.Task[None], int] = {}
         # executions without a call in flight at the last check, with their progress then
         self._seen_before: dict[NodeExecution, int] = {}
@@ -61,9 +57,11 @@ class OverrunWatch:
         looked, self._looked = self._looked, self._clock.mono()
         if self._looked - looked > self._late:  # this process was suspended, and so were its nodes
             seen_before = {}
+        # Read once, because a worker may hold 10,000 calls.
+        overdue = self._caller.overdue(CALL_ENDS_WITHIN / SECOND)
         for task, executor in list(executors.items()):
             if executor.execution is not None:
-                _end_calls(executor.execution)
+                _end_calls(executor.execution, overdue)
                 self._end_execution(executor.execution, (executor.session.held.run.due_at or now) - now, seen_before)
             self._give_up(task, executor, now)
 
@@ -98,9 +96,8 @@ class OverrunWatch:
         task.cancel()
 
 
-def _end_calls(execution: NodeExecution) -> None:
+def _end_calls(execution: NodeExecution, overdue: Mapping[asyncio.Task[Any], CallTimeout]) -> None:
     """Abandon calls that swallow the cancellation of their timeout. They may still act, like an abandoned thread."""
-    overdue = execution.services.caller.overdue(CALL_ENDS_WITHIN / SECOND)
     for ident, flight in list(execution.calls_in_flight.items()) if overdue else ():
         if (limit := overdue.get(flight.task)) is not None and not limit.abandon(Endless(ENDLESS)):
             _leave_behind(execution, ident)

@@ -94,7 +94,7 @@ class Executors:
         self._workflows = workflows
         self._capacity = capacity
         self._claim_ms = claim_ms
-        self._overruns = OverrunWatch(store, services.clock, services.lease, services.live, claim_ms)
+        self._overruns = OverrunWatch(store, services, claim_ms)
         self._tasks: dict[asyncio.Task[None], RunExecutor] = {}
 
     def begin(self, session: RunSession, limit: SliceLimit | None) -> asyncio.Task[None]:
