@@ -189,7 +189,7 @@ async def test_a_reconcile_that_swallows_its_timeout_leaves_its_effect_uncertain
 async def test_the_timeouts_of_all_calls_are_read_once_in_each_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that held 10,000 calls spent seconds of CPU on each look, because each of its runs read the timeouts of all."""
+    """Each run once read the timeouts of all: with 10,000 calls, seconds of CPU in each look."""
     reads: list[float] = []
     overdue = ActivityCaller.overdue
 
