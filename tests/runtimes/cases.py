@@ -42,6 +42,8 @@ class World(NamedTuple):
     market: Market | None = None
     engines: tuple[str, str] | None = None
     """Two engines between which a run moves, at each approval, while it waits."""
+    at_rest: bool = False
+    """True if the people of a run that moves decide after its engine has executed it and parked it again."""
 
 
 class Case(Protocol):
@@ -105,7 +107,7 @@ class Scripted(Case):
         while not is_over(run := await ops.rows.run(begun.id)):
             assert not run.attention, run.attention
             if not run.owner and run.waiting_for:
-                await self._answer(run, answers, signals, runtime, ops, world.engines)
+                await self._answer(run, answers, signals, runtime, ops, world)
             await asyncio.sleep(POLL_S)
         assert not answers and not signals, (answers, signals)
         return begun.id
@@ -117,14 +119,14 @@ class Scripted(Case):
         signals: dict[str, Any],
         runtime: ExecutionRuntime,
         ops: Operations,
-        engines: tuple[str, str] | None,
+        world: World,
     ) -> None:
         pending, _ = await ops.rows.approvals(status=ApprovalStatus.PENDING.value)
         (waiting, *_) = run.waiting_for
         if pending:
-            if engines is not None:
-                (other,) = {*engines} - {run.scheduler}
-                await ops.move_to(run.run, other, reason="to compare")
+            if world.engines is not None:
+                (other,) = {*world.engines} - {run.scheduler}
+                await _move(ops, run.run, other, at_rest=world.at_rest)
             await self._decide(pending[0], answers, ops)
         elif waiting.kind == "signal" and (payload := signals.pop(waiting.what, None)) is not None:
             await runtime.signal(run.run, waiting.what, payload, f"signal/{waiting.what}")
@@ -146,6 +148,17 @@ class Scripted(Case):
 def _executed(here: FakeReceivers) -> list[str]:
     """Return each execution in order, without ids of runs and keys of the model's requests."""
     return [f"{e.route} {e.key.split(':', 3)[-1]} {e.status}" for e in here.record.of("executed")]
+
+
+async def _move(ops: Operations, run_id: str, engine: str, *, at_rest: bool) -> None:
+    """Give a run that waits to another engine; `at_rest`: and return once that has parked it again."""
+    moved = (await ops.rows.run(run_id)).version + 1
+    await ops.move_to(run_id, engine, reason="to compare")
+    while at_rest:
+        run = await ops.rows.run(run_id)
+        if not run.owner and run.version != moved:
+            return
+        await asyncio.sleep(POLL_S)
 
 
 async def _skip(ops: Operations, until: int) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -61,11 +62,28 @@ class Observed(NamedTuple):
         text = json.dumps(self).replace('"resume\\"', '"commit\\"').replace('"resume"', '"commit"')
         return Observed(*json.loads(text))
 
+    def parked_once(self) -> "Observed":
+        """Return it without the second of two equal `run.parked` in a row.
 
-async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = False, moves: bool = False) -> Observed:
+        The engine that a run moves to executes it once. If people have not decided by then, it parks the run as before.
+        """
+        pairs = pairwise([None, *self.events])
+        return self._replace(events=[then for last, then in pairs if then != last or then[0] != EventType.PARKED])
+
+
+async def observe(
+    on: Engine | None,
+    case: Case,
+    folder: Path,
+    *,
+    http: bool = False,
+    moves: bool = False,
+    at_rest: bool = False,
+) -> Observed:
     """Play a case in this process, or with worker processes on a started engine.
 
-    `http`: callers reach a service. `moves`: our own engine has a worker, too, and the run moves at each approval.
+    `http`: callers reach a service. `moves`: our own engine has a worker, too, and the run moves at each approval;
+    `at_rest`: and is decided once the other engine has parked it.
     """
     url = f"sqlite:{folder / 'outlast.db'}"
     store = await open_store(url)
@@ -74,7 +92,8 @@ async def observe(on: Engine | None, case: Case, folder: Path, *, http: bool = F
         async with asyncio.timeout(GIVE_UP_S), case.world(folder, ops) as world:
             async with _serving(on, case, world, url, folder, http=http, moves=moves) as runtime:
                 name = "outlast" if on is None or on.name == "own" else on.name
-                run_id = await case.play(world._replace(engines=(name, "outlast") if moves else None), runtime, ops)
+                engines = (name, "outlast") if moves else None
+                run_id = await case.play(world._replace(engines=engines, at_rest=at_rest), runtime, ops)
                 run = await ops.rows.run(run_id)
                 assert run.scheduler == name or moves, run.lane
             return await _observed(ops, run_id, world, SCHEDULING if case.parks else SCHEDULING | {EventType.PARKED})

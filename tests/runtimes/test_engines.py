@@ -46,13 +46,15 @@ def test_a_case_is_equal_on_each_engine(
 @pytest.mark.req("RT-1", "RT-3", "RT-4")
 @pytest.mark.skipif("not config.getoption('--crash-all')", reason="scripts/runtimes plays it")
 @pytest.mark.parametrize("case", ["order undone", "acquisition answered"])
+@pytest.mark.parametrize("at_rest", [False, True], ids=["at once", "at rest"])
 def test_a_run_that_moves_at_each_approval_ends_as_one_that_stays(
-    other: tuple[Engine, bool], case: str, tmp_path: Path
+    other: tuple[Engine, bool], case: str, at_rest: bool, tmp_path: Path
 ) -> None:
     if other[1]:
         pytest.skip("a run moves between engines, not between callers")
-    found, reference = asyncio.run(observe(other[0], CASES[case], tmp_path, moves=True)), _reference(case, tmp_path)
-    assert found.with_one_occasion() == reference.with_one_occasion()
+    found = asyncio.run(observe(other[0], CASES[case], tmp_path, moves=True, at_rest=at_rest))
+    reference = _reference(case, tmp_path)
+    assert found.parked_once().with_one_occasion() == reference.with_one_occasion()
 
 
 def _reference(case: str, folder: Path) -> Observed:
