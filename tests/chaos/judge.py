@@ -13,7 +13,8 @@ from bench.figures import percentile
 from outlast.core.events import TAKEN, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
-from outlast.core.rows.run_rows import EVENT, RUN, SLOT, STORE, TOKEN, WORKER, Event, Run, Slot, Worker, is_over
+from outlast.core.rows.limit_rows import SLOT, Slot
+from outlast.core.rows.run_rows import EVENT, RUN, STORE, TOKEN, WORKER, Event, Run, Worker, is_over
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 

@@ -1,7 +1,8 @@
 """Promises about the usage that calls report, and about the budgets of tenants."""
 
 from outlast.core.commit import Commit, Expect, Put
-from outlast.core.rows.run_rows import CALL_USAGE, RUN, TENANT_BUDGET
+from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
+from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
 from outlast.store.port import maintenance
 from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage

@@ -4,7 +4,8 @@ import asyncio
 
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.rows.effect_rows import EFFECT
-from outlast.core.rows.run_rows import RUN, SLOT, TOKEN, Run, Token
+from outlast.core.rows.limit_rows import SLOT
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token
 from outlast.errors import Ended, Stale
 from outlast.store.port import Store
 from outlast.store.queries import Owned

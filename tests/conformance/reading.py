@@ -6,13 +6,13 @@ from typing import Final
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
+from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import (
     EVENT,
     KINDS,
     MESSAGE,
-    PAUSE,
     RESULT,
     RUN,
     STATE_CHUNK,
@@ -20,7 +20,6 @@ from outlast.core.rows.run_rows import (
     TOKEN,
     WORKER,
     Event,
-    Pause,
     Result,
     Run,
 )

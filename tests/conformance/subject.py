@@ -7,11 +7,11 @@ from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Inst
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows.approval_columns import PLANS, OfferedCall
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_rows import (
     EVENT,
     MESSAGE,
     RUN,
-    SLOT,
     STATE_CHUNK,
     STORE,
     TOKEN,
@@ -19,7 +19,6 @@ from outlast.core.rows.run_rows import (
     Event,
     Message,
     Run,
-    Slot,
     Token,
     Worker,
 )

@@ -41,8 +41,9 @@ from outlast.core.limits import (
 from outlast.core.machine import Choice, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Approval, Effect, Memo
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
-from outlast.core.rows.run_rows import EVENT, RUN, SLOT, STORE, TOKEN, WRITER, Slot, Writer
+from outlast.core.rows.run_rows import EVENT, RUN, STORE, TOKEN, WRITER, Writer
 from outlast.core.run_transition import LogEntry, SlotChange, write_log
 from outlast.core.usage import Used
 from outlast.core.version_move import MoveTarget

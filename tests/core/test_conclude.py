@@ -42,8 +42,9 @@ from outlast.core.failed_calls import (
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
-from outlast.core.rows.run_rows import SLOT, STORE, Event, Slot
+from outlast.core.rows.run_rows import STORE, Event
 from outlast.core.run_transition import LogEntry, SlotChange
 from outlast.core.version_move import MoveTarget
 from tests.core.drive import Drive

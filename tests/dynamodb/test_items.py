@@ -14,9 +14,10 @@ from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, KIB, ROW_BYTES_MAX
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
 from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS
+from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, WRITER, Run
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, WRITER, Run
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items

@@ -11,9 +11,10 @@ from outlast.core.commit import AppendMessage, Commit, Drop, Expect, Fence, Inst
 from outlast.core.limits import ACTIONS_MAX
 from outlast.core.machine import ENDED, LeaseStatus, RunStatus
 from outlast.core.rows.effect_rows import EFFECT, MEMO
+from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, SLOT, STORE, WRITER, Run, Writer
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STORE, WRITER, Run, Writer
 from outlast.store.batch import Batch
 from outlast.store.dynamodb import items
 from outlast.store.dynamodb.connection import ConditionRefused, Connection, DynamoAddress

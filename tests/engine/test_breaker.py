@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.durations import BREAKER_AFTER, BREAKER_PAUSE, BREAKER_PAUSE_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Unsent
-from outlast.core.rows.run_rows import PAUSE, Pause
+from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.engine import known_pauses as pauses
 from outlast.flow import Allow, Context, NeedsApproval, Refused, Retry, RetryLater, resend, role
 from tests.engine.world import MINUTE, SECOND, Receiver, Slow, State, World, one_node, ordering, write

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows.run_rows import CALL_USAGE, TENANT_BUDGET
+from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
 from outlast.core.usage import Amounts, Budget, CallUsage, Limits, micros
 from outlast.engine import commands
 from outlast.errors import Conflict, InvalidInput

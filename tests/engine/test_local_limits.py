@@ -20,7 +20,7 @@ import urllib3
 
 from outlast.core.durations import BREAKER_AFTER
 from outlast.core.effect_steps import LOCAL_LIMIT, Maybe, Unsent
-from outlast.core.rows.run_rows import PAUSE
+from outlast.core.rows.limit_rows import PAUSE
 from outlast.engine.call_outcome import is_transient, judge
 from outlast.engine.known_pauses import says_away
 from outlast.engine.local_limits import NO_THREAD, NoPlace

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from outlast.core.machine import Reason
+from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import PAUSE, RUN, Pause
+from outlast.core.rows.run_rows import RUN
 from outlast.flow import Context, DidNotHappen, Perhaps, RateLimit, Unknown, resend
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, QUIET, SECOND, Acts, Receiver, Slow, State, World, one_node, reading, write

@@ -31,7 +31,8 @@ from outlast.core.durations import SECOND
 from outlast.core.events import EventType
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.rows.effect_rows import Approval, Effect
-from outlast.core.rows.run_rows import Event, Run, Slot
+from outlast.core.rows.limit_rows import Slot
+from outlast.core.rows.run_rows import Event, Run
 from outlast.core.run_transition import event
 from outlast.testing.record import Record
 from tests.insight.situations import APPROVAL, EFFECT, RUN, T

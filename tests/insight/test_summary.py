@@ -5,9 +5,10 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import HOUR
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import Reason, SubscriptionStatus
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import Pause, Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import GONE
 from outlast.insight.summary import status_summary
 from outlast.models.service import StatusSummary

@@ -9,7 +9,8 @@ from typing_extensions import override
 from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.machine import ApprovalStatus, WaitStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE, WAIT, Approval, Effect, Memo, Usage, Wait
-from outlast.core.rows.run_rows import CALL_USAGE, EVENT, RUN, Run
+from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.usage import CallUsage
 from outlast.engine.held_run import HeldRun
 from outlast.store.memory import MemoryCore, MemoryStore

@@ -12,7 +12,8 @@ from outlast.core import mailbox, verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, RunStatus
 from outlast.core.route import cancel_of
-from outlast.core.rows.run_rows import SLOT, STORE, Message, Run, Slot
+from outlast.core.rows.limit_rows import SLOT, Slot
+from outlast.core.rows.run_rows import STORE, Message, Run
 from outlast.core.run_transition import SlotChange, admit, hand_over, queue
 from tests.models.explore import Variant
 from tests.models.world import (

@@ -16,9 +16,10 @@ from outlast.core.machine import (
     SubscriptionStatus,
 )
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Delivery, Subscription
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
-from outlast.core.rows.run_rows import Pause, Result, Run, Worker
+from outlast.core.rows.run_rows import Result, Run, Worker
 from outlast.insight.approval_reads import approval_summary
 from outlast.insight.attention_reads import attention_item, breaker_item
 from outlast.insight.row_models import (

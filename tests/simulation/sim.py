@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from outlast.core import crash_points
-from outlast.core.rows.run_rows import RUN, SLOT, Run, Slot
+from outlast.core.rows.limit_rows import SLOT, Slot
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine import commands, compatibility
 from outlast.engine import worker as worker_module
 from outlast.errors import StoreError

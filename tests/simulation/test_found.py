@@ -8,7 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.rows.effect_rows import EFFECT, Effect
-from outlast.core.rows.run_rows import SLOT, Run, Slot
+from outlast.core.rows.limit_rows import SLOT, Slot
+from outlast.core.rows.run_rows import Run
 from outlast.engine import admission
 from outlast.flow import Context, Perhaps, Workflow, activity, resend
 from outlast.store.port import Store

@@ -26,8 +26,9 @@ from outlast.core.machine import (
 from outlast.core.mailbox import REOPENED
 from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, SLOT, STORE, WORKER, Event, Message, Run, Slot, Worker
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STORE, WORKER, Event, Message, Run, Worker
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from outlast.upkeep.fsck import violations

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
-from outlast.core.rows.run_rows import RUN, Pause
+from outlast.core.rows.limit_rows import Pause
+from outlast.core.rows.run_rows import RUN
 from outlast.insight.attention_reads import breaker_item
 from outlast.insight.confusables import marked
 from outlast.models.runs import RunDetail

@@ -38,8 +38,9 @@ from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
+from outlast.core.rows.limit_rows import Slot
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
-from outlast.core.rows.run_rows import Run, Slot
+from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park

@@ -42,10 +42,11 @@ from outlast.core.rows.effect_rows import (
     Effect,
     Wait,
 )
+from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
 from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import CALL_USAGE, KINDS, RUN, SLOT, WORKER, R, Row, Run, Slot, Worker
+from outlast.core.rows.run_rows import KINDS, RUN, WORKER, R, Row, Run, Worker
 from outlast.core.start_details import DECLARED
 from outlast.core.usage import CallUsage, day_of
 from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS

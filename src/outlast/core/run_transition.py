@@ -11,8 +11,9 @@ from outlast.core.machine import run_target
 from outlast.core.row_checks import check_run
 from outlast.core.rows.columns import stored_data
 from outlast.core.rows.effect_rows import MEMO, Memo
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
-from outlast.core.rows.run_rows import EVENT, RUN, SLOT, Event, Run, Slot
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 
 
 class LogEntry(NamedTuple):

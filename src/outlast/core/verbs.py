@@ -27,6 +27,7 @@ from outlast.core.machine import ENDED, Reason, RunStatus, run_target
 from outlast.core.quarantine import after_death
 from outlast.core.row_checks import check_run
 from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import (
     ATTENTION,
     WAITING_FOR,
@@ -36,20 +37,7 @@ from outlast.core.rows.run_columns import (
     fit_waits,
     placed_visits,
 )
-from outlast.core.rows.run_rows import (
-    EVENT,
-    RESULT,
-    RUN,
-    SLOT,
-    TOKEN,
-    Event,
-    Result,
-    Run,
-    Slot,
-    Token,
-    is_due,
-    is_overdue,
-)
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, Result, Run, Token, is_due, is_overdue
 from outlast.core.run_transition import LogEntry, SlotChange, event, fence, give_back, hand_over, transition
 from outlast.core.start_details import NO_DETAILS, StartDetails
 from outlast.errors import Corrupt

@@ -21,7 +21,8 @@ from typing import Final
 from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
-from outlast.core.rows.run_rows import RUN, SLOT, STORE, WORKER, Run, Slot, is_over, lanes_served
+from outlast.core.rows.limit_rows import SLOT, Slot
+from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_over, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.errors import Conflict, Stale, StoreError
 from outlast.store.landed_acts import done_before

@@ -38,8 +38,8 @@ from outlast.core.conclude import Parked
 from outlast.core.durations import INLINE_WAIT_MAX
 from outlast.core.effect_steps import Intend, Purpose, Terms
 from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Timer, WaitingFor
-from outlast.core.rows.run_rows import Pause
 from outlast.engine.known_pauses import BREAKER, key_of_provider
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import paused_by, paused_by_breaker

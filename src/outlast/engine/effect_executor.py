@@ -52,8 +52,8 @@ from outlast.core.machine import EffectStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows.effect_columns import HEAD_CHARS, EffectError, EvidenceAnswer, unstored
 from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Timer, WaitingFor
-from outlast.core.rows.run_rows import Pause
 from outlast.core.usage import Used
 from outlast.engine.call_gates import GatedAttempt
 from outlast.engine.commit_chain import RunLost

@@ -26,7 +26,8 @@ from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import TERMS, ForkLedger, ledger_of
 from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
-from outlast.core.rows.run_rows import CALL_USAGE, Event, Message, Run
+from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.run_rows import Event, Message, Run
 from outlast.core.run_transition import LogEntry, log_key
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
 from outlast.store.port import RunRows

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from outlast.core.rows.run_rows import TENANT_BUDGET
+from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.usage import EACH_DAY, NO_LIMITS, TenantBudget
 from outlast.errors import DefinitionError
 from outlast.flow.workflow import Workflow

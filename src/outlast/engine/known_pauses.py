@@ -16,8 +16,9 @@ from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.paging import pages
+from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.run_columns import WaitingFor, What
-from outlast.core.rows.run_rows import PAUSE, RUN, Pause, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.engine.call_outcome import TIMED_OUT
 from outlast.errors import Conflict, InvalidInput, NotFound, Stale, StoreError
 from outlast.store.landed_acts import done_before

@@ -31,8 +31,9 @@ from outlast.core.mailbox import settled_elsewhere
 from outlast.core.paging import pages
 from outlast.core.rows.effect_columns import EffectError, EvidenceAnswer
 from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
+from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import CALL_USAGE, RUN, is_over
+from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine.holder_clock import HolderClock
 from outlast.errors import StoreError
 from outlast.store.port import Store

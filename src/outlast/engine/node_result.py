@@ -16,8 +16,8 @@ from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.rows.effect_columns import NO_ERROR, EffectError
 from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
-from outlast.core.rows.run_rows import Pause
 from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
 from outlast.engine.known_pauses import waiting_for

@@ -15,8 +15,8 @@ from outlast.core.keys import plain_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
+from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import TENANT_BUDGET
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
 from outlast.engine.approval_waits import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved

@@ -11,8 +11,9 @@ from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
 from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
 from outlast.core.rows.effect_rows import Effect
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import Pause, Run
+from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError
 from outlast.insight.labels import happened_options, until_of
 from outlast.insight.row_models import late_evidence

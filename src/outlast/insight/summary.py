@@ -9,9 +9,10 @@ from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
 from outlast.core.machine import EffectStatus, Reason, if_ignored
+from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import Pause, Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import GONE, is_active, shown_url
 from outlast.engine.known_pauses import BREAKER
 from outlast.insight.attention_reads import AWAY, BREAKER_IGNORED

@@ -18,25 +18,20 @@ from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
+from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.rows.run_rows import (
-    CALL_USAGE,
     EVENT,
     META,
-    PAUSE,
     RESULT,
     RUN,
-    SLOT,
     STORE,
-    TENANT_BUDGET,
     TOPOLOGY,
     WORKER,
     Event,
     Message,
-    Pause,
     Result,
     Run,
-    Slot,
     Worker,
     lanes_served,
 )

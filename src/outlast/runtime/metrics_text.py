@@ -11,7 +11,8 @@ from outlast.core.durations import SECOND
 from outlast.core.machine import ApprovalStatus
 from outlast.core.row_checks import listed_attention, listed_rule
 from outlast.core.rows.effect_rows import APPROVAL
-from outlast.core.rows.run_rows import RUN, SLOT, WORKER
+from outlast.core.rows.limit_rows import SLOT
+from outlast.core.rows.run_rows import RUN, WORKER
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store

@@ -19,20 +19,18 @@ from typing_extensions import override
 from outlast.core.row_checks import listed
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
 from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT, GRAPH_THREAD, GRAPH_VALUE, GRAPH_WRITE
+from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
-    CALL_USAGE,
     EVENT,
     MESSAGE,
     META,
     REQUEST,
     RESULT,
     RUN,
-    SLOT,
     STATE_CHUNK,
     STORE,
-    TENANT_BUDGET,
     TOKEN,
     TOPOLOGY,
     WORKER,

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from outlast.core.rows.run_rows import CALL_USAGE
+from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage
 from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory

@@ -12,7 +12,8 @@ from typing_extensions import override
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, SLOT, STATE_CHUNK, TOKEN, Event
+from outlast.core.rows.limit_rows import SLOT
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event
 from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
 from outlast.testing.crash_values import RUN_ID, TENANT, ScenarioState

@@ -8,19 +8,16 @@ from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS
+from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
-    CALL_USAGE,
     EVENT,
     META,
-    PAUSE,
     REQUEST,
     RESULT,
     RUN,
-    SLOT,
     STORE,
-    TENANT_BUDGET,
     TOKEN,
     TOPOLOGY,
     WORKER,
@@ -28,7 +25,6 @@ from outlast.core.rows.run_rows import (
     R,
     Result,
     Run,
-    Slot,
 )
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of

@@ -17,8 +17,9 @@ from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus
 from outlast.core.rows.approval_columns import OfferedCall
 from outlast.core.rows.effect_rows import Approval, Effect, Memo
+from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.run_columns import RAISE
-from outlast.core.rows.run_rows import CALL_USAGE, RESULT, Message, is_over
+from outlast.core.rows.run_rows import RESULT, Message, is_over
 from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.core.usage import CallUsage, Used
 from outlast.core.verbs import end_of

@@ -5,8 +5,9 @@ value as the text of its column; the property without the suffix decodes it, and
 read. Writers encode with the column of the same name. Instants are integers in milliseconds since 1970. Instants of
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 
-This module has the rows of runs, tenants and the store, and the table of all kinds. `effect_rows.py` has the rows of
-effects, waits and approvals, `outbox_rows.py` those of webhooks, `graph_rows.py` those of threads of LangGraph.
+This module has the rows of runs and of the store, and the table of all kinds. `effect_rows.py` has the rows of
+effects, waits and approvals, `limit_rows.py` those of the limits of tenants, `outbox_rows.py` those of webhooks,
+`graph_rows.py` those of threads of LangGraph.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,6 +41,7 @@ from outlast.core.rows.graph_rows import (
     GraphValue,
     GraphWrite,
 )
+from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.outbox_rows import (
     CURSOR,
     DELIVERY,
@@ -208,31 +210,6 @@ class Token(NamedTuple):
     at: int
 
 
-class Slot(NamedTuple):
-    """Slot of a concurrency limit, keyed ('*', i) for the global limit, and the run that holds it ('' = free)."""
-
-    tenant: str
-    i: int
-    version: int
-    holder_tenant: str
-    holder: str
-
-
-class Pause(NamedTuple):
-    """Pause of new intents (S-23), keyed `activity/NAME`, `provider/NAME`, `workflow/NAME` or `tenant`."""
-
-    tenant: str
-    key: str
-    version: int
-    up: int  # 1 while in force
-    by: str
-    reason: str
-    since: int
-    kind: str = "operator"  # set by an 'operator', or by the 'breaker' of a failing provider
-    again_at: int = 0  # real; breaker only: from here on one run may try a call
-    trips: int = 0  # breaker only: consecutive times it opened
-
-
 class Topology(NamedTuple):
     """Structure of one version of a workflow, written by the worker that serves it. `check` compares it (S-15)."""
 
@@ -372,10 +349,6 @@ RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
 MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
-SLOT: Final = Kind("slot", Slot, 2, True, True)
-PAUSE: Final = Kind("pause", Pause, 2, True, True)
-CALL_USAGE: Final = Kind("call_usage", CallUsage, 4, False, False)
-TENANT_BUDGET: Final = Kind("tenant_budget", TenantBudget, 2, True, True)
 TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)

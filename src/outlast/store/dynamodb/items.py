@@ -19,25 +19,10 @@ from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
+from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import (
-    CALL_USAGE,
-    EVENT,
-    KINDS,
-    META,
-    PAUSE,
-    REQUEST,
-    RUN,
-    SLOT,
-    STORE,
-    TENANT_BUDGET,
-    TOKEN,
-    TOPOLOGY,
-    WORKER,
-    WRITER,
-    Run,
-)
+from outlast.core.rows.run_rows import EVENT, KINDS, META, REQUEST, RUN, STORE, TOKEN, TOPOLOGY, WORKER, WRITER, Run
 from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
 from outlast.store.bounds import SHAPES
