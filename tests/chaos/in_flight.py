@@ -20,7 +20,8 @@ from typing import Any, Literal, NamedTuple
 import httpx2
 
 from bench.serving import STARTS
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Worker
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine import commands
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store

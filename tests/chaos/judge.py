@@ -14,7 +14,8 @@ from outlast.core.events import TAKEN, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import EVENT, RUN, STORE, TOKEN, WORKER, Event, Run, Worker, is_over
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Event, Run, is_over
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 

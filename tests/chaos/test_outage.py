@@ -10,7 +10,7 @@ import pytest
 
 from outlast.core.approvals import Actor
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows.run_rows import STORE, WORKER
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import OutlastError
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store

@@ -5,7 +5,8 @@ import asyncio
 from outlast.core.commit import Chain, Commit, Expect, Put
 from outlast.core.limits import ACTIONS_MAX, ROW_BYTES_MAX
 from outlast.core.rows.effect_rows import EFFECT, Effect
-from outlast.core.rows.run_rows import EVENT, MESSAGE, META, RUN, STORE, TOKEN, Event, Meta
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event
+from outlast.core.rows.store_rows import META, STORE, Meta
 from outlast.errors import Ended, Rejected, Stale
 from tests.conformance.subject import (
     Subject,

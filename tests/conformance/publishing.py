@@ -4,7 +4,8 @@ from outlast.core.commit import Commit, Drop, Put, When
 from outlast.core.durations import DELIVERY_CLAIM
 from outlast.core.rows.outbox_rows import CURSOR, UNPUBLISHED, Cursor, Unpublished
 from outlast.core.rows.row_kind import version_of
-from outlast.core.rows.run_rows import META, RUN
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import META
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, hold, let_go, subscribed_tenants_row
 from outlast.store.port import Store
 from outlast.store.queries import Owing

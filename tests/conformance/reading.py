@@ -9,20 +9,8 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import (
-    EVENT,
-    KINDS,
-    MESSAGE,
-    RESULT,
-    RUN,
-    STATE_CHUNK,
-    STORE,
-    TOKEN,
-    WORKER,
-    Event,
-    Result,
-    Run,
-)
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import InvalidInput
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance

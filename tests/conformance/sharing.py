@@ -7,7 +7,8 @@ from outlast.core.durations import ANSWERS_KEPT
 from outlast.core.generation import LEDGERS, ledgers_of
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE, Effect, Evidence, Memo, Usage
-from outlast.core.rows.run_rows import EVENT, META, REQUEST, RUN, TOKEN, Request
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN
+from outlast.core.rows.store_rows import META, REQUEST, Request
 from outlast.store.open_calls import OpenCalls
 from outlast.store.port import LEDGER_KINDS, Store
 from tests.conformance.subject import (

@@ -8,20 +8,8 @@ from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatu
 from outlast.core.rows.approval_columns import PLANS, OfferedCall
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import (
-    EVENT,
-    MESSAGE,
-    RUN,
-    STATE_CHUNK,
-    STORE,
-    TOKEN,
-    WORKER,
-    Event,
-    Message,
-    Run,
-    Token,
-    Worker,
-)
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STATE_CHUNK, TOKEN, Event, Message, Run, Token
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.errors import StoreError
 from outlast.store.port import Store

@@ -8,7 +8,8 @@ from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.durations import MINUTE, WORKERS_KEPT
 from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, WORKER, WRITER, Run, Writer
+from outlast.core.rows.run_rows import EVENT, RUN, Run
+from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Writer
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.port import CommitNotifier, DeltaChannel, Store

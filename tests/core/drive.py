@@ -9,7 +9,8 @@ from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, Wait
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
-from outlast.core.rows.run_rows import RUN, STORE, Run
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE
 from tests.models.world import MAPPING, TENANT, Rows, at, born, find, land
 
 INTENT = effect_verbs.Intent(1, "k", "pay", "d", b"[]", "reverse", 1_000, 2_000, 500)

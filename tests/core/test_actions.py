@@ -43,7 +43,8 @@ from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Approval, Effect, Memo
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
-from outlast.core.rows.run_rows import EVENT, RUN, STORE, TOKEN, WRITER, Writer
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN
+from outlast.core.rows.store_rows import STORE, WRITER, Writer
 from outlast.core.run_transition import LogEntry, SlotChange, write_log
 from outlast.core.usage import Used
 from outlast.core.version_move import MoveTarget

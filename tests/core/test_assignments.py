@@ -20,7 +20,8 @@ from outlast.core.commit import Put
 from outlast.core.limits import ASSIGNMENTS_MAX
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import META, Meta, Run
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import META, Meta
 from outlast.errors import Conflict, Corrupt, InvalidInput, LimitExceeded
 from tests.conformance.subject import TENANT, run_row
 

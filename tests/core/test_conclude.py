@@ -44,7 +44,8 @@ from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
-from outlast.core.rows.run_rows import STORE, Event
+from outlast.core.rows.run_rows import Event
+from outlast.core.rows.store_rows import STORE
 from outlast.core.run_transition import LogEntry, SlotChange
 from outlast.core.version_move import MoveTarget
 from tests.core.drive import Drive

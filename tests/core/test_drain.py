@@ -7,7 +7,7 @@ import pytest
 from outlast.core.commit import Put
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import META, STORE, Meta, Worker
+from outlast.core.rows.store_rows import META, STORE, Meta, Worker
 from outlast.errors import Conflict, Corrupt, NotFound
 
 ASK = DrainRequest("local:ana", 5_000, "a new machine")

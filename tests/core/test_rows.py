@@ -12,7 +12,8 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Effect, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT
 from outlast.core.rows.outbox_rows import CURSOR, Cursor
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows.run_rows import KINDS, RUN, WORKER, Row, Run, lanes_served
+from outlast.core.rows.run_rows import KINDS, RUN, Row, Run
+from outlast.core.rows.store_rows import WORKER, lanes_served
 from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, Rejected
 from outlast.store.bounds import check

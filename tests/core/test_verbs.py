@@ -13,7 +13,8 @@ from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, 
 from outlast.core.row_checks import check_run
 from outlast.core.rows.effect_rows import Effect, Wait
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, Row, Run, has_expired
+from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.store_rows import has_expired
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved
 from outlast.engine.lease import opened

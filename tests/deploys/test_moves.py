@@ -6,7 +6,8 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.machine import Reason
-from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Topology
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import STORE, TOPOLOGY, Topology
 from outlast.core.version_move import request_move
 from outlast.flow import Context, Workflow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, write

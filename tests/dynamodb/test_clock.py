@@ -13,7 +13,8 @@ from outlast.clocks import SystemClock
 from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_DIFFERENCE_MAX, CLOCK_SKEW, Liveness
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.engine import commands
 from outlast.engine.lease import opened
 from outlast.errors import StoreUnusable, Unavailable

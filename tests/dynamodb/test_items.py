@@ -17,7 +17,8 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, WRITER, Run
+from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
+from outlast.core.rows.store_rows import WRITER
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX
 from outlast.store.dynamodb import items

@@ -12,7 +12,8 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.outbox_rows import UNPUBLISHED
-from outlast.core.rows.run_rows import MESSAGE, META, RUN, STORE, TOKEN, WRITER
+from outlast.core.rows.run_rows import MESSAGE, RUN, TOKEN
+from outlast.core.rows.store_rows import META, STORE, WRITER
 from outlast.core.webhooks.deliveries import subscribed_tenants_row
 from outlast.errors import Stale, StoreError, Unavailable, Uncertain
 from outlast.store.dynamodb import landing

@@ -11,7 +11,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.limits import ITEM_BYTES
 from outlast.core.machine import WaitStatus
 from outlast.core.rows.effect_rows import APPROVAL, WAIT, Wait
-from outlast.core.rows.run_rows import EVENT, REQUEST, RUN, Request
+from outlast.core.rows.run_rows import EVENT, RUN
+from outlast.core.rows.store_rows import REQUEST, Request
 from outlast.errors import Unavailable
 from outlast.store.dynamodb import plans, reads
 from outlast.store.dynamodb.connection import Away, Conflicted, Throttled

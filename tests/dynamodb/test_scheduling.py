@@ -13,7 +13,8 @@ import pytest
 from outlast.core.commit import Chain, Commit, Mapping, Put
 from outlast.core.durations import HOUR, MINUTE
 from outlast.core.rows.run_columns import TIMERS, Timer
-from outlast.core.rows.run_rows import MESSAGE, META, RUN, WORKER, Run
+from outlast.core.rows.run_rows import MESSAGE, RUN, Run
+from outlast.core.rows.store_rows import META, WORKER
 from outlast.core.run_transition import rearmed
 from outlast.errors import Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.dynamodb.connection import CONNECTIONS, URGENT_CONNECTIONS

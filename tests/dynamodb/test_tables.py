@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import STORE, WORKER, Worker
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.errors import StoreUnusable
 from outlast.store.dynamodb.connection import Connection, DynamoAddress, Throttled, Unusable
 from outlast.store.dynamodb.items import Stamp, encode

@@ -14,7 +14,8 @@ from outlast.core.rows.effect_rows import EFFECT, MEMO
 from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STORE, WRITER, Run, Writer
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Run
+from outlast.core.rows.store_rows import STORE, WRITER, Writer
 from outlast.store.batch import Batch
 from outlast.store.dynamodb import items
 from outlast.store.dynamodb.connection import ConditionRefused, Connection, DynamoAddress

@@ -7,7 +7,7 @@ import pytest
 from outlast.core.acts import act_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import STORE
+from outlast.core.rows.store_rows import STORE
 from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, Stale, Unavailable
 from outlast.flow import Context, Fail

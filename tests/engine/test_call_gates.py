@@ -12,7 +12,7 @@ from outlast.core.effect_steps import Intend, Purpose
 from outlast.core.rate_limit import limit_row, rate_limit_of
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.run_columns import Timer, WaitingFor
-from outlast.core.rows.run_rows import META, Meta
+from outlast.core.rows.store_rows import META, Meta
 from outlast.core.usage import Budget
 from outlast.engine import attempts, call_gates, effect_executor
 from outlast.engine import known_pauses as pauses

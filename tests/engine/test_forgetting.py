@@ -10,7 +10,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, LEDGER_KEPT, RUNS_KEPT, WORKERS_KEPT, Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.effect_rows import EFFECT
-from outlast.core.rows.run_rows import META, REQUEST, RUN, STORE, WORKER, Request, Worker
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, Request, Worker
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
 from outlast.flow import Context
 from tests.engine.process import Process

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast.core.rate_limit import BookedCalls, book_calls, limit_row, rate_limit_of
-from outlast.core.rows.run_rows import META, Meta
+from outlast.core.rows.store_rows import META, Meta
 from outlast.engine.lease import Lease
 from outlast.engine.limit_seats import RateLimiter, _LimitQueue
 from outlast.errors import DefinitionError

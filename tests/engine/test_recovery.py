@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import WORKER
+from outlast.core.rows.store_rows import WORKER
 from outlast.engine.lease import closed
 from outlast.flow import Workflow, resend
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES

@@ -5,7 +5,7 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import Liveness
 from outlast.core.events import EventType
-from outlast.core.rows.run_rows import WORKER
+from outlast.core.rows.store_rows import WORKER
 from outlast.core.verbs import claim
 from outlast.engine import commands
 from outlast.engine.lease import opened

@@ -15,7 +15,8 @@ from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, WAIT, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STORE, WORKER, Event, Message, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Event, Message, Run
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.alerts import Notifier

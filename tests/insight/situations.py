@@ -19,7 +19,8 @@ from outlast.core.rows.approval_columns import PLANS, OfferedCall
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Pause, Slot
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor, WaitingKind
-from outlast.core.rows.run_rows import Event, Message, Run, Worker
+from outlast.core.rows.run_rows import Event, Message, Run
+from outlast.core.rows.store_rows import Worker
 from outlast.core.run_transition import event
 from outlast.insight.run_facts import RunFacts
 

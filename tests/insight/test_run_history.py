@@ -5,7 +5,8 @@ import pytest
 from outlast.core.events import EventType
 from outlast.core.machine import EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import Effect
-from outlast.core.rows.run_rows import Run, Worker
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import Worker
 from outlast.core.run_transition import event
 from outlast.insight import row_models
 from outlast.insight.agent_steps import StepRows, step_page

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from outlast.core.commit import Chain, Commit
-from outlast.core.rows.run_rows import KINDS, WRITER, Row
+from outlast.core.rows.run_rows import KINDS, Row
+from outlast.core.rows.store_rows import WRITER
 from outlast.errors import Rejected
 from outlast.store.bounds import check
 from outlast.store.memory import MemoryCore

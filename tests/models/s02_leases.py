@@ -14,7 +14,8 @@ from outlast.core.durations import Liveness
 from outlast.core.machine import ENDED, EffectStatus, LeaseStatus, RunStatus, lease_target
 from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.run_columns import WaitingFor
-from outlast.core.rows.run_rows import STORE, WORKER, Run, Worker
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine.lease import closed, opened
 from tests.models.explore import Variant
 from tests.models.world import (

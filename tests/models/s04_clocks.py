@@ -13,7 +13,7 @@ from outlast.core import verbs
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus, lease_target
-from outlast.core.rows.run_rows import WORKER, Worker, has_expired
+from outlast.core.rows.store_rows import WORKER, Worker, has_expired
 from outlast.engine.lease import ClockReading, Lease, closed, opened
 from tests.models.explore import Variant
 from tests.models.s14_waits import Waits

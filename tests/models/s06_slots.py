@@ -13,7 +13,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import ENDED, RunStatus
 from outlast.core.route import cancel_of
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import STORE, Message, Run
+from outlast.core.rows.run_rows import Message, Run
+from outlast.core.rows.store_rows import STORE
 from outlast.core.run_transition import SlotChange, admit, hand_over, queue
 from tests.models.explore import Variant
 from tests.models.world import (

@@ -8,7 +8,7 @@ import pytest
 from outlast.core.commit import Commit
 from outlast.core.machine import DeliveryStatus, SubscriptionStatus
 from outlast.core.rows.outbox_rows import CURSOR, UNPUBLISHED, Cursor
-from outlast.core.rows.run_rows import META
+from outlast.core.rows.store_rows import META
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.outbox import delivery_client as client

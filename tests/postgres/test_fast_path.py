@@ -11,7 +11,8 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.outbox_rows import UNPUBLISHED
-from outlast.core.rows.run_rows import EVENT, META, RUN, STORE, WRITER, Run, Writer
+from outlast.core.rows.run_rows import EVENT, RUN, Run
+from outlast.core.rows.store_rows import META, STORE, WRITER, Writer
 from outlast.core.webhooks.deliveries import subscribed_tenants_row
 from outlast.errors import Stale, Unavailable
 from outlast.store.postgres import session as landing

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from outlast import Context, Workflow
 from outlast.clocks import SystemClock
 from outlast.core.durations import Liveness
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, Worker
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine import commands
 from outlast.runtime.local_worker import worker_of
 from outlast.store.port import Store

@@ -16,7 +16,8 @@ from outlast.core.approvals import Actor
 from outlast.core.durations import Liveness
 from outlast.core.machine import EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows.effect_rows import EFFECT, Effect
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, Worker
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine.lease import closed
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import DefinitionError, Stale

@@ -23,7 +23,7 @@ from outlast.core import (
     verbs,
 )
 from outlast.core.effect_steps import Maybe, No, Unsent
-from outlast.core.rows import run_rows
+from outlast.core.rows import store_rows
 from outlast.core.webhooks import deliveries
 from outlast.engine import admission, call_outcome, commands, results, run_end, snapshots
 from outlast.flow import graph
@@ -150,7 +150,7 @@ def budgets_without_margin(patch: Patch) -> None:
 
 def dead_workers_keep_their_runs(patch: Patch) -> None:
     """A worker whose lease has ended is replaced."""
-    _answers(patch, run_rows.has_expired, False)
+    _answers(patch, store_rows.has_expired, False)
 
 
 def claims_that_hold_nothing(patch: Patch) -> None:
@@ -169,7 +169,7 @@ def claims_that_hold_nothing(patch: Patch) -> None:
 
 def leases_judged_by_one_clock(patch: Patch) -> None:
     """A lease has ended only if it has by every clock."""
-    kept = run_rows.has_expired
+    kept = store_rows.has_expired
     replace(patch, kept, lambda worker, real, skew: kept(worker, real, 0))
 
 

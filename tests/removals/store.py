@@ -6,7 +6,8 @@ from typing import Any
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Fence, Put, Wake
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import MESSAGE, META, RUN, Run
+from outlast.core.rows.run_rows import MESSAGE, RUN, Run
+from outlast.core.rows.store_rows import META
 from outlast.errors import StoreError, Unavailable
 from outlast.store import batch, bounds, sql
 from outlast.store.batch import Batch, CommitChanges, RowChange

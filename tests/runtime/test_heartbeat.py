@@ -15,7 +15,8 @@ from outlast.core.approvals import Actor
 from outlast.core.commit import Commit
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, Worker, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Unavailable, Uncertain
 from outlast.runtime.local_worker import Serving, worker_of

@@ -19,7 +19,8 @@ from outlast.core.rows.effect_rows import Approval, Effect, Evidence
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Delivery, Subscription
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
-from outlast.core.rows.run_rows import Result, Run, Worker
+from outlast.core.rows.run_rows import Result, Run
+from outlast.core.rows.store_rows import Worker
 from outlast.insight.approval_reads import approval_summary
 from outlast.insight.attention_reads import attention_item, breaker_item
 from outlast.insight.row_models import (

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from outlast.core.rows.run_rows import REQUEST
+from outlast.core.rows.store_rows import REQUEST
 from outlast.service.identity import AuthSettings
 from outlast.service.identity.lockout import MOST
 from tests.security import issuer as issuers

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from outlast.core.approvals import Actor
 from outlast.core.generation import GENERATION
-from outlast.core.rows.run_rows import META, Meta
+from outlast.core.rows.store_rows import META, Meta
 from outlast.errors import InvalidInput
 from outlast.models.runs import ResultList
 from outlast.operations.run_operations import LIST_RESULTS, ListResults

@@ -19,8 +19,9 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT, MINUTE
 from outlast.core.rows.limit_rows import PAUSE
-from outlast.core.rows.run_rows import REQUEST, RUN, Run
-from outlast.core.rows.run_rows import Request as Row
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import REQUEST
+from outlast.core.rows.store_rows import Request as Row
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.service import idempotency
 from outlast.service.connections import listen, url_of

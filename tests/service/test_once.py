@@ -24,7 +24,8 @@ from outlast.core.machine import DeliveryStatus, LeaseStatus, Reason
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import EVENT, KINDS, REQUEST, RUN, STORE, WORKER, WRITER, Event, Worker
+from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Event
+from outlast.core.rows.store_rows import REQUEST, STORE, WORKER, WRITER, Worker
 from outlast.operations import OPERATIONS
 from outlast.operations.declaration import Operation, sent, sent_fields
 from outlast.service import idempotency

@@ -9,7 +9,7 @@ import pytest
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import TOO_FAR, timedelta_of
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.rows.run_rows import STORE, TOPOLOGY
+from outlast.core.rows.store_rows import STORE, TOPOLOGY
 from outlast.errors import InvalidInput
 from outlast.runtime.stores import open_store
 from tests.service.conftest import Running, Service

@@ -14,7 +14,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import EffectStatus, LeaseStatus, Reason
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import MESSAGE, RUN, STORE, TOKEN, WORKER, Run, Token, Worker
+from outlast.core.rows.run_rows import MESSAGE, RUN, TOKEN, Run, Token
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
 from tests.conformance.subject import put_run

@@ -28,7 +28,8 @@ from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STORE, WORKER, Event, Message, Run, Worker
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Event, Message, Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
 from outlast.upkeep.fsck import violations

@@ -13,7 +13,8 @@ from outlast.core.approvals import Actor
 from outlast.core.commit import Commit, Mapping, Put
 from outlast.core.durations import CLOCK_STEP, HOUR, MINUTE, SECOND
 from outlast.core.rows.run_columns import TIMERS, Timer
-from outlast.core.rows.run_rows import META, RUN, WORKER, Meta, Run
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import META, WORKER, Meta
 from outlast.core.run_transition import rearmed
 from outlast.engine.store_maintenance import ClockStep
 from outlast.errors import Rejected

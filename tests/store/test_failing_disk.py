@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from outlast.core.commit import Chain, Commit, Done, Put
-from outlast.core.rows.run_rows import EVENT, RUN, STORE, WRITER
+from outlast.core.rows.run_rows import EVENT, RUN
+from outlast.core.rows.store_rows import STORE, WRITER
 from outlast.errors import Rejected, Stale, Unavailable, Uncertain
 from outlast.store.sqlite.database import OFF, Database
 from tests.conformance.subject import (

@@ -14,7 +14,8 @@ from typing import Any, ParamSpec
 import pytest
 
 from outlast.core.generation import FILE, StoreFile, compare_files, store_file_of
-from outlast.core.rows.run_rows import META, RUN
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import META
 from outlast.errors import Conflict, Rejected, StoreReplaced, StoreUnusable
 from outlast.runtime.stores import Use, open_store
 from outlast.store.sqlite import backup

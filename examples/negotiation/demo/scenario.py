@@ -9,7 +9,8 @@ from outlast.core.approvals import Actor
 from outlast.core.durations import HOUR, MINUTE, SECOND
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.effect_rows import Approval
-from outlast.core.rows.run_rows import STORE, WORKER, Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
 

@@ -13,7 +13,8 @@ from outlast.core.machine import Reason
 from outlast.core.mailbox import check_unfinished
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import META, Meta, Run, is_over
+from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.store_rows import META, Meta
 from outlast.errors import Corrupt, InvalidInput, LimitExceeded
 
 ME: Final = "me"

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import META, STORE, Meta, Worker, has_expired
+from outlast.core.rows.store_rows import META, STORE, Meta, Worker, has_expired
 from outlast.errors import Conflict, Corrupt, NotFound
 
 DRAINS: Final = (STORE, "drains")

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.rows.run_rows import STORE, Meta, Run
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import STORE, Meta
 from outlast.errors import Corrupt
 
 GENERATION: Final = (STORE, "generation")

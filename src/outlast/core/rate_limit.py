@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from outlast.core.durations import INLINE_WAIT_MAX, SECOND
-from outlast.core.rows.run_rows import STORE, Meta
+from outlast.core.rows.store_rows import STORE, Meta
 from outlast.errors import Corrupt
 
 BOOKED_AHEAD_MAX: Final = SECOND // 5  # longest time for which a worker books calls ahead; a crash loses less than this

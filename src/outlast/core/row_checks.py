@@ -46,7 +46,8 @@ from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
 from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import KINDS, RUN, WORKER, R, Row, Run, Worker
+from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.store_rows import WORKER, Worker
 from outlast.core.start_details import DECLARED
 from outlast.core.usage import CallUsage, day_of
 from outlast.core.webhooks.webhook_details import WEBHOOK_DETAILS

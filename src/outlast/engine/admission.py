@@ -22,7 +22,8 @@ from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_over, lanes_served
+from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.errors import Conflict, Stale, StoreError
 from outlast.store.landed_acts import done_before

@@ -27,7 +27,8 @@ from outlast.core.lanes import OWN
 from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows.effect_rows import APPROVAL, WAIT
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, is_overdue
+from outlast.core.rows.run_rows import RUN, Run, is_overdue
+from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.core.slices import SliceEnd, disagreement, new_history, slice_end
 from outlast.core.verbs import hand_back, moved
 from outlast.engine.capacity import NO_OWNERS, Capacity, Owners, Taking

@@ -20,7 +20,8 @@ from outlast.core.machine import Choice, LeaseStatus, Reason
 from outlast.core.paging import pages
 from outlast.core.route import ENGINE, WalkOn
 from outlast.core.rows.effect_rows import Effect
-from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, WORKER, Message, Run, Topology, Worker
+from outlast.core.rows.run_rows import RUN, Message, Run
+from outlast.core.rows.store_rows import STORE, TOPOLOGY, WORKER, Topology, Worker
 from outlast.core.version_move import MoveRequest, MoveTarget, move_request_of
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import InvalidInput, NotFound, NotStorable, OutlastError, Rejected, Stale

@@ -9,7 +9,8 @@ from outlast.core.clock_port import Clock
 from outlast.core.durations import Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
-from outlast.core.rows.run_rows import STORE, WORKER, Run, Worker, has_expired
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker, has_expired
 from outlast.engine.lease import closed
 from outlast.errors import StoreError
 from outlast.store.port import Store

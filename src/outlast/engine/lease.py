@@ -17,7 +17,7 @@ from outlast.core.commit import Commit, Done, Put
 from outlast.core.durations import CLOCK_DISAGREEMENT_MAX, SECOND, Liveness
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.rows.columns import HEALTH, WorkerHealth
-from outlast.core.rows.run_rows import STORE, WORKER, Worker
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.errors import Stale, StoreError, StoreReplaced
 from outlast.store.port import Store
 from outlast.store.queries import Owned

@@ -17,7 +17,7 @@ from outlast.core.durations import INLINE_WAIT_MAX, SECOND
 from outlast.core.machine import LeaseStatus
 from outlast.core.rate_limit import BookedCalls, RateLimitState, book_calls, limit_row, rate_limit_of
 from outlast.core.rows.run_columns import WaitingFor
-from outlast.core.rows.run_rows import META, STORE, WORKER
+from outlast.core.rows.store_rows import META, STORE, WORKER
 from outlast.engine.lease import Lease
 from outlast.errors import Stale, StoreError
 from outlast.flow.options import Callee, RateLimit

@@ -12,7 +12,8 @@ from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import may_have_changed, open_after_restore, restore_run
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import META, RUN, STORE, WORKER, WRITER, Meta, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Meta
 from outlast.core.run_transition import rearmed
 from outlast.engine.lease import closed
 from outlast.errors import Corrupt, Ended, Stale

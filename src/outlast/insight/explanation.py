@@ -24,7 +24,8 @@ from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Ro
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
-from outlast.core.rows.run_rows import Run, Worker, is_over
+from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.store_rows import Worker
 from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response

@@ -14,7 +14,8 @@ from outlast.core.mailbox import REOPENED
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
 from outlast.core.rows.effect_rows import BY_ITSELF, Effect
 from outlast.core.rows.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
-from outlast.core.rows.run_rows import Run, Worker, is_over
+from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
 from outlast.models.service import ReasonCount, StatusSummary

@@ -19,7 +19,8 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import Pause
-from outlast.core.rows.run_rows import Event, Message, Result, Run, Worker, is_due, is_over
+from outlast.core.rows.run_rows import Event, Message, Result, Run, is_due, is_over
+from outlast.core.rows.store_rows import Worker
 from outlast.core.start_details import DECLARED
 from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text

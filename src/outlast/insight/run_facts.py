@@ -15,7 +15,8 @@ from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import Pause, Slot
-from outlast.core.rows.run_rows import MESSAGE, Event, Message, Run, Worker, is_over
+from outlast.core.rows.run_rows import MESSAGE, Event, Message, Run, is_over
+from outlast.core.rows.store_rows import Worker
 from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
 from outlast.insight.answer_schemas import AnswerSchemas

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 from outlast.core.events import ENDINGS, TAKEN, EventType
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import Effect
-from outlast.core.rows.run_rows import Event, Run, Worker
+from outlast.core.rows.run_rows import Event, Run
+from outlast.core.rows.store_rows import Worker
 from outlast.core.verbs import EndData, end_of
 from outlast.models import instant
 from outlast.models.runs import Takeover

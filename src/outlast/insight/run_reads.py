@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from outlast.core.rows.run_rows import EVENT, Message, Run, is_over, lanes_served
+from outlast.core.rows.run_rows import EVENT, Message, Run, is_over
+from outlast.core.rows.store_rows import lanes_served
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
 from outlast.insight.explanation import explain

@@ -18,7 +18,8 @@ from outlast.core.events import ENDINGS, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.run_columns import WaitingFor
-from outlast.core.rows.run_rows import Event, Run, Worker, is_over
+from outlast.core.rows.run_rows import Event, Run, is_over
+from outlast.core.rows.store_rows import Worker
 from outlast.errors import InvalidInput
 from outlast.insight.labels import until_of
 from outlast.insight.row_models import visit_models

@@ -20,21 +20,8 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.rows.run_rows import (
-    EVENT,
-    META,
-    RESULT,
-    RUN,
-    STORE,
-    TOPOLOGY,
-    WORKER,
-    Event,
-    Message,
-    Result,
-    Run,
-    Worker,
-    lanes_served,
-)
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, Event, Message, Result, Run
+from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses

@@ -17,7 +17,7 @@ from outlast.core.durations import DELIVERY_CLAIM, DELIVERY_LOOK, DELIVERY_SIGN,
 from outlast.core.events import iso
 from outlast.core.machine import SWEPT
 from outlast.core.rows.outbox_rows import CURSOR, SUBSCRIPTION, Cursor, Subscription
-from outlast.core.rows.run_rows import META
+from outlast.core.rows.store_rows import META
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import NoticeText
 from outlast.core.webhooks.deliveries import DISPATCHER_HEARTBEAT, SUBSCRIBED_TENANTS, Attempt, is_active, tenants_of

@@ -17,7 +17,7 @@ from outlast.core.limits import HEADER_CHARS_MAX, HEADERS_MAX, SUBSCRIPTIONS_MAX
 from outlast.core.machine import SubscriptionStatus, can
 from outlast.core.rows.outbox_rows import SUBSCRIPTION, Subscription
 from outlast.core.rows.row_kind import version_of
-from outlast.core.rows.run_rows import META, Meta
+from outlast.core.rows.store_rows import META, Meta
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import (
     SUBSCRIBED_TENANTS,

@@ -15,7 +15,7 @@ from outlast.core.durations import FILE_CHECK, SECOND, STORE_RETRY, Liveness
 from outlast.core.generation import GENERATION
 from outlast.core.limits import CONCURRENCY_MAX
 from outlast.core.rows.columns import WorkerHealth
-from outlast.core.rows.run_rows import META
+from outlast.core.rows.store_rows import META
 from outlast.engine.alerts import Notifier
 from outlast.engine.call_errors import CallErrors
 from outlast.engine.guest import Guest

@@ -12,7 +12,8 @@ from outlast.core.machine import ApprovalStatus
 from outlast.core.row_checks import listed_attention, listed_rule
 from outlast.core.rows.effect_rows import APPROVAL
 from outlast.core.rows.limit_rows import SLOT
-from outlast.core.rows.run_rows import RUN, WORKER
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import WORKER
 from outlast.errors import InvalidInput, StoreError, to_install
 from outlast.runtime.webhooks import lag_of
 from outlast.store.port import Store

@@ -22,7 +22,8 @@ from outlast.core.limits import SLOTS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import META, RUN, STORE, TOPOLOGY, Event, Run, is_over
+from outlast.core.rows.run_rows import RUN, Event, Run, is_over
+from outlast.core.rows.store_rows import META, STORE, TOPOLOGY
 from outlast.core.start_details import StartOptions
 from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands

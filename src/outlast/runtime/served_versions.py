@@ -21,7 +21,8 @@ from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.paging import pages
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, lanes_served
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE, TOPOLOGY, lanes_served
 from outlast.core.version_move import UNSERVED, request_move, transfer
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict, NotFound, OutlastError

@@ -11,7 +11,7 @@ from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.generation import GENERATION, Generation
-from outlast.core.rows.run_rows import META
+from outlast.core.rows.store_rows import META
 from outlast.errors import Stale, StoreUnusable, to_install
 from outlast.store.port import Store
 from outlast.store.sqlite.database import missing

@@ -23,7 +23,8 @@ from outlast.core.limits import NAME
 from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
 from outlast.core.paging import pages
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
-from outlast.core.rows.run_rows import EVENT, META, Event
+from outlast.core.rows.run_rows import EVENT, Event
+from outlast.core.rows.store_rows import META
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.approval_notices import event_of, is_reminder
 from outlast.core.webhooks.deliveries import (

@@ -20,8 +20,8 @@ from outlast.core.commit import Commit, Put
 from outlast.core.durations import SECOND
 from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.rows.columns import decoded
-from outlast.core.rows.run_rows import REQUEST
-from outlast.core.rows.run_rows import Request as Row
+from outlast.core.rows.store_rows import REQUEST
+from outlast.core.rows.store_rows import Request as Row
 from outlast.errors import KeyRefused, Stale, StoreError
 from outlast.service.identity import Principal
 from outlast.service.request_limits import parsed_body

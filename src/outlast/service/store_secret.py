@@ -7,7 +7,7 @@ from typing import Final
 
 from outlast.clocks import new_credential
 from outlast.core.commit import Commit, Put
-from outlast.core.rows.run_rows import META, STORE, Meta
+from outlast.core.rows.store_rows import META, STORE, Meta
 from outlast.errors import Stale
 from outlast.store.port import Store
 

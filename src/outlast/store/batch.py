@@ -11,7 +11,8 @@ from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Erase,
 from outlast.core.machine import ENDED
 from outlast.core.rows.outbox_rows import UNPUBLISHED, Unpublished
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, version_of
-from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, WRITER, Event, R, Run, Writer
+from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, Event, R, Run
+from outlast.core.rows.store_rows import WRITER, Writer
 from outlast.errors import Ended, Stale
 
 Read = Callable[[AnyKind, Key], Any]

@@ -9,7 +9,8 @@ from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_B
 from outlast.core.row_checks import CHECKED, check_row
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import KINDS, MESSAGE, META, STORE, Event, Row, Run
+from outlast.core.rows.run_rows import KINDS, MESSAGE, Event, Row, Run
+from outlast.core.rows.store_rows import META, STORE
 from outlast.errors import Corrupt, Rejected
 
 ANCHOR_KEY: Final = "anchor"  # meta row of the clock's anchor

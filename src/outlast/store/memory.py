@@ -17,7 +17,8 @@ from outlast.core.row_checks import check_effect, check_run
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import EVENT, KINDS, META, REQUEST, RUN, STORE, WORKER, WRITER, Run, Writer, is_due
+from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Run, is_due
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Writer
 from outlast.core.state.delta_packets import Delta
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable

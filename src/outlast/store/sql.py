@@ -22,7 +22,8 @@ from outlast.core.row_checks import (
 )
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.row_kind import AnyKind, Kind
-from outlast.core.rows.run_rows import EVENT, KINDS, REQUEST, RUN, WORKER, R, Row, Run, is_due
+from outlast.core.rows.run_rows import EVENT, KINDS, RUN, R, Row, Run, is_due
+from outlast.core.rows.store_rows import REQUEST, WORKER
 from outlast.errors import Corrupt
 
 log = logging.getLogger("outlast.store")

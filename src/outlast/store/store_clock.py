@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.clock_port import BootClock, Clock
 from outlast.core.commit import IDENTITY, Mapping
-from outlast.core.rows.run_rows import STORE, Meta
+from outlast.core.rows.store_rows import STORE, Meta
 from outlast.errors import Corrupt, Rejected
 from outlast.store.bounds import ANCHOR_KEY, MAPPING_KEY
 

@@ -20,7 +20,8 @@ from outlast.core.durations import FAR, SECOND, Liveness
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.core.keys import ADMISSION
 from outlast.core.machine import ENDED, RunStatus
-from outlast.core.rows.run_rows import RUN, STORE, WORKER, Run, Worker
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.engine.attempts import ActivityCaller, CallAttempt, PendingCall
 from outlast.engine.lease import closed
 from outlast.engine.thread_pool import DaemonPool

@@ -14,7 +14,8 @@ from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus, WaitStatus
 from outlast.core.rows.effect_rows import BY_ITSELF, Approval, Effect
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import RUN, STORE, TOPOLOGY, Run, Topology, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.store_rows import STORE, TOPOLOGY, Topology
 from outlast.engine.compatibility import Misfit, Stranded, activity_of, effect_misfits, next_place, state_misfits
 from outlast.engine.former_digests import are_alike_but_for_order
 from outlast.engine.snapshots import state_of_rows

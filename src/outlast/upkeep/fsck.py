@@ -11,21 +11,8 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import (
-    EVENT,
-    META,
-    REQUEST,
-    RESULT,
-    RUN,
-    STORE,
-    TOKEN,
-    TOPOLOGY,
-    WORKER,
-    Event,
-    R,
-    Result,
-    Run,
-)
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, R, Result, Run
+from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt

@@ -29,7 +29,8 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAG
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, WORKER, Event, Row, Run, Token, Worker, is_over
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event, Row, Run, Token, is_over
+from outlast.core.rows.store_rows import WORKER, Worker
 from outlast.core.run_transition import due_of
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage

@@ -14,7 +14,8 @@ from outlast.core.generation import Generation
 from outlast.core.lanes import GUESTS, worker_command
 from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import META, RUN, STORE, WORKER, Worker, is_over
+from outlast.core.rows.run_rows import RUN, is_over
+from outlast.core.rows.store_rows import META, STORE, WORKER, Worker
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of

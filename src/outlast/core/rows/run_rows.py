@@ -5,18 +5,18 @@ value as the text of its column; the property without the suffix decodes it, and
 read. Writers encode with the column of the same name. Instants are integers in milliseconds since 1970. Instants of
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 
-This module has the rows of runs and of the store, and the table of all kinds. `effect_rows.py` has the rows of
-effects, waits and approvals, `limit_rows.py` those of the limits of tenants, `outbox_rows.py` those of webhooks,
-`graph_rows.py` those of threads of LangGraph.
+This module has the rows of runs, and the table of all kinds. `effect_rows.py` has the rows of effects, waits and
+approvals, `limit_rows.py` those of the limits of tenants, `store_rows.py` those of the store and its processes,
+`outbox_rows.py` those of webhooks, `graph_rows.py` those of threads of LangGraph.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from outlast.core import machine
 from outlast.core.events import TYPES, make_body
 from outlast.core.lanes import scheduler_of
-from outlast.core.rows import columns, run_columns
+from outlast.core.rows import run_columns
 from outlast.core.rows.effect_rows import (
     APPROVAL,
     EFFECT,
@@ -53,10 +53,20 @@ from outlast.core.rows.outbox_rows import (
     Unpublished,
 )
 from outlast.core.rows.row_kind import Kind
+from outlast.core.rows.store_rows import (
+    META,
+    REQUEST,
+    TOPOLOGY,
+    WORKER,
+    WRITER,
+    Meta,
+    Request,
+    Topology,
+    Worker,
+    Writer,
+)
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage, TenantBudget
-
-STORE: Final = "*"  # tenant of rows that belong to the store itself
 
 
 class Run(NamedTuple):
@@ -210,21 +220,6 @@ class Token(NamedTuple):
     at: int
 
 
-class Topology(NamedTuple):
-    """Structure of one version of a workflow, written by the worker that serves it. `check` compares it (S-15)."""
-
-    tenant: str
-    lane: str  # workflow@version
-    version: int
-    digest: str
-    body: str  # JSON: nodes, edges, key templates, schema of the state
-    at: int
-
-    def structure(self) -> dict[str, Any]:
-        """Return the nodes, edges, key templates and schema of the state, decoded at each call."""
-        return TOPOLOGY.decode_object("body", self.body, self)
-
-
 class Result(NamedTuple):
     """Result row of a run, by key. All counts of results come from these rows (CKP-4, OUT-5)."""
 
@@ -240,75 +235,6 @@ class Result(NamedTuple):
     def value(self) -> Any:
         """Return the data of the result, decoded at each call."""
         return RESULT.decode_data("data", self.data, self)
-
-
-class Request(NamedTuple):
-    """Stored answer to an HTTP request with an idempotency key."""
-
-    tenant: str
-    key: str
-    version: int
-    actor: str
-    operation: str
-    digest: str  # of the request
-    status: int  # HTTP status; 0 = in flight, -1 = refused, so the key may be used again
-    headers: str  # JSON
-    body: bytes
-    at: int
-
-
-class Worker(NamedTuple):
-    """Worker process with one lease for all runs that it holds. A closed worker never renews."""
-
-    tenant: str
-    id: str
-    version: int
-    status: machine.LeaseStatus
-    lease_until: int
-    lanes: str
-    name: str
-    started_at: int
-    renewed_at: int
-    health_text: str
-    died_holding: int = 0  # number of runs it owned when it died; 0 = alive or drained
-
-    @property
-    def health(self) -> columns.WorkerHealth:
-        """Return the facts of the process at its last heartbeat."""
-        return WORKER.decode(columns.HEALTH, self.health_text, self)
-
-    @property
-    def lane_names(self) -> tuple[str, ...]:
-        """Return the lanes that the process serves while its lease is valid."""
-        return tuple(self.lanes.split())
-
-    def is_alive(self, real: int) -> bool:
-        """True if its lease is valid by the store's clock: it is renewed in time, and no other worker closed it."""
-        return self.status is machine.LeaseStatus.ALIVE and self.lease_until > real
-
-    def serves(self, lane: str, real: int) -> bool:
-        """True if it can be expected to claim runs of the lane now. The only meaning of "a worker serves a lane"."""
-        return lane in self.lane_names and self.is_alive(real)
-
-
-class Writer(NamedTuple):
-    """Process that writes, with the number of its last batch: the receipt of all commits in that batch."""
-
-    tenant: str
-    id: str
-    version: int
-    status: machine.LeaseStatus
-    batch: int
-    started_at: int
-
-
-class Meta(NamedTuple):
-    """Fact about the store, such as its generation or the mapping of business time."""
-
-    tenant: str
-    key: str
-    version: int
-    value: str
 
 
 RunKey: TypeAlias = tuple[str, str]
@@ -349,13 +275,8 @@ RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
 MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
-TOPOLOGY: Final = Kind("topology", Topology, 2, True, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
-REQUEST: Final = Kind("request", Request, 2, True, True)
-WORKER: Final = Kind("worker", Worker, 2, True, True)
-WRITER: Final = Kind("writer", Writer, 2, True, True)
-META: Final = Kind("meta", Meta, 2, True, True)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
     TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
@@ -383,16 +304,3 @@ def is_overdue(run: Run, real: int, skew: int) -> bool:
     `skew`: ms by which that clock may be behind the one that told `real` (`Store.skew`).
     """
     return run.due_at is not None and run.due_at + skew <= real
-
-
-def has_expired(worker: Worker, real: int, skew: int) -> bool:
-    """True if the worker's lease has ended, also by the worker's own clock. `skew`: as in `is_overdue`.
-
-    It decides what may be taken from a worker. `Worker.is_alive` decides what is expected of one.
-    """
-    return worker.lease_until + skew <= real
-
-
-def lanes_served(workers: Iterable[Worker], real: int) -> frozenset[str]:
-    """Return the lanes that at least one worker serves."""
-    return frozenset(lane for worker in workers if worker.is_alive(real) for lane in worker.lane_names)

@@ -21,7 +21,8 @@ from outlast.core.limits import ANSWER_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import SWEPT, DeliveryStatus, SubscriptionStatus, delivery_target, subscription_target
 from outlast.core.rows.columns import SECRET, TYPES, WORKFLOWS, WebhookSecret, decoded
 from outlast.core.rows.outbox_rows import Cursor, Delivery, Subscription
-from outlast.core.rows.run_rows import STORE, Event, Meta
+from outlast.core.rows.run_rows import Event
+from outlast.core.rows.store_rows import STORE, Meta
 from outlast.core.webhooks.approval_notices import CARRIED_BY, KINDS, REMINDER, REMINDERS, Notice, event_of, is_reminder
 from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.errors import Conflict, NotFound

@@ -22,7 +22,8 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, KINDS, META, REQUEST, RUN, STORE, TOKEN, TOPOLOGY, WORKER, WRITER, Run
+from outlast.core.rows.run_rows import EVENT, KINDS, RUN, TOKEN, Run
+from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
 from outlast.store.bounds import SHAPES

@@ -22,7 +22,8 @@ from outlast.core.crash_points import point
 from outlast.core.durations import HEARTBEAT_WINDOW
 from outlast.core.machine import ENDED
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import META, RUN, WRITER, Meta, Worker
+from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.store_rows import META, WRITER, Meta, Worker
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import Corrupt, Rejected, Stale, StoreError, Unavailable, Uncertain
 from outlast.store.batch import CHAIN, MAPPING, Batch

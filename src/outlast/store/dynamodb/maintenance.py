@@ -12,7 +12,8 @@ from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows.run_rows import META, REQUEST, RUN, STORE, TOKEN, WORKER, WRITER, Meta, Row, Run, is_due
+from outlast.core.rows.run_rows import RUN, TOKEN, Row, Run, is_due
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause
 from outlast.store.dynamodb.items import (

@@ -16,7 +16,8 @@ from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import REQUEST, RUN, STORE, TOPOLOGY, WORKER, Row, Run, lanes_served
+from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import META, STORE, WRITER, Writer
+from outlast.core.rows.store_rows import META, STORE, WRITER, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS
 from outlast.errors import StoreUnusable, Unavailable, Uncertain
 from outlast.store.dynamodb.connection import Away, ConditionRefused, Conflicted, Connection, Throttled, Unusable, pause

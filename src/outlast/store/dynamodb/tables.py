@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from outlast.core.rows.run_rows import WORKER
+from outlast.core.rows.store_rows import WORKER
 from outlast.errors import Rejected, StoreUnusable, Unavailable, no_store
 from outlast.store.dynamodb.connection import (
     CHECKPOINTS,

@@ -11,7 +11,8 @@ from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import KINDS, META, REQUEST, STORE, WORKER, WRITER, Meta, Run, Writer
+from outlast.core.rows.run_rows import KINDS, Run
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta, Writer
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
 from outlast.store.batch import Batch

@@ -11,7 +11,8 @@ from outlast.core.commit import Instant
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.row_kind import AnyKind, Kind
-from outlast.core.rows.run_rows import EVENT, META, RUN, R, Row
+from outlast.core.rows.run_rows import EVENT, RUN, R, Row
+from outlast.core.rows.store_rows import META
 from outlast.errors import Unavailable
 from outlast.store import open_calls, sql
 from outlast.store.open_calls import OpenCalls

@@ -26,7 +26,8 @@ from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import NO_HOLDER, LeaseStatus
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WORKER, WRITER, Row, Run, Writer
+from outlast.core.rows.run_rows import KINDS, RUN, Row, Run
+from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql
 from outlast.store.batch import Batch

@@ -14,7 +14,8 @@ from outlast.core.commit import AppendMessage, Commit, Put, Wake
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import KINDS, META, RUN, WRITER
+from outlast.core.rows.run_rows import KINDS, RUN
+from outlast.core.rows.store_rows import META, WRITER
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS
 from outlast.store import sql
 from outlast.store.sql import MARK

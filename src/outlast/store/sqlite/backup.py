@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from outlast.core.generation import FILE, StoreFile, store_file_of
-from outlast.core.rows.run_rows import META
+from outlast.core.rows.store_rows import META
 from outlast.errors import StoreUnusable
 from outlast.store import sql
 from outlast.store.sql import DECODE, SQL

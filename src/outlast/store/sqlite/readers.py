@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from outlast.core.commit import Instant
 from outlast.core.rows.effect_rows import EFFECT
-from outlast.core.rows.run_rows import EVENT, META, RUN, Event
+from outlast.core.rows.run_rows import EVENT, RUN, Event
+from outlast.core.rows.store_rows import META
 from outlast.errors import Unavailable
 from outlast.store import sql
 from outlast.store.port import HOLDER_KINDS, RunRows, gather_rows

@@ -29,7 +29,8 @@ from outlast.core.machine import NO_HOLDER, EffectStatus, LeaseStatus
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key, Kind
-from outlast.core.rows.run_rows import KINDS, META, RUN, STORE, WRITER, Meta, R, Row, Run, Writer
+from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.store_rows import META, STORE, WRITER, Meta, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql

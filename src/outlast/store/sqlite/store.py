@@ -15,7 +15,8 @@ from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import META, REQUEST, STORE, WORKER, Run
+from outlast.core.rows.run_rows import Run
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER
 from outlast.core.state.delta_packets import Delta
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
 from outlast.store import sql
