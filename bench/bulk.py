@@ -13,9 +13,10 @@ import asyncpg
 
 from bench.engines import Place
 from bench.serving import TENANT, opened
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, WAIT, Approval
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Row, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Run
 from outlast.store.dynamodb.connection import Connection, DynamoAddress
 from outlast.store.dynamodb.items import Stamp, encode
 from outlast.store.dynamodb.items import place as item_place

@@ -13,9 +13,9 @@ from bench.load.receiver import subscribe
 from bench.serving import TENANT, opened, served
 from outlast.core.durations import MINUTE
 from outlast.core.machine import DeliveryStatus
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery
-from outlast.core.rows.run_rows import Row
 from outlast.engine import commands
 
 EXECUTED: Final = 10

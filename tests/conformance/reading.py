@@ -5,11 +5,12 @@ from typing import Final
 
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
 from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import InvalidInput
 from outlast.store.open_rows import LaneCounts, OpenRows, Summary

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from outlast.core.commit import Instant
 from outlast.core.durations import Liveness
 from outlast.core.machine import WaitStatus
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.columns import CACHED_CHARS_MAX, Column
 from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.rows.effect_rows import Evidence, Memo, Wait
 from outlast.core.rows.run_columns import VISITS, entered_visits, placed_visits
-from outlast.core.rows.run_rows import KINDS, Event, Message, Row
+from outlast.core.rows.run_rows import Event, Message
 from outlast.core.webhooks.deliveries import subscribe
 from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.engine.lease import opened

@@ -8,11 +8,12 @@ from outlast.core.commit import Commit, Put, changed
 from outlast.core.limits import OBJECTIVE_CHARS_MAX
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus, WaitStatus
 from outlast.core.row_checks import check_effect, check_run
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Effect, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT
 from outlast.core.rows.outbox_rows import CURSOR, Cursor
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows.run_rows import KINDS, RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import WORKER, lanes_served
 from outlast.core.usage import CallUsage, day_of
 from outlast.errors import Corrupt, Rejected

@@ -11,9 +11,10 @@ from outlast.core.commit import Put
 from outlast.core.durations import Liveness
 from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus, can
 from outlast.core.row_checks import check_run
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import Effect, Wait
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import has_expired
 from outlast.core.run_transition import LogEntry
 from outlast.core.verbs import moved

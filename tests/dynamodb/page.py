@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from outlast.core.rows.run_rows import KINDS
+from outlast.core.rows.all_kinds import KINDS
 from outlast.store.dynamodb.items import DIGITS, kind_of, lock_place, place, receipt_place
 from tests.docs.pages import ROOT
 from tests.dynamodb import server

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from outlast.core.rows.run_rows import KINDS
+from outlast.core.rows.all_kinds import KINDS
 from outlast.errors import StoreUnusable
 from outlast.store.dynamodb.connection import DynamoAddress
 from outlast.store.dynamodb.items import RECEIPT, decode, kind_of

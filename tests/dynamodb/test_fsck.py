@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from outlast.clocks import SystemClock
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import KINDS, Row
 from outlast.store.bounds import SHAPES
 from outlast.store.dynamodb.items import Stamp, encode, place
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb

@@ -12,12 +12,13 @@ from outlast.core.events import EventType
 from outlast.core.graph_threads import ID_BYTES_MAX, NS_BYTES_MAX, THREAD_BYTES_MAX
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, KIB, ROW_BYTES_MAX
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
 from outlast.core.rows.store_rows import WRITER
 from outlast.errors import Corrupt
 from outlast.store.bounds import INT_MAX

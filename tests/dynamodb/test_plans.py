@@ -12,9 +12,10 @@ import pytest
 
 from outlast.core.commit import AppendMessage, Commit, Put
 from outlast.core.machine import RunStatus
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.row_kind import AnyKind, key_of
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, Row
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.errors import StoreError
 from outlast.store.dynamodb import reads

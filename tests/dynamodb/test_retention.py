@@ -12,8 +12,9 @@ from outlast.clocks import SystemClock
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import DAY, FORGET_EVERY, LEDGER_KEPT, MINUTE, RUNS_KEPT, SECOND
 from outlast.core.generation import LEDGERS, ledgers_of
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE, Effect, Usage
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, TOKEN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import META, WORKER, WRITER
 from outlast.engine.store_maintenance import Retention, ledger_purged
 from outlast.runtime.stores import open_store

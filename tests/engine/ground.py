@@ -4,8 +4,8 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from outlast.clocks import VirtualClock
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import Row
 from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 

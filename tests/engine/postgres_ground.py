@@ -8,8 +8,8 @@ from typing import Any
 
 from outlast.clocks import VirtualClock
 from outlast.core.commit import Chain, Commit, Done, Put
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import Row
 from outlast.store.port import Store
 from outlast.store.postgres.store import PostgresStore, open_postgres
 from tests.postgres import server

@@ -7,10 +7,10 @@ import pytest
 
 from outlast.core import mailbox
 from outlast.core.effect_verbs import NOT_SENT
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, Evidence
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import KINDS
 from outlast.engine.store_maintenance import recover
 from outlast.errors import Unavailable
 from outlast.flow import Context, Perhaps, RateLimit, RetryLater, Unknown, resend

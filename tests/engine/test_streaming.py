@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows.run_rows import KINDS
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.engine.delta_sender import PENDING_CHARS_MAX, PENDING_OF_ONE_MAX, DeltaBuffer
 from outlast.flow import Context, lookup, role, this_call

@@ -12,7 +12,7 @@ from secrets import token_hex
 import pytest
 
 from outlast.core.commit import Chain, Commit
-from outlast.core.rows.run_rows import KINDS, Row
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.store_rows import WRITER
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore

@@ -12,9 +12,10 @@ import pytest
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Expect, Fence, Put, Wake, When
 from outlast.core.durations import DAY
 from outlast.core.generation import FILE
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, TOKEN, Row, Run
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import STORE, WRITER
 from outlast.core.usage import CallUsage
 from outlast.errors import Rejected, StoreError

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from outlast.core.commit import Chain, Commit
-from outlast.core.rows.run_rows import KINDS, Row
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.store_rows import WRITER
 from outlast.errors import Rejected
 from outlast.store.bounds import check

@@ -14,9 +14,10 @@ from outlast.core import effect_verbs, mailbox, verbs
 from outlast.core.commit import Chain, Commit, Put
 from outlast.core.limits import ROW_BYTES_MAX
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import StoreError, Unavailable
 from outlast.store.batch import Batch, CommitChanges
 from outlast.store.bounds import check

@@ -14,10 +14,11 @@ from outlast.core.commit import Commit, Put
 from outlast.core.effect_verbs import Intent
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.route import cancel_of
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.approval_columns import VOTES
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval, Effect
 from outlast.core.rows.run_columns import Timer, WaitingFor
-from outlast.core.rows.run_rows import Message, Row, Run
+from outlast.core.rows.run_rows import Message, Run
 from tests.models.explore import Variant
 from tests.models.world import (
     MAPPING,

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from outlast.core.commit import IDENTITY, Commit, Instant
 from outlast.core.events import chain_hash
 from outlast.core.machine import ENDED, EffectStatus, RunStatus
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import STATED, Effect
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, Event, Message, Row, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Event, Message, Run
 from outlast.core.verbs import NewRun, start
 from outlast.errors import Ended, Stale
 from outlast.store.batch import Batch

@@ -8,7 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.core.rows.run_rows import KINDS, RUN
+from outlast.core.rows.all_kinds import KINDS
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import StoreUnusable
 from outlast.runtime.stores import open_store
 from outlast.store import sql

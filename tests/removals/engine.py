@@ -19,9 +19,10 @@ from outlast.core import (
 )
 from outlast.core.commit import Commit, Done, Fence
 from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, Effect
 from outlast.core.rows.row_kind import AnyKind, version_of
-from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.state import growing_list
 from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (

@@ -10,7 +10,7 @@ import pytest
 import outlast
 from outlast.core.approvals import Actor
 from outlast.core.machine import ApprovalStatus
-from outlast.core.rows.run_rows import KINDS
+from outlast.core.rows.all_kinds import KINDS
 from outlast.models.effects import effect_id
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations

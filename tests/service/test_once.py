@@ -21,10 +21,11 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import DeliveryStatus, LeaseStatus, Reason
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Event
+from outlast.core.rows.run_rows import EVENT, RUN, Event
 from outlast.core.rows.store_rows import REQUEST, STORE, WORKER, WRITER, Worker
 from outlast.operations import OPERATIONS
 from outlast.operations.declaration import Operation, sent, sent_fields

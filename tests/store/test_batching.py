@@ -14,8 +14,9 @@ from typing_extensions import override
 
 from outlast.core import crash_points
 from outlast.core.commit import Chain, Commit, Instant, Put
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.rows.store_rows import STORE, WORKER, WRITER, Writer
 from outlast.store import sql
 from outlast.store.batching_store import LoopStore

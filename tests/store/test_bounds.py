@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from outlast.core.commit import Commit, Put
 from outlast.core.limits import COMMIT_BYTES_MAX, ROW_BYTES_MAX
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import EVENT, RUN, Row
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.errors import Rejected
 from outlast.store import bounds
 from tests import ROUTINE_BYTES

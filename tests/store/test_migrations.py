@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, Approval
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.engine import commands
 from outlast.errors import StoreUnusable
 from outlast.flow import Context, Workflow, role

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.core.rows.run_rows import KINDS, RUN
+from outlast.core.rows.all_kinds import KINDS
+from outlast.core.rows.run_rows import RUN
 from outlast.errors import StoreUnusable, Unavailable
 from outlast.store.migrations import MIGRATIONS, SCHEMA
 from outlast.store.sqlite.database import FULL, Database

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import KINDS, RESULT, RUN
+from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls

@@ -14,8 +14,9 @@ from outlast import Context, Workflow, activity
 from outlast.core.approvals import Actor
 from outlast.core.limits import AUTHOR_PREFIX, AUTHOR_STATEMENTS_MAX
 from outlast.core.machine import EffectStatus, RunStatus
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT, Effect
-from outlast.core.rows.run_rows import KINDS, RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.errors import DefinitionError, Misplaced
 from outlast.runtime.local_worker import worker_of
 from outlast.runtime.operations import Operations

@@ -18,7 +18,7 @@ from opentelemetry.trace import Tracer
 from pydantic import BaseModel
 
 from outlast.cli.text import inert
-from outlast.core.rows.run_rows import KINDS
+from outlast.core.rows.all_kinds import KINDS
 from outlast.flow import Context, Refused, Workflow, activity, lookup, role
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import RunLog, SentenceFormatter, configure_logs, json_formatter

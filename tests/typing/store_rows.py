@@ -2,8 +2,9 @@
 
 from typing import assert_type
 
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import APPROVAL, Approval
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Event, Row, Run
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
 from outlast.store.port import Store
 from outlast.store.queries import Page
 

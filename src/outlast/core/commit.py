@@ -10,9 +10,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
 from outlast.core.machine import ENDED
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, Message, R, Row, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, Message, Run
 from outlast.core.rows.store_rows import WRITER
 
 

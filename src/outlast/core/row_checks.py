@@ -27,6 +27,7 @@ from outlast.core.machine import (
     SubscriptionStatus,
     WaitStatus,
 )
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.approval_columns import PLANS, OfferedCall
 from outlast.core.rows.columns import SUFFIX
 from outlast.core.rows.effect_columns import ANSWER, ANSWER_NOT_STORED, EvidenceAnswer
@@ -46,7 +47,7 @@ from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, Cursor
 from outlast.core.rows.row_kind import AnyKind, Kind
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import WORKER, Worker
 from outlast.core.start_details import DECLARED
 from outlast.core.usage import CallUsage, day_of

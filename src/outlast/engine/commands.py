@@ -47,10 +47,11 @@ from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer, check_unfinished, over
 from outlast.core.paging import pages
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, Approval, Effect
 from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
-from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Row, Run, Token
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run, Token
 from outlast.core.rows.store_rows import META, STORE, WORKER, Worker
 from outlast.core.start_details import NO_DETAILS, StartDetails, check_details
 from outlast.core.terms import Deadline, end_of

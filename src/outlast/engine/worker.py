@@ -38,8 +38,8 @@ from outlast.core.durations import (
 )
 from outlast.core.generation import GENERATION
 from outlast.core.lanes import OWN
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.columns import WorkerHealth
-from outlast.core.rows.run_rows import Row
 from outlast.core.rows.store_rows import META
 from outlast.core.slices import SliceEnd
 from outlast.engine import admission, compatibility

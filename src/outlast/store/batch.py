@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import AppendMessage, Chain, Commit, Done, Drop, Erase, Fence, Instant, Put, Wake, When
 from outlast.core.machine import ENDED
+from outlast.core.rows.all_kinds import KINDS, R
 from outlast.core.rows.outbox_rows import UNPUBLISHED, Unpublished
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, version_of
-from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, Event, R, Run
+from outlast.core.rows.run_rows import MESSAGE, RUN, Event, Run
 from outlast.core.rows.store_rows import WRITER, Writer
 from outlast.errors import Ended, Stale
 

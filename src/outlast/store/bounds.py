@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple, get_type_hints
 from outlast.core.commit import AppendMessage, Commit, Put, actions_of
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_BYTES_MAX
 from outlast.core.row_checks import CHECKED, check_row
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import KINDS, MESSAGE, Event, Row, Run
+from outlast.core.rows.run_rows import MESSAGE, Event, Run
 from outlast.core.rows.store_rows import META, STORE
 from outlast.errors import Corrupt, Rejected
 

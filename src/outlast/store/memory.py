@@ -14,10 +14,11 @@ from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
 from outlast.core.row_checks import check_effect, check_run
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, Run, is_due
+from outlast.core.rows.run_rows import EVENT, RUN, Run, is_due
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Writer
 from outlast.core.state.delta_packets import Delta
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of

@@ -13,11 +13,12 @@ from typing_extensions import override
 from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
 from outlast.core.row_checks import listed
+from outlast.core.rows.all_kinds import R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import RUN, R, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Wait
 from outlast.core.rows.row_kind import Key, Kind
-from outlast.core.rows.run_rows import KINDS, MESSAGE, RUN, TOKEN, Event, Message, R, Row, Run
+from outlast.core.rows.run_rows import MESSAGE, RUN, TOKEN, Event, Message, Run
 from outlast.core.state.delta_packets import Delta
 from outlast.errors import Conflict, Corrupt, StoreReplaced
 from outlast.store.fair_queueing import NONE_HELD, HeldCounts

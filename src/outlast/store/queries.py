@@ -17,12 +17,13 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_type_
 from typing_extensions import override
 
 from outlast.core.row_checks import listed
+from outlast.core.rows.all_kinds import R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT
 from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT, GRAPH_THREAD, GRAPH_VALUE, GRAPH_WRITE
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, R, Row, Run
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX

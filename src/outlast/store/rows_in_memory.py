@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any, Final
 
 from outlast.core.machine import ENDED, ApprovalStatus, DeliveryStatus, EffectStatus
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt

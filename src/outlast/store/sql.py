@@ -20,9 +20,10 @@ from outlast.core.row_checks import (
     stored_types,
     wrong_type,
 )
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.row_kind import AnyKind, Kind
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, R, Row, Run, is_due
+from outlast.core.rows.run_rows import EVENT, RUN, Run, is_due
 from outlast.core.rows.store_rows import REQUEST, WORKER
 from outlast.errors import Corrupt
 

@@ -17,10 +17,11 @@ from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.events import iso
 from outlast.core.generation import Generation
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import EVENT, KINDS, MESSAGE, RUN, STATE_CHUNK, Event, Row
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STATE_CHUNK, Event
 from outlast.core.state.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged, present_generation

@@ -6,12 +6,13 @@ from typing import Final, NamedTuple
 from outlast.core.commit import Mapping
 from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
+from outlast.core.rows.all_kinds import R
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, R, Result, Run
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, Result, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of

@@ -24,12 +24,13 @@ from outlast.core.row_checks import (
     wrong_visits,
     wrong_wait,
 )
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.columns import SUFFIX
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Usage
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event, Row, Run, Token, is_over
+from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event, Run, Token, is_over
 from outlast.core.rows.store_rows import WORKER, Worker
 from outlast.core.run_transition import due_of
 from outlast.core.state.snapshot_codec import StateChunk

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from outlast.core.graph_threads import ValuePlace, ancestors_needed, data_at, place_at, place_of, rows_needed
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.graph_rows import (
     GRAPH_CHECKPOINT,
     GRAPH_KINDS,
@@ -22,7 +23,6 @@ from outlast.core.rows.graph_rows import (
     GraphWrite,
 )
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import Row
 from outlast.core.state.snapshot_codec import unpack
 from outlast.errors import Corrupt
 from outlast.store.port import Store

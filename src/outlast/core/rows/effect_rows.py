@@ -1,4 +1,4 @@
-"""Rows of what a run calls and waits for: effects, memos, late answers, waits and approvals. See `run_rows.py`."""
+"""Rows of what a run calls and waits for: effects, memos, late answers, waits and approvals. See `all_kinds.py`."""
 
 from typing import Any, Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Rows of what limits the runs of a tenant: slots, pauses, budgets and what is counted for them. See `run_rows.py`."""
+"""Rows of what limits the runs of a tenant: slots, pauses, budgets and what is counted for them. See `all_kinds.py`."""
 
 from typing import Final, NamedTuple
 

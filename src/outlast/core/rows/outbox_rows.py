@@ -1,4 +1,4 @@
-"""Rows of webhooks: subscriptions, cursors, deliveries and unpublished events. See `core/rows/run_rows.py`."""
+"""Rows of webhooks: subscriptions, cursors, deliveries and unpublished events. See `all_kinds.py`."""
 
 from typing import Final, NamedTuple
 

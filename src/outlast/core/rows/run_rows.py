@@ -1,72 +1,14 @@
-"""Immutable rows, their columns and their keys.
-
-A row is a tuple of plain values in column order, so a store can bind it unchanged. A field `…_text` holds a structured
-value as the text of its column; the property without the suffix decodes it, and raises Corrupt if the text cannot be
-read. Writers encode with the column of the same name. Instants are integers in milliseconds since 1970. Instants of
-liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
-
-This module has the rows of runs, and the table of all kinds. `effect_rows.py` has the rows of effects, waits and
-approvals, `limit_rows.py` those of the limits of tenants, `store_rows.py` those of the store and its processes,
-`outbox_rows.py` those of webhooks, `graph_rows.py` those of threads of LangGraph.
-"""
+"""Rows of runs: their position, history, inbox, tokens and results. See `all_kinds.py`."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core import machine
 from outlast.core.events import TYPES, make_body
 from outlast.core.lanes import scheduler_of
 from outlast.core.rows import run_columns
-from outlast.core.rows.effect_rows import (
-    APPROVAL,
-    EFFECT,
-    EVIDENCE,
-    MEMO,
-    USAGE,
-    WAIT,
-    Approval,
-    Effect,
-    Evidence,
-    Memo,
-    Usage,
-    Wait,
-)
-from outlast.core.rows.graph_rows import (
-    GRAPH_CHECKPOINT,
-    GRAPH_THREAD,
-    GRAPH_VALUE,
-    GRAPH_WRITE,
-    GraphCheckpoint,
-    GraphThread,
-    GraphValue,
-    GraphWrite,
-)
-from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
-from outlast.core.rows.outbox_rows import (
-    CURSOR,
-    DELIVERY,
-    SUBSCRIPTION,
-    UNPUBLISHED,
-    Cursor,
-    Delivery,
-    Subscription,
-    Unpublished,
-)
 from outlast.core.rows.row_kind import Kind
-from outlast.core.rows.store_rows import (
-    META,
-    REQUEST,
-    TOPOLOGY,
-    WORKER,
-    WRITER,
-    Meta,
-    Request,
-    Topology,
-    Worker,
-    Writer,
-)
 from outlast.core.state.snapshot_codec import StateChunk
-from outlast.core.usage import CallUsage, TenantBudget
 
 
 class Run(NamedTuple):
@@ -239,53 +181,12 @@ class Result(NamedTuple):
 
 RunKey: TypeAlias = tuple[str, str]
 """Tenant and id of a run."""
-Row: TypeAlias = (
-    Run
-    | Event
-    | Effect
-    | Memo
-    | Evidence
-    | Wait
-    | Approval
-    | Message
-    | Token
-    | Slot
-    | Pause
-    | Usage
-    | CallUsage
-    | TenantBudget
-    | Topology
-    | StateChunk
-    | Result
-    | Request
-    | Subscription
-    | Cursor
-    | Delivery
-    | Unpublished
-    | GraphThread
-    | GraphCheckpoint
-    | GraphWrite
-    | GraphValue
-    | Worker
-    | Writer
-    | Meta
-)
-R = TypeVar("R", bound=Row)
 RUN: Final = Kind("run", Run, 2, True, True)
 EVENT: Final = Kind("event", Event, 3, False, False)
 MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
-KINDS: Final[tuple[Kind[Row], ...]] = (
-    RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
-    GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
-)  # fmt: skip
-
-for _kind in KINDS:
-    assert _kind.row._fields[0] == "tenant", "the tenant leads every key (RUN-5)"
-    assert not _kind.versioned or _kind.row._fields[_kind.key] == "version", "the version follows the key"
 
 
 def is_over(run: Run) -> bool:

@@ -1,6 +1,6 @@
 """Rows of the store and of the processes that use it: workers, writers, topologies, answers to requests, facts.
 
-See `run_rows.py`.
+See `all_kinds.py`.
 """
 
 from collections.abc import Iterable

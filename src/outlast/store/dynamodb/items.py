@@ -17,12 +17,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, KINDS, RUN, TOKEN, Run
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt

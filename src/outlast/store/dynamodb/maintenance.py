@@ -9,10 +9,11 @@ from outlast.core.commit import Mapping
 from outlast.core.durations import ANSWERS_KEPT, SECOND, WORKERS_KEPT
 from outlast.core.generation import LEDGERS, LedgersPurged, PurgePoint, last_of, ledgers_after, ledgers_of
 from outlast.core.machine import ENDED, LeaseStatus
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows.run_rows import RUN, TOKEN, Row, Run, is_due
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, is_due
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from typing import Any, Final, NamedTuple
 
 from outlast.core.limits import COUNT_MAX
+from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE
 from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant, Mapping
 from outlast.core.row_checks import listed_as_unreadable
+from outlast.core.rows.all_kinds import R
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, RUN, Event, R
+from outlast.core.rows.run_rows import EVENT, RUN, Event
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.dynamodb.connection import RUNS, Away, Conflicted, Connection, Throttled, Unusable, pause

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.commit import AppendMessage, Commit, Fence, Put, Wake
 from outlast.core.durations import LOCK_KEPT, SECOND
 from outlast.core.machine import ENDED, NO_HOLDER, LeaseStatus
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import KINDS, RUN, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import WRITER, Writer
 from outlast.store.batch import Batch, RowChange
 from outlast.store.dynamodb.items import (

@@ -10,8 +10,9 @@ from outlast.core.crash_points import point
 from outlast.core.durations import ANSWERS_KEPT, WORKERS_KEPT
 from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import LeaseStatus
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import KINDS, Run
+from outlast.core.rows.run_rows import Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta, Writer
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql

@@ -9,9 +9,10 @@ import asyncpg
 
 from outlast.core.commit import Instant
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.all_kinds import R, Row
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.row_kind import AnyKind, Kind
-from outlast.core.rows.run_rows import EVENT, RUN, R, Row
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.core.rows.store_rows import META
 from outlast.errors import Unavailable
 from outlast.store import open_calls, sql

@@ -24,9 +24,10 @@ import asyncpg
 from outlast.core import crash_points
 from outlast.core.commit import IDENTITY, Commit, Done, Instant, Put
 from outlast.core.machine import NO_HOLDER, LeaseStatus
+from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import KINDS, RUN, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Writer
 from outlast.errors import Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
 from outlast.store import sql

@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any, Final, NamedTuple, get_type_hints
 
 from outlast.core.commit import AppendMessage, Commit, Put, Wake
+from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import KINDS, RUN
+from outlast.core.rows.run_rows import RUN
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS
 from outlast.store import sql

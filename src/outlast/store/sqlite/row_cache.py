@@ -8,9 +8,10 @@ then calls `outdate`. Runs are kept aside for a comparison, because most of them
 from itertools import islice
 from typing import Any, Final
 
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.row_kind import AnyKind, Key, Kind
-from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 
 RUNS_MAX: Final = 20_000  # runs that this process holds, at most 1 KB each
 ROWS_MAX: Final = 2_000  # rows of any other kind: a service rarely reads the answers and approvals it writes

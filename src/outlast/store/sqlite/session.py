@@ -26,10 +26,11 @@ from outlast.core import crash_points
 from outlast.core.commit import IDENTITY
 from outlast.core.generation import FILE, compare_files, store_file_of
 from outlast.core.machine import NO_HOLDER, EffectStatus, LeaseStatus
+from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key, Kind
-from outlast.core.rows.run_rows import KINDS, RUN, R, Row, Run
+from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import META, STORE, WRITER, Meta, Writer
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
 from outlast.errors import OutlastError, Rejected, StoreError, StoreUnusable, Unavailable, Uncertain
