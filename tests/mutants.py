@@ -256,6 +256,10 @@ OF_THE_THREADS: Final = (
     _row(threads.ancestors_of_deltas_pruned, "A prune keeps what delta channels are made of.", THREADS),
     _row(threads.any_class_made, "Stored bytes make no objects of classes that were not allowed.", THREADS),
     _row(threads.any_format_read, "Formats that can run code are not read.", THREADS),
+    _row(threads.removal_without_a_mark, "A thread is absent before the first of its rows is deleted.", THREADS),
+    _row(threads.use_by_checkpoints_alone, "A thread is in use if a task or a subgraph has written.", THREADS),
+    _row(threads.writers_past_a_removal, "No row is written to a thread that is being deleted.", THREADS),
+    _row(threads.threads_purged_whatever_their_use, "A purge looks at a thread again before it deletes it.", THREADS),
 )
 OF_THE_STORES: Final = (
     # S-1: the inbox

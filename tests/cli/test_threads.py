@@ -67,3 +67,14 @@ def test_old_threads_are_purged(outlast: Terminal) -> None:
     assert [each["checkpoints"] for each in outlast("threads", "ls", "-o", "json").json["threads"]] == [1, 1]
     assert outlast("threads", "purge", "--older", "0s", "--yes", "-o", "json").json["threads"] == 2
     assert outlast("threads", "ls", "-o", "json").json["threads"] == []
+
+
+def test_threads_of_all_tenants_are_purged_with_runs_if_asked(outlast: Terminal) -> None:
+    kept(outlast, "t-1", "t-2")
+    assert outlast("purge", "--yes", "-o", "json").json["threads"] == 0
+    assert outlast("purge", "--threads", "1d", "--yes", "-o", "json").json["threads"] == 0
+    assert len(outlast("threads", "ls", "-o", "json").json["threads"]) == 2
+    asked = outlast("purge", "--threads", "0s")
+    assert asked.code == 2 and "every thread of LangGraph" in asked.out + asked.err
+    assert "2 threads of LangGraph deleted" in outlast("purge", "--threads", "0s", "--yes").out
+    assert outlast("threads", "ls", "-o", "json").json["threads"] == []

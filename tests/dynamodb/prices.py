@@ -21,6 +21,7 @@ from outlast.store.queries import (
     Queued,
     Under,
 )
+from outlast.store.unused_threads import UnusedThreads
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 
@@ -65,6 +66,10 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     ),
     NextDue: ReadPrice("when the next run is due", "1, and per lane 0.5 per clock mapping, and 1 if one will be due"),
     DueRuns: ReadPrice("due runs for another scheduler", "1, and per clock mapping 0.5, and 1 per run"),
+    UnusedThreads: ReadPrice(
+        "threads of LangGraph that a purge may delete",
+        "1 per thread; 0.5 per 30 rows of all lists, once a day if threads are purged",
+    ),
     Owing: ReadPrice("webhooks that are owed", "0.5, and 1 per cursor"),
     OpenCalls: ReadPrice("status of runs with a call in flight", "per run 3, and 1 per 4 KB of the visit's effects"),
     RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),

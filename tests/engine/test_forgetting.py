@@ -8,12 +8,16 @@ import pytest
 
 from outlast.core.commit import Commit, Put
 from outlast.core.durations import ANSWERS_KEPT, DAY, FORGET_EVERY, LEDGER_KEPT, RUNS_KEPT, WORKERS_KEPT, Liveness
+from outlast.core.graph_threads import GraphData
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.run_rows import RUN
-from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, Request, Worker
-from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, purge_of
+from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, Meta, Request, Worker
+from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, DailyPurge, purge_of
+from outlast.errors import Corrupt
 from outlast.flow import Context
+from outlast.runtime.graph_threads import GraphThreads, NewCheckpoint
 from tests.engine.process import Process
 from tests.engine.world import MINUTE, SECOND, Receiver, State, World, one_node, ordering, write
 
@@ -182,6 +186,40 @@ async def test_what_is_kept_without_limit_is_never_purged(world: World, runs_kep
         assert (world.core.rows.get(META, PURGED) is None) == (not runs_kept and not ledger_kept)
 
     await world.live(story)
+
+
+@pytest.mark.req("CKP-7")
+@pytest.mark.parametrize("kept", [90 * DAY, 0])
+async def test_unused_threads_of_langgraph_are_purged_if_their_retention_is_set(world: World, kept: int) -> None:
+    async def story() -> None:
+        live = Liveness(threads_kept=kept)
+        threads = GraphThreads(world.store, "t")
+        for n in range(30):
+            await put_first(threads, f"t{n}")
+        await world.nights(flow(), until=world.time.wall() + 90 * DAY, name="early", live=live)
+        await world.pass_(4 * BEAT)
+        assert len(world.core.rows.under(GRAPH_THREAD, ())) == 30, "none has been unused for so long"
+        await put_first(threads, "used")
+        await world.nights(flow(), until=world.time.wall() + 2 * DAY, name="late", live=live)
+        await world.pass_(8 * BEAT)
+        assert len(world.core.rows.under(GRAPH_THREAD, ())) == (1 if kept else 31)
+        done = purge_of(world.core.rows.get(META, PURGED))
+        assert done is not None and done.threads == (30 if kept else 0)
+
+    await world.live(story)
+
+
+async def put_first(threads: GraphThreads, thread: str) -> None:
+    data = GraphData("msgpack", b"\x80")
+    await threads.put(NewCheckpoint(thread, "", "c1", "", {"step": -1}, data, {"log": data}, (), begins=True))
+
+
+def test_the_row_of_a_purge_of_an_earlier_version_is_read() -> None:
+    value = '{"at": 1, "by": "w", "runs": 2, "ledgers": 3}'
+    assert purge_of(Meta(*PURGED, 4, value)) == DailyPurge(1, "w", 2, 3, 0)
+    for broken in ("[]", "7", "{", '{"at": 1, "by": "w", "runs": 2, "ledgers": 3, "threads": "x"}'):
+        with pytest.raises(Corrupt):
+            purge_of(Meta(*PURGED, 4, broken))
 
 
 def runs(world: World) -> list[Any]:

@@ -10,6 +10,7 @@ import pytest
 from outlast.core.commit import Commit
 from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_VALUE
 from outlast.core.rows.row_kind import AnyKind, Key
+from outlast.engine import thread_removal
 from outlast.errors import Conflict, Corrupt
 from outlast.langgraph import OutlastSaver
 from outlast.runtime.graph_threads import GraphThreads
@@ -26,6 +27,7 @@ from tests.langgraph.test_saver import (
     grown,
     stored_with,
 )
+from tests.langgraph.test_thread_retention import is_whole_or_gone, stays_or_goes_whole, used_after_it_was_found
 from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RT-3")
@@ -153,6 +155,27 @@ async def a_format_that_can_run_code_is_refused(store: Store) -> None:
         await saver.aget_tuple(config_of("t"))
 
 
+async def a_thread_that_begins_again_during_its_deletion_has_new_rows_alone(store: Store) -> None:
+    await stays_or_goes_whole("begins again")
+
+
+async def a_thread_of_which_a_task_ended_is_in_use(store: Store) -> None:
+    await stays_or_goes_whole("a task ends")
+
+
+async def a_subgraph_of_a_deleted_thread_leaves_no_row(store: Store) -> None:
+    await is_whole_or_gone("a new subgraph begins")
+
+
+async def a_thread_is_looked_at_again_before_its_deletion(store: Store) -> None:
+    before = thread_removal.COMMITS_AT_ONCE
+    thread_removal.COMMITS_AT_ONCE = 2  # type: ignore[misc]
+    try:
+        await used_after_it_was_found()
+    finally:
+        thread_removal.COMMITS_AT_ONCE = before  # type: ignore[misc]
+
+
 CASES: tuple[tuple[str, Promise], ...] = (
     ("any_parent_followed", the_second_of_two_writers_is_refused),
     ("erased_unnoticed", a_value_that_is_named_again_while_it_is_deleted_stays),
@@ -161,6 +184,10 @@ CASES: tuple[tuple[str, Promise], ...] = (
     ("ancestors_of_deltas_pruned", a_pruned_delta_channel_keeps_its_value),
     ("any_class_made", no_object_of_another_class_is_made),
     ("any_format_read", a_format_that_can_run_code_is_refused),
+    ("removal_without_a_mark", a_thread_that_begins_again_during_its_deletion_has_new_rows_alone),
+    ("use_by_checkpoints_alone", a_thread_of_which_a_task_ended_is_in_use),
+    ("writers_past_a_removal", a_subgraph_of_a_deleted_thread_leaves_no_row),
+    ("threads_purged_whatever_their_use", a_thread_is_looked_at_again_before_its_deletion),
 )
 
 

@@ -6,8 +6,10 @@ from typing import Any
 from outlast.core import graph_threads as decisions
 from outlast.core.commit import Commit, Erase, Expect
 from outlast.core.rows.graph_rows import GRAPH_THREAD, GraphThread
+from outlast.engine import thread_removal
+from outlast.engine.thread_removal import ERASED_AT_ONCE
 from outlast.runtime import graph_threads
-from outlast.runtime.graph_threads import ERASED_AT_ONCE, GraphThreads
+from outlast.runtime.graph_threads import GraphThreads
 from tests.removals import Patch, replace
 
 
@@ -27,7 +29,7 @@ def erased_unnoticed(patch: Patch) -> None:
 
 
 def rows_before_their_thread(patch: Patch) -> None:
-    async def begin(self: GraphThreads, line: Any, at: int) -> int:
+    async def begin(self: GraphThreads, line: Any, at: int, expects: Any = ()) -> int:
         return 0
 
     replace(patch, GraphThreads._begin, begin)
@@ -56,3 +58,37 @@ def any_format_read(patch: Patch) -> None:
     from outlast.langgraph import saver
 
     patch.setattr(saver, "FORMATS", frozenset({"null", "bytes", "bytearray", "msgpack", "json", "pickle"}))
+
+
+def removal_without_a_mark(patch: Patch) -> None:
+    def unmarked(root: GraphThread | None, line: Any, at: int) -> GraphThread:
+        root = root or GraphThread(*line, 0, "", 0, at, at)
+        return root._replace(version=root.version + 1)
+
+    replace(patch, decisions.removed, unmarked)
+
+
+def use_by_checkpoints_alone(patch: Patch) -> None:
+    def touched(root: GraphThread | None, line: Any, at: int) -> GraphThread | None:
+        return GraphThread(*line, 1, "", 0, at, at) if root is None else None
+
+    replace(patch, decisions.touched, touched)
+
+
+def writers_past_a_removal(patch: Patch) -> None:
+    used = GraphThreads._used
+
+    async def unexpected(self: GraphThreads, line: Any, root: GraphThread | None, at: int) -> Expect:
+        await used(self, line, root, at)
+        return Expect(GRAPH_THREAD, (line[0], "never there", ""), 0)
+
+    replace(patch, used, unexpected)
+
+
+def threads_purged_whatever_their_use(patch: Patch) -> None:
+    mark = thread_removal.mark_removed
+
+    async def marked(store: Any, tenant: str, thread: str, *, before: int | None = None) -> GraphThread | None:
+        return await mark(store, tenant, thread)
+
+    replace(patch, mark, marked)

@@ -39,6 +39,7 @@ from outlast.store.queries import (
     cursor_of,
 )
 from outlast.store.sqlite.database import OFF, Database
+from outlast.store.unused_threads import UnusedThreads
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 from tests.conformance.subject import run_row
 from tests.postgres import server
@@ -89,6 +90,7 @@ def queries() -> dict[str, Query[Any]]:
         "open calls": OpenCalls("acme", (("run-1", 1), ("run-2", 7))),
         "next due": NextDue(("a@1", "b@1")),
         "due": DueRuns("a@1", 0, 9, 9),
+        "unused threads": UnusedThreads(9, (1, "acme", "t"), 9),
         "owing": Owing("acme", "wh", 9),
         "usage of a run": RunUsage("acme", "run-1"),
         "usage before a claim": RunUsage("acme", "run-1", 3, 1),

@@ -174,9 +174,14 @@ def _recovered_view(done: Recovered) -> dict[str, Any]:
     metavar="DURATION",
     help=f"The same for the ledger alone [{LEDGER_KEPT // DAY}d].",
 )
+@click.option(
+    "--threads", type=duration, metavar="DURATION", help="Delete also LangGraph threads unchanged for so long [none]."
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_store
-async def purge_command(ops: Operations, screen: Screen, older: int | None, ledgers: int | None, yes: bool) -> int:
+async def purge_command(
+    ops: Operations, screen: Screen, older: int | None, ledgers: int | None, threads: int | None, yes: bool
+) -> int:
     """Delete runs that ended long ago, and the ledgers of runs that ended less long ago.
 
     It covers all tenants. A ledger is the effects, memos and late answers of a run; its history, approvals and results
@@ -188,16 +193,21 @@ async def purge_command(ops: Operations, screen: Screen, older: int | None, ledg
     ledgers_ms = LEDGER_KEPT if ledgers is None else ledgers
     question = (
         f"of all tenants, delete every run that ended more than {span(older_ms)} ago, "
-        f"and every ledger of a run that ended more than {span(ledgers_ms)} ago?"
+        f"and every ledger of a run that ended more than {span(ledgers_ms)} ago"
+        f"{'' if threads is None else f', and every thread of LangGraph unchanged for {span(threads)}'}?"
     )
     if not yes and (code := await unsure(screen, question)) is not None:
         return code
-    done = await purge(ops, older_ms=older_ms, ledgers_ms=ledgers_ms)
-    view = {"runs": done.runs, "older_ms": older_ms, "ledgers": done.ledgers, "ledgers_ms": ledgers_ms}
+    done = await purge(ops, older_ms=older_ms, ledgers_ms=ledgers_ms, threads_ms=threads)
+    view: dict[str, Any] = {"runs": done.runs, "older_ms": older_ms, "ledgers": done.ledgers, "ledgers_ms": ledgers_ms}
+    view |= {"threads": done.threads, "threads_ms": threads}
     if not screen.data(view):
         screen.line(f"{done.runs:,} run{'' if done.runs == 1 else 's'} deleted, ended more than {span(older_ms)} ago")
         ledgers_text = f"{done.ledgers:,} ledger{'' if done.ledgers == 1 else 's'} of other runs deleted"
         screen.line(f"{ledgers_text}, ended more than {span(ledgers_ms)} ago")
+        if threads is not None:
+            deleted = f"{done.threads:,} thread{'' if done.threads == 1 else 's'} of LangGraph deleted"
+            screen.line(f"{deleted}, unchanged for {span(threads)}")
     return OK
 
 

@@ -45,6 +45,7 @@ OPTIONS: tuple[tuple[str, str], ...] = (
     ("drain_grace", "Maximum wait of a stopping worker for its calls."),
     ("runs_kept", "Retention of a run after its end; 0s keeps it forever."),
     ("ledger_kept", "Retention of its effects and memos; 0s keeps them as long as the run."),
+    ("threads_kept", "Retention of a LangGraph thread after its last change; 0s keeps it forever."),
 )
 
 

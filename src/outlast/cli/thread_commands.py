@@ -14,7 +14,7 @@ from outlast.cli.global_options import Command, Group
 from outlast.cli.screen import Screen
 from outlast.cli.text import duration, json_escaped
 from outlast.core.durations import span
-from outlast.core.graph_threads import GraphData
+from outlast.core.graph_threads import GraphData, unused_before
 from outlast.core.rows.graph_rows import GraphCheckpoint, GraphThread
 from outlast.errors import InvalidInput, NotFound
 from outlast.models import exact_instant
@@ -140,19 +140,21 @@ async def rm(ops: Operations, screen: Screen, names: tuple[str, ...], yes: bool)
 async def purge_threads(ops: Operations, screen: Screen, older: int, keep_latest: bool, yes: bool) -> int:
     """Delete the threads of the tenant that have not changed for some time, or all but their last checkpoints.
 
-    It works in small transactions and may run beside graphs: a thread that changes in between is read again.
+    It works in small transactions and may run beside graphs: a thread that is used again in between is kept whole.
     """
     what = "all but the last checkpoint of every thread" if keep_latest else "every thread"
     if not yes and (code := await unsure(screen, f"delete {what} unchanged for {span(older)}?")) is not None:
         return code
     store = _threads(ops)
-    before = (await ops.store.now()).business - older
-    names = [row.thread for row in await store.unchanged_since(before)]
-    for name in names:
-        await (store.keep_latest(name) if keep_latest else store.delete(name))
-    if not screen.data({"threads": len(names), "older_ms": older, "keep_latest": keep_latest}):
+    before = unused_before((await ops.store.now()).business, older, ops.store.skew)
+    n = 0
+    for row in await store.unchanged_since(before):
+        if keep_latest:
+            await store.keep_latest(row.thread)
+        n += keep_latest or await store.delete(row.thread, before=before)
+    if not screen.data({"threads": n, "older_ms": older, "keep_latest": keep_latest}):
         kept = "cut to the last checkpoint" if keep_latest else "deleted"
-        screen.line(f"{len(names):,} thread{'' if len(names) == 1 else 's'} {kept}, unchanged for {span(older)}")
+        screen.line(f"{n:,} thread{'' if n == 1 else 's'} {kept}, unchanged for {span(older)}")
     return OK
 
 

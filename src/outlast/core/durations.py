@@ -125,6 +125,7 @@ class Liveness(NamedTuple):
     breaker_pause_max: int = BREAKER_PAUSE_MAX
     runs_kept: int = RUNS_KEPT  # business, after a run's end; 0 = workers purge no runs
     ledger_kept: int = LEDGER_KEPT  # business, after a run's end; 0 = a ledger is kept as long as its run
+    threads_kept: int = 0  # business, after the last change of a thread of LangGraph; 0 = workers purge no threads
 
     def checked(self) -> "Liveness":
         """Return self. Raises ValueError with a sentence that names the first relation that does not hold."""

@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from outlast.core.durations import HOUR
 from outlast.core.limits import KIB
 from outlast.core.rows.graph_rows import GraphCheckpoint, GraphThread
 from outlast.core.state.snapshot_codec import MARK, WHOLE_BELOW, Snapshot, chunk_hash, chunks_in, decode, encode
@@ -30,6 +31,8 @@ FORK: Final = "fork"
 INLINE, WHOLE, PARTS = "i", "w", "p"
 DELTA_CHANNELS: Final = "counters_since_delta_snapshot"
 """Member of the metadata that names channels whose value is in the writes of earlier checkpoints."""
+TOUCHED_EVERY: Final = HOUR
+"""Business time after which a write gives its thread a new instant of change, so that no purge takes it for unused."""
 
 
 class GraphData(NamedTuple):
@@ -172,6 +175,33 @@ def check_key(thread: str, ns: str, *ids: str) -> None:
 
 
 # --- what is kept ------------------------------------------------------------------------
+def touched(root: GraphThread | None, line: tuple[str, str, str], at: int) -> GraphThread | None:
+    """Return the row of the graph itself to be written before other rows of its thread, or None if it may stay.
+
+    `line`: its key. A checkpoint of the graph itself writes this row anyway. Subgraphs and tasks do not, so what they
+    write counts as a change of the thread only by this row.
+    """
+    if root is None:
+        return GraphThread(*line, 1, "", 0, at, at)
+    if root.changed_at + TOUCHED_EVERY <= at:
+        return root._replace(version=root.version + 1, changed_at=at)
+    return None
+
+
+def unused_before(now: int, kept: int, skew: int) -> int:
+    """Return the instant before which an unused thread last changed. `kept`: for how long it is kept; 0 = no time.
+
+    A write of the last TOUCHED_EVERY may have left the instant as it was. The writer's clock may be behind by `skew`.
+    """
+    return now - kept - TOUCHED_EVERY - skew if kept else now
+
+
+def removed(root: GraphThread | None, line: tuple[str, str, str], at: int) -> GraphThread:
+    """Return the row that makes a thread absent. `line`: the key of the row of the graph itself."""
+    root = root or GraphThread(*line, 0, "", 0, at, at)
+    return root._replace(version=root.version + 1, head="", checkpoints=0, changed_at=0)
+
+
 def kept_with(keep: Collection[str], checkpoints: Sequence[GraphCheckpoint]) -> set[str]:
     """Return the checkpoints to keep: these, and the ancestors without which their delta channels cannot be rebuilt.
 

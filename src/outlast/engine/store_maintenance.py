@@ -1,4 +1,4 @@
-"""Maintenance of a store: recovery after a restore (I42), purge of ledgers and runs (CKP-7), clock steps (S-4)."""
+"""Maintenance of a store: recovery after a restore (I42), daily purge (CKP-7), clock steps (S-4)."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Expect, Put, in_portions
-from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND
+from outlast.core.durations import CLOCK_STEP, DAY, FORGET_EVERY, SECOND, Liveness
 from outlast.core.generation import GENERATION, LEDGERS, Generation, generation_of, ledgers_of
 from outlast.core.machine import LeaseStatus, lease_target
 from outlast.core.recovery import may_have_changed, open_after_restore, restore_run
@@ -16,6 +16,7 @@ from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Meta
 from outlast.core.run_transition import rearmed
 from outlast.engine.lease import closed
+from outlast.engine.thread_removal import UnusedThreadPurge
 from outlast.errors import Corrupt, Ended, Stale
 from outlast.store.port import AnchoredClock, Expiry, Maintenance, RunRows, Store
 
@@ -161,6 +162,7 @@ class DailyPurge(NamedTuple):
     by: str  # that worker; '' if the store is younger than a day
     runs: int  # deleted so far
     ledgers: int  # runs whose ledgers were deleted so far
+    threads: int  # of LangGraph, deleted so far
 
     def row(self, before: Meta | None) -> Meta:
         """Return the meta row of this purge, to be written after `before`."""
@@ -173,8 +175,9 @@ def purge_of(row: Meta | None) -> DailyPurge | None:
         return None
     try:
         value = json.loads(row.value)
-        return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]), int(value["ledgers"]))
-    except (ValueError, KeyError, TypeError) as error:
+        threads = int(value.get("threads", 0))  # rows of earlier versions have none
+        return DailyPurge(int(value["at"]), str(value["by"]), int(value["runs"]), int(value["ledgers"]), threads)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"meta row {row.key}: {error!r}") from error
 
 
@@ -183,22 +186,25 @@ class _Purge(NamedTuple):
 
     row: Meta
     business: int  # at its beginning
-    left: tuple[str, ...] = ("marks", "ledgers", "runs")  # parts that are not done
+    left: tuple[str, ...] = ("marks", "ledgers", "runs", "threads")  # parts that are not done
 
 
 class Retention:
-    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all purges ledgers and runs once a day."""
+    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all purges the rest once a day.
 
-    def __init__(self, store: Store, clock: Clock, worker: str, runs_kept: int, ledger_kept: int) -> None:
+    The rest are ledgers, runs and unused threads of LangGraph.
+    """
+
+    def __init__(self, store: Store, clock: Clock, worker: str, live: Liveness) -> None:
         """Create the retention of one worker.
 
-        `runs_kept`, `ledger_kept`: business time for which an ended run and its ledger are kept; 0 for no limit.
+        `live` has the business time for which ended runs, their ledgers and unused threads are kept; 0 for no limit.
         """
         self._store = store
         self._clock = clock
         self._worker = worker
-        self._runs_kept = runs_kept
-        self._ledger_kept = ledger_kept
+        self._live = live
+        self._threads = UnusedThreadPurge(store)
         self._next = 0  # monotonic
         self._next_purge = 0  # monotonic; next check for the daily purge
         self._purge: _Purge | None = None  # in progress
@@ -211,35 +217,43 @@ class Retention:
             n = await self._store.forget(AT_ONCE)
             if n < AT_ONCE:
                 self._next = self._clock.mono() + FORGET_EVERY
-        if (self._runs_kept or self._ledger_kept) and self._clock.mono() >= self._next_purge:
+        purges = self._live.runs_kept or self._live.ledger_kept or self._live.threads_kept
+        if purges and self._clock.mono() >= self._next_purge:
             await self._purge_some(self._store)
 
     async def _purge_some(self, store: Maintenance) -> None:
-        """Claim the daily purge if it is due, and delete a few ledgers or runs in one transaction."""
+        """Claim the daily purge if it is due, and delete a few ledgers, runs or threads."""
         purge = self._purge or await self._take_purge()
         if purge is None:
             self._next_purge = self._clock.mono() + FORGET_EVERY
             return
         row, business, (part, *left) = purge
-        n = await self._part_of(store, part, business)
+        n, is_done = await self._part_of(store, part, business)
         done = purge_of(row)
         assert done is not None
-        counted = {"ledgers": done._replace(ledgers=done.ledgers + n), "runs": done._replace(runs=done.runs + n)}
+        counted = {
+            "ledgers": done._replace(ledgers=done.ledgers + n),
+            "runs": done._replace(runs=done.runs + n),
+            "threads": done._replace(threads=done.threads + n),
+        }
         written = await self._write(counted[part], row) if n and part in counted else row
-        parts = purge.left if n == PURGED_AT_ONCE else tuple(left)
+        parts = tuple(left) if is_done else purge.left
         self._purge = _Purge(written, business, parts) if written and parts else None
 
-    async def _part_of(self, store: Maintenance, part: str, business: int) -> int:
-        """Do a part of the purge for a few runs, and return for how many."""
-        runs_kept, ledger_kept = self._runs_kept, self._ledger_kept
-        if part == "marks":
-            if not isinstance(store, Expiry):
-                return 0
+    async def _part_of(self, store: Maintenance, part: str, business: int) -> tuple[int, bool]:
+        """Do a part of the purge for a few runs or threads. Return for how many, and if the part is complete."""
+        runs_kept, ledger_kept, threads_kept = self._live.runs_kept, self._live.ledger_kept, self._live.threads_kept
+        if part == "threads":
+            return await self._threads.some(business, threads_kept) if threads_kept else (0, True)
+        n = 0
+        if part == "marks" and isinstance(store, Expiry):
             before = business - MARKED_AFTER
-            return await store.expire(before, PURGED_AT_ONCE, runs_kept=runs_kept, ledger_kept=ledger_kept)
-        if part == "ledgers":
-            return await store.purge_ledgers(business - ledger_kept, PURGED_AT_ONCE) if ledger_kept else 0
-        return await store.purge(business - runs_kept, PURGED_AT_ONCE) if runs_kept else 0
+            n = await store.expire(before, PURGED_AT_ONCE, runs_kept=runs_kept, ledger_kept=ledger_kept)
+        elif part == "ledgers" and ledger_kept:
+            n = await store.purge_ledgers(business - ledger_kept, PURGED_AT_ONCE)
+        elif part == "runs" and runs_kept:
+            n = await store.purge(business - runs_kept, PURGED_AT_ONCE)
+        return n, n < PURGED_AT_ONCE
 
     async def _take_purge(self) -> "_Purge | None":
         """Claim the purge of this day.
@@ -251,12 +265,15 @@ class Retention:
         row, now = await self._store.load(META, PURGED), await self._store.now()
         last = purge_of(row)
         if last is None:
-            await self._write(DailyPurge(now.real, "", 0, 0), None)
+            await self._write(DailyPurge(now.real, "", 0, 0, 0), None)
             return None
         if now.real - last.at < DAY:
             return None
-        mine = await self._write(DailyPurge(now.real, self._worker, 0, 0), row)
-        return None if mine is None else _Purge(mine, now.business)
+        mine = await self._write(DailyPurge(now.real, self._worker, 0, 0, 0), row)
+        if mine is None:
+            return None
+        self._threads = UnusedThreadPurge(self._store)
+        return _Purge(mine, now.business)
 
     async def _write(self, purge: DailyPurge, before: Meta | None) -> Meta | None:
         """Write the row, or return None if another worker was first."""

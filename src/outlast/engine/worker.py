@@ -227,7 +227,7 @@ class WorkerProcess:
         health = partial(_health, about or WorkerHealth(), capacity, lease, self._bridge)
         self._heartbeat = self._new_heartbeat(clock, name, threads=threads, health=health)
         self._unserved = UnservedVersions(store, self._workflows, live, worker)
-        self._chores = self._all_chores(Retention(store, clock, worker, live.runs_kept, live.ledger_kept))
+        self._chores = self._all_chores(Retention(store, clock, worker, live))
 
     def _all_chores(self, retention: Retention) -> Sequence[Callable[[], Awaitable[object]]]:
         return (

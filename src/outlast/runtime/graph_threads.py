@@ -3,7 +3,8 @@
 What can go wrong: two writers put a checkpoint after the same parent, a prune deletes a value that a new checkpoint
 names, or a process dies between two commits. Each commit replaces the GraphThread row of its namespace or expects its
 version, so the later of two writers reads again and decides again. Values are written before the checkpoint that names
-them: what a killed process leaves is never read, and goes with the thread.
+them: what a killed process leaves is never read, and goes with the thread. Commits of a subgraph also expect the row of
+the graph itself, with which `engine/thread_removal.py` makes a whole thread absent before it deletes it.
 """
 
 import json
@@ -29,6 +30,7 @@ from outlast.core.graph_threads import (
     rows_needed,
     snapshot_at,
     stored,
+    touched,
 )
 from outlast.core.paging import pages
 from outlast.core.rows.graph_rows import (
@@ -43,6 +45,7 @@ from outlast.core.rows.graph_rows import (
 )
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.state.snapshot_codec import pack, unpack
+from outlast.engine.thread_removal import ERASED_AT_ONCE, erase_removed, remove_thread
 from outlast.errors import Conflict, Corrupt, InvalidInput, NotFound, Stale, Uncertain
 from outlast.store.port import Store
 from outlast.store.queries import Page, Under
@@ -52,7 +55,6 @@ Line = tuple[str, str, str]
 Keep = Callable[[GraphThread, Sequence[GraphCheckpoint]], Collection[str]]
 """Returns the checkpoints of a namespace that a prune is asked to keep."""
 TRIES: Final = 30
-ERASED_AT_ONCE: Final = 80
 READ_AT_ONCE: Final = 200
 TEXT_MAX: Final = 80_000
 
@@ -131,7 +133,10 @@ class GraphThreads:
 
     async def _put(self, new: NewCheckpoint) -> None:
         line = (self._tenant, new.thread, new.ns)
-        thread = await self._store.load(GRAPH_THREAD, line)
+        thread, root = await self._heads(line)
+        if root is not None and root.is_removed:
+            await erase_removed(self._store, root)
+            thread = root = None
         old, parent = await self._store.load_many(
             GRAPH_CHECKPOINT, [(*line, new.checkpoint), (*line, new.parent or new.checkpoint)]
         )
@@ -150,7 +155,8 @@ class GraphThreads:
         texts = (new.parent, _text(new.metadata.get("run_id")), *_texts_of(new, places), body.place.format)
         at = (await self._store.now()).business
         *before, last = in_portions(await self._missing(line, rows, at)) or [()]
-        version = thread.version if thread is not None else await self._begin(line, at) if before else 0
+        of_root = (await self._used(line, root, at),) if new.ns else ()
+        version = thread.version if thread is not None else await self._begin(line, at, of_root) if before else 0
         key = (*line, new.checkpoint)
         row = GraphCheckpoint(*key, 1 if old is None else old.version + 1, *texts, *_inline(new.body, body), at)
         moved = GraphThread(
@@ -162,29 +168,41 @@ class GraphThreads:
             at,
         )
         puts = (Put(GRAPH_THREAD, moved, version), Put(GRAPH_CHECKPOINT, row, row.version - 1))
-        await self._land(line, version, before)
-        await self._store.commit(Commit((*last, *puts, *await self._root(line, at)), label=f"{new.thread} checkpoint"))
+        await self._land((Expect(GRAPH_THREAD, line, version), *of_root), before)
+        await self._store.commit(Commit((*last, *puts), expects=of_root, label=f"{new.thread} checkpoint"))
 
-    async def _begin(self, line: Line, at: int) -> int:
+    async def _begin(self, line: Line, at: int, expects: tuple[Expect, ...] = ()) -> int:
         """Write the row of a new namespace before any other row of it, so that a delete finds them. Return its version.
 
         A process that is killed before its first checkpoint then leaves a thread that is listed.
         """
         made = Put(GRAPH_THREAD, GraphThread(*line, 1, "", 0, at, at), 0)
-        await self._store.commit(Commit((made, *await self._root(line, at)), label=f"{line[1]} graph thread"))
+        await self._store.commit(Commit((made,), expects=expects, label=f"{line[1]} graph thread"))
         return 1
 
-    async def _root(self, line: Line, at: int) -> list[Put]:
-        """Return the write of the row by which a thread is listed, for a subgraph that writes before its graph."""
-        if not line[2] or await self._store.load(GRAPH_THREAD, (*line[:2], "")) is not None:
-            return []
-        return [Put(GRAPH_THREAD, GraphThread(*line[:2], "", 1, "", 0, at, at), 0)]
+    async def _heads(self, line: Line) -> tuple[GraphThread | None, GraphThread | None]:
+        """Return the row of a namespace, and that of the graph itself, by which the thread is listed."""
+        root = (*line[:2], "")
+        found = await self._store.load_many(GRAPH_THREAD, [line, root] if line[2] else [line])
+        return found[0], found[-1]
 
-    async def _land(self, line: Line, version: int, portions: Iterable[Sequence[Put]]) -> None:
-        """Land rows in several commits, while the namespace has this version."""
+    async def _used(self, line: Line, root: GraphThread | None, at: int) -> Expect:
+        """Write the row of the graph itself if it is missing or its thread has not been used for long.
+
+        Return the condition under which other rows of the thread may be written.
+        """
+        key = (*line[:2], "")
+        if (moved := touched(root, key, at)) is None:
+            assert root is not None, "a missing row is written"
+            return Expect(GRAPH_THREAD, key, root.version)
+        replaces = 0 if root is None else root.version
+        await self._store.commit(Commit((Put(GRAPH_THREAD, moved, replaces),), label=f"{line[1]} graph thread"))
+        return Expect(GRAPH_THREAD, key, moved.version)
+
+    async def _land(self, expects: tuple[Expect, ...], portions: Iterable[Sequence[Put]]) -> None:
+        """Land rows in several commits, while these conditions hold."""
         for portion in portions:
-            expects = (Expect(GRAPH_THREAD, line, version),)
-            await self._store.commit(Commit(tuple(portion), expects=expects, label=f"{line[1]} rows"))
+            await self._store.commit(Commit(tuple(portion), expects=expects, label=f"{expects[0].key[1]} rows"))
 
     async def _coded(
         self, line: Line, new: NewCheckpoint, parent: GraphCheckpoint | None
@@ -230,7 +248,10 @@ class GraphThreads:
         raise _contended(new.thread)
 
     async def _put_writes(self, line: Line, new: TaskWrites) -> None:
-        thread = await self._store.load(GRAPH_THREAD, line)
+        thread, root = await self._heads(line)
+        if root is not None and root.is_removed:
+            await erase_removed(self._store, root)
+            thread = root = None
         there = {row.i: row for row in await self._store.rows(GRAPH_WRITE, (*line, new.checkpoint, new.task))}
         at = (await self._store.now()).business
         puts: dict[int, Put] = {}
@@ -247,24 +268,29 @@ class GraphThreads:
             puts[write.i] = Put(GRAPH_WRITE, GraphWrite(*key, version, *columns), version - 1)
         if not puts:
             return
-        version = thread.version if thread is not None else await self._begin(line, at)
-        await self._land(line, version, in_portions([*await self._missing(line, rows, at), *puts.values()]))
+        expects: tuple[Expect, ...] = (await self._used(line, root, at),)
+        if new.ns:
+            version = thread.version if thread is not None else await self._begin(line, at, expects)
+            expects = (*expects, Expect(GRAPH_THREAD, line, version))
+        await self._land(expects, in_portions([*await self._missing(line, rows, at), *puts.values()]))
 
     # --- reading -------------------------------------------------------------------------
     async def get(self, thread: str, ns: str, checkpoint: str = "") -> ReadCheckpoint | None:
         """Return a checkpoint, or the last one of a namespace, or None. Raises Corrupt."""
         line = (self._tenant, thread, ns)
         for _ in range(TRIES):
-            head = await self._store.load(GRAPH_THREAD, line)
+            head, root = heads = await self._heads(line)
+            if root is not None and root.is_removed:
+                return None
             name = checkpoint or (head.head if head is not None else "")
             row = await self._store.load(GRAPH_CHECKPOINT, (*line, name)) if name else None
             if row is not None:
                 try:
                     return await self.read(row, is_head=head is not None and head.head == name)
                 except Corrupt:
-                    if await self._store.load(GRAPH_THREAD, line) == head:
+                    if await self._heads(line) == heads:
                         raise  # and it was not deleted since
-            elif checkpoint or not name or await self._store.load(GRAPH_THREAD, line) == head:
+            elif checkpoint or not name or await self._heads(line) == heads:
                 return None
         raise _contended(thread)
 
@@ -316,11 +342,13 @@ class GraphThreads:
 
     async def namespaces(self, thread: str) -> tuple[GraphThread, ...]:
         """Return the rows of all namespaces of a thread; () if there is no such thread."""
-        return await self._store.rows(GRAPH_THREAD, (self._tenant, thread))
+        found = await self._store.rows(GRAPH_THREAD, (self._tenant, thread))
+        return () if found and found[0].is_removed else found
 
     async def threads(self, *, cursor: str = "", limit: int = 50) -> Page[GraphThread]:
-        """Return one page of threads, the last changed first."""
-        return await self._store.page(GRAPH_THREAD, self._tenant, {"ns": ""}, cursor=cursor, limit=limit)
+        """Return one page of threads, the last changed first. It has fewer rows if some are being deleted."""
+        page = await self._store.page(GRAPH_THREAD, self._tenant, {"ns": ""}, cursor=cursor, limit=limit)
+        return page._replace(rows=tuple([row for row in page.rows if not row.is_removed]))
 
     async def checkpoints(self, thread: str, ns: str | None = None) -> list[GraphCheckpoint]:
         """Return the checkpoints of a thread, or of one namespace, the last first."""
@@ -344,9 +372,7 @@ class GraphThreads:
     async def lines(self, thread: str | None = None, ns: str | None = None) -> list[Line]:
         """Return the namespaces of a thread or of all threads, those of the thread that changed last first."""
         names = await self.all_threads() if thread is None else [thread]
-        if ns is not None:
-            return [(self._tenant, name, ns) for name in names]
-        return [row[:3] for name in names for row in await self.namespaces(name)]
+        return [row[:3] for name in names for row in await self.namespaces(name) if ns is None or row.ns == ns]
 
     async def heads(self, thread: str) -> dict[str, str]:
         """Return the last checkpoint of each namespace of a thread."""
@@ -382,12 +408,12 @@ class GraphThreads:
             after = key_of(kind, rows[-1])
 
     # --- deleting ------------------------------------------------------------------------
-    async def delete(self, thread: str) -> bool:
-        """Delete a thread with all its namespaces. Return False if it does not exist."""
-        spaces = await self.namespaces(thread)
-        for row in sorted(spaces, key=lambda each: each.ns, reverse=True):  # the one that is listed goes last
-            await self._reduce(thread, row.ns, lambda row, found: set())
-        return bool(spaces)
+    async def delete(self, thread: str, *, before: int | None = None) -> bool:
+        """Delete a thread with all its namespaces. Return False if it does not exist.
+
+        `before`: only if it last changed before this business instant, else return False.
+        """
+        return await remove_thread(self._store, self._tenant, thread, before=before)
 
     async def keep_latest(self, thread: str) -> None:
         """Delete all but the last checkpoint of each namespace, and what its delta channels need."""
@@ -410,7 +436,7 @@ class GraphThreads:
     async def _reduce_once(self, line: Line, keep: Keep) -> None:
         """Keep some checkpoints of a namespace and delete all other rows of it."""
         row = await self._store.load(GRAPH_THREAD, line)
-        if row is None:
+        if row is None or row.is_removed:
             return
         checkpoints: list[GraphCheckpoint] = await self._all(GRAPH_CHECKPOINT, line)
         wanted = keep(row, checkpoints)
@@ -456,6 +482,9 @@ class GraphThreads:
         spaces = await self.namespaces(source)
         if not spaces:
             raise NotFound(f"no thread {source}", "nothing was copied", "outlast threads ls lists the threads")
+        _, old = await self._heads((self._tenant, target, ""))
+        if old is not None and old.is_removed:
+            await remove_thread(self._store, self._tenant, target)
         if any(row.head for row in await self.namespaces(target)):
             raise Conflict(f"thread {target} exists", "a copy would mix two histories", "delete it first")
         for row in spaces:
@@ -479,6 +508,8 @@ class GraphThreads:
         if await self._store.load(GRAPH_THREAD, line) != row:
             raise Conflict(f"thread {row.thread} was changed while it was copied", "", "delete the copy and copy again")
         old = await self._store.load(GRAPH_THREAD, to)
+        if old is not None and old.is_removed:
+            raise Conflict(f"thread {target} was deleted while it was written", "", "copy again")
         version = old.version if old is not None else 0
         moved = row._replace(thread=target, version=version + 1)
         await self._store.commit(Commit((Put(GRAPH_THREAD, moved, version),), label=f"{target} graph copy"))

@@ -98,6 +98,7 @@ class LivenessSettings(Section):
     drain_grace: DurationText | None = None
     runs_kept: DurationText | None = None
     ledger_kept: DurationText | None = None
+    threads_kept: DurationText | None = None
 
 
 class ServeSettings(Section):

@@ -1,7 +1,8 @@
 """Checks of the threads of LangGraph graphs, one namespace at a time.
 
 A prune that was interrupted leaves rows that the next one deletes, so a namespace may have more checkpoints than its
-thread counts, and never fewer. Three things are no faults. A checkpoint may name a parent that a prune has deleted.
+thread counts, and never fewer. Of a thread that is being deleted, any row may be missing, and nothing is checked. Three
+things are no faults. A checkpoint may name a parent that a prune has deleted.
 Writes may name a checkpoint that was never put, because a graph stores both at once and may die in between. And a value
 that no checkpoint names is what a killed process leaves.
 """
@@ -41,6 +42,7 @@ class CheckedThread(NamedTuple):
     checkpoints: tuple[GraphCheckpoint, ...]
     writes: tuple[GraphWrite, ...]
     values: tuple[GraphValue, ...]
+    is_removed: bool = False  # the deletion of the thread has begun
 
 
 def thread_row(one: CheckedThread) -> Violations:
@@ -145,7 +147,7 @@ OF_A_THREAD: Final = (
 def findings_of(one: CheckedThread) -> list[Finding]:
     """Run every check of a namespace in order and return the findings."""
     found: list[Finding] = []
-    for check in OF_A_THREAD:
+    for check in () if one.is_removed else OF_A_THREAD:
         try:
             found += [Finding(check.__name__, kind.name, key, text) for kind, key, text in check(one)]
         except Exception as error:  # because a stored value may be any, and the other checks are made
@@ -189,13 +191,15 @@ async def read_thread(store: Store, key: Key) -> CheckedThread:
     thread, root = await store.load_many(GRAPH_THREAD, [key, (*key[:2], "")])
     rows = [await store.rows(kind, key, limit=ALL_ROWS) for kind in GRAPH_KINDS[1:]]
     is_there = thread is not None or any(rows)
-    return _checked(key, thread, not is_there or root is not None, rows)
+    checked = _checked(key, thread, not is_there or root is not None, rows)
+    return checked._replace(is_removed=root is not None and root.is_removed)
 
 
 async def by_namespace(sources: Sequence[AsyncIterator[Any]]) -> AsyncIterator[CheckedThread]:
     """Group rows of all kinds by namespace. `sources`: all rows of each of GRAPH_KINDS in the order of their keys."""
     heads: list[Row | None] = [await anext(each, None) for each in sources]
     listed: Key = ()
+    removed: Key = ()
     while left := [row[:LINE] for row in heads if row is not None]:
         key = min(left)
         found: list[list[Any]] = [[] for _ in sources]
@@ -206,7 +210,8 @@ async def by_namespace(sources: Sequence[AsyncIterator[Any]]) -> AsyncIterator[C
         (thread, *_), *rows = [found[0] or [None], *found[1:]]
         if thread is not None and not thread.ns:
             listed = key[:2]
-        yield _checked(key, thread, listed == key[:2], rows)
+            removed = key[:2] if thread.is_removed else ()
+        yield _checked(key, thread, listed == key[:2], rows)._replace(is_removed=removed == key[:2])
 
 
 def _checked(key: Key, thread: GraphThread | None, is_listed: bool, rows: Sequence[Sequence[Any]]) -> CheckedThread:

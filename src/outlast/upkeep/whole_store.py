@@ -19,6 +19,7 @@ from outlast.core.rows.store_rows import META, STORE, WORKER, Worker
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
+from outlast.engine.thread_removal import UnusedThreadPurge
 from outlast.errors import Conflict, StoreUnusable, to_install
 from outlast.insight.labels import count_of, counted, engine_label
 from outlast.insight.run_facts import clock_step_text
@@ -42,6 +43,7 @@ class Purged(NamedTuple):
 
     runs: int
     ledgers: int  # of runs that were not deleted
+    threads: int  # of LangGraph
 
 
 async def unfinished(ops: Operations) -> int:
@@ -68,11 +70,13 @@ async def adopt_moved(ops: Operations) -> None:
         await ops.store.adopt_file(moved=True)
 
 
-async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT, ledgers_ms: int = LEDGER_KEPT) -> Purged:
+async def purge(
+    ops: Operations, *, older_ms: int = RUNS_KEPT, ledgers_ms: int = LEDGER_KEPT, threads_ms: int | None = None
+) -> Purged:
     """Delete runs that ended longer ago than this, and ledgers of other ended runs, in small transactions.
 
     Rows that workers expire go too. Unfinished runs are never deleted. Shared effects (`once_per="tenant"`) and start
-    keys are kept.
+    keys are kept. `threads_ms`: also threads of LangGraph that have not changed for so long; None = no thread.
     """
     store = maintenance(ops.store)
     now = (await ops.store.now()).business
@@ -90,7 +94,12 @@ async def purge(ops: Operations, *, older_ms: int = RUNS_KEPT, ledgers_ms: int =
     runs = await all_of(lambda: store.purge(now - older_ms, PURGED_AT_ONCE))
     ledgers = await all_of(lambda: store.purge_ledgers(now - ledgers_ms, PURGED_AT_ONCE))
     await all_of(lambda: store.forget(AT_ONCE))
-    return Purged(runs, ledgers)
+    threads, unused, is_done = 0, UnusedThreadPurge(ops.store), threads_ms is None
+    while threads_ms is not None and not is_done:
+        n, is_done = await unused.some(now, threads_ms)
+        threads += n
+        await asyncio.sleep(0)
+    return Purged(runs, ledgers, threads)
 
 
 class Backup(NamedTuple):
@@ -253,7 +262,8 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
         return [Diagnosis("purge", "no worker has deleted old runs yet")]
     ago = (await ops.store.now()).real - last.at
     fix = "no worker purges: run outlast purge, or start a worker" if ago > PURGE_LATE else ""
-    deleted = f"{last.ledgers} ledgers and {last.runs} runs deleted"
+    threads = f" and {last.threads} threads" if last.threads else ""
+    deleted = f"{last.ledgers} ledgers and {last.runs} runs{threads} deleted"
     return [Diagnosis("purge", f"{span(ago)} ago by {last.by}: {deleted}", note=fix)]
 
 

@@ -19,7 +19,12 @@ class GraphThread(NamedTuple):
     head: str  # the checkpoint that was put last; the next one must name it as its parent
     checkpoints: int  # number of stored checkpoints of this namespace
     created_at: int
-    changed_at: int
+    changed_at: int  # 0 in the row of the graph itself: the thread is being deleted, and is absent for readers
+
+    @property
+    def is_removed(self) -> bool:
+        """Return True if the deletion of the thread has begun (`engine/thread_removal.py`)."""
+        return not self.ns and not self.changed_at
 
 
 class GraphCheckpoint(NamedTuple):

@@ -8,6 +8,7 @@ does not show is missing until the next poll. All other queries are strongly con
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from outlast.core.limits import COUNT_MAX
@@ -70,6 +71,7 @@ from outlast.store.queries import (
 )
 from outlast.store.queries import place_of as position_of
 from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
+from outlast.store.unused_threads import UnusedThreads
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
 Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
@@ -441,6 +443,20 @@ async def _owing(reads: DynamoReads, query: Owing, rows: RowsInMemory) -> None:
     await _gather(reads, CURSOR, pages, listing, rows, query.limit, lambda row: row.due_at is not None)
 
 
+# --- threads of LangGraph ----------------------------------------------------------------
+async def _unused_threads(reads: DynamoReads, query: UnusedThreads, rows: RowsInMemory) -> None:
+    """Read the index of all lists, and then the threads. The index may lag, and the query looks at the rows."""
+    root = place(GRAPH_THREAD, ("", "", "")).sk
+    since, *key = query.after
+    after = (since, place(GRAPH_THREAD, (*key, "")).pk)
+    found: list[tuple[float, str, ItemPlace]] = []
+    async for items in reads.items.scan(RUNS, LISTED[0], **{LISTED[1]: list_of(GRAPH_THREAD, "")}):
+        entries = [(number_of(item[LISTED[2]]["N"]), place_of(RUNS, item)) for item in items]
+        found += [(n, at.pk, at) for n, at in entries if n < query.before and at.sk == root and (n, at.pk) > after]
+        found = nsmallest(query.limit, found)
+    put(rows, GRAPH_THREAD, await reads.at(GRAPH_THREAD, [at for _, _, at in found]))
+
+
 # --- calls and usage ---------------------------------------------------------------------
 async def _open_calls(reads: DynamoReads, query: OpenCalls, rows: RowsInMemory) -> None:
     await asyncio.gather(*(_calls_of(reads, (query.tenant, run), visit, rows) for run, visit in query.visits))
@@ -488,12 +504,13 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     OpenCalls: _filled(_open_calls),
     RunUsage: _filled(_run_usage),
     TenantDayUsage: _filled(_day_usage),
+    UnusedThreads: _filled(_unused_threads),
 }
 
 
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, CountBy), Unreadable.REPLACE),
-    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage), Unreadable.REPLACE),
+    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage, UnusedThreads), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""

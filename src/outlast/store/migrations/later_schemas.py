@@ -84,7 +84,7 @@ CREATE TABLE graph_value (
     PRIMARY KEY (tenant, thread, ns, hash)
 ){clustered}
 """,
-        # the list of threads, and retention
+        # the list of threads
         "CREATE INDEX graph_thread_page ON graph_thread (tenant, changed_at, thread, ns)",
         # the checkpoints that one run of a graph put
         "CREATE INDEX graph_checkpoint_run ON graph_checkpoint (tenant, graph_run)",
@@ -94,4 +94,6 @@ CREATE TABLE graph_value (
         "ALTER TABLE run ADD COLUMN forked_from TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE subscription ADD COLUMN forks {integer} NOT NULL DEFAULT 0",
     ),
+    # 7: threads of LangGraph of all tenants by their last change, for the purge of unused ones.
+    ("CREATE INDEX graph_thread_unused ON graph_thread (changed_at, tenant, thread) WHERE ns = ''",),
 )
