@@ -178,8 +178,8 @@ def check_key(thread: str, ns: str, *ids: str) -> None:
 def touched(root: GraphThread | None, line: tuple[str, str, str], at: int) -> GraphThread | None:
     """Return the row of the graph itself to be written before other rows of its thread, or None if it may stay.
 
-    `line`: its key. A checkpoint of the graph itself writes this row anyway. Subgraphs and tasks do not, so what they
-    write counts as a change of the thread only by this row.
+    `line`: its key. A checkpoint of the graph itself writes this row anyway. Subgraphs and tasks do not, so their
+    writes count as a change of the thread only by this row.
     """
     if root is None:
         return GraphThread(*line, 1, "", 0, at, at)

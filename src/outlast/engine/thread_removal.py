@@ -5,8 +5,8 @@ the thread in between. It must neither meet half of the thread nor begin a new o
 
 The first commit marks the row of the graph itself (`GraphThread.is_removed`) under its version. From then on the thread
 is absent for every reader. Every writer replaces that row or expects its version, so its commit is refused. A writer
-that meets the mark completes the deletion, then decides again: what continues the thread is refused, and a first
-checkpoint begins a new thread. The marked row goes last, and each deletion expects it. A thread whose deletion was
+that meets the mark completes the deletion, then decides again: a checkpoint that continues the thread is refused, and a
+first one begins a new thread. The marked row goes last, and each deletion expects it. A thread whose deletion was
 interrupted is the first that the next purge finds.
 """
 
