@@ -52,6 +52,7 @@ UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
+FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
@@ -100,7 +101,7 @@ MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scrip
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
-    *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, NEGOTIATION, THREADS),
+    *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -340,11 +341,16 @@ OF_THE_STORES: Final = (
     _row(dynamodb.marks_without_receipt, "An end of retention never meets a later run with the same id.", RETENTION),
 )
 OF_FORKS: Final = (
-    _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS),
+    _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS, FORK_WALKS),
     _row(forks.fork_uses_forgotten, "A recorded answer serves one call of a fork.", FORKS),
     _row(forks.undone_pasts_accepted, "A person accepts effects of a fork's past that were undone.", FORKS),
     _row(forks.lineages_share_nothing, "The forks of a run make a call once per run once.", FORKS),
     _row(forks.pasts_not_answered, "A call once per run that the ancestor has done answers its forks.", FORKS),
+    _row(forks.recordings_not_used, "A call as before is answered from the recording of the ancestor.", FORK_WALKS),
+    _row(forks.pasts_not_known, "The body of a fork knows the calls of its past.", FORKS),
+    _row(
+        forks.futures_known, "The body of a fork does not know calls that its ancestor made later.", FORKS, FORK_WALKS
+    ),
     _row(forks.runs_in_flight_forked, "A run that may still act is not forked.", FORKS),
     _row(forks.fork_before_its_copies, "A fork has its past before it is a run.", FORKS),
 )

@@ -199,10 +199,46 @@ async def second(ctx: Context[Order]) -> None:
     ctx.state.seen.append((await ctx.receive("word", Word)).text)
 
 
+remembers = Workflow("remembers", state=Order)
+
+
+async def remembered(ctx: Context[Order]) -> None:
+    """Note what the run knows of its calls, as an agent does before it proposes one."""
+    item = ctx.state.item
+    for plan in (reserve.plan(item), announce.plan(item), index.plan(item), quote.plan(item)):
+        found = await ctx.recorded(plan)
+        ctx.state.seen += [f"{ctx.visit}: {plan.key} {known.visit} {known.made_in} {known.done}" for known in found]
+
+
+@remembers.node(start=True)
+async def once(ctx: Context[Order]) -> Literal["twice"]:
+    """Make each call."""
+    await remembered(ctx)
+    item = ctx.state.item
+    for plan in (reserve.plan(item), announce.plan(item), index.plan(item), quote.plan(item)):
+        await ctx.do(plan)
+    return "twice"
+
+
+@remembers.node
+async def twice(ctx: Context[Order]) -> Literal["thrice"]:
+    """Make two calls again."""
+    await remembered(ctx)
+    await ctx.do(announce, ctx.state.item)
+    await ctx.do(index, ctx.state.item)
+    return "thrice"
+
+
+@remembers.node
+async def thrice(ctx: Context[Order]) -> None:
+    """Make no call."""
+    await remembered(ctx)
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def app(request: pytest.FixtureRequest, outlast_app: Callable[..., App]) -> App:
     """Return an app that serves the orders."""
-    return outlast_app(orders, loops, hears, store=request.param)
+    return outlast_app(orders, loops, hears, remembers, store=request.param)
 
 
 def ended(app: App, item: str = "pen") -> str:
@@ -537,6 +573,30 @@ def test_clients_see_the_lineage(app: App) -> None:
     assert [call.key for call in last.later] == ["ship/pen", "index/pen"]
 
 
+@pytest.mark.parametrize("effects", ["ask", "recorded", "live"])
+def test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(app: App, outside: Outside, effects: Any) -> None:
+    """What a body learns from `ctx.recorded` is what its ancestor learned there: an agent asks its model the same."""
+    of = app.start(remembers, {"item": "pen"})
+    learned, before = of.state.seen, [*outside.writes]
+    assert len(learned) == 8 and learned[2] == "2: index/pen 0 0 True"
+    for point in ("once", "twice", "thrice") if effects == "recorded" else ("twice", "thrice"):
+        approvers = "" if effects == "live" else "lead"
+        asked = ForkRequest(of.id, point, effects=effects, approvers=approvers)
+        tenant, run = app.runtime.operations.tenant, f"knows-{point}"
+        app.do(fork_start.fork(app.store, remembers, asked, tenant=tenant, actor="ana", run=run))
+        app.settle()
+        found = AppRun(app, remembers, run)
+        assert found.status == "completed"
+        assert [without_step(each) for each in found.state.seen] == [without_step(each) for each in learned], point
+    assert outside.writes == before
+
+
+def without_step(known: str) -> str:
+    """Return what a body learned, without the visit of a call once per tenant, which only a fork may know."""
+    visit, key, scope, made_in, done = known.split()
+    return f"{visit} {key} {scope} {'' if key.startswith('index') else made_in} {done}"
+
+
 REMOVED: dict[str, Callable[[App, Outside], None]] = {
     "forks_ask_nobody": lambda app, outside: test_outside_record_does_not_grow(app, outside, "buy", "ask"),
     "fork_uses_forgotten": lambda app, outside: test_a_recorded_answer_serves_one_call(app, outside),
@@ -544,6 +604,12 @@ REMOVED: dict[str, Callable[[App, Outside], None]] = {
     "lineages_share_nothing": lambda app, outside: test_two_forks_make_a_call_once_per_run_once(app, outside),
     "pasts_not_answered": lambda app, outside: test_a_live_fork_makes_what_the_policy_allows_and_no_call_once_per_run(
         app, outside
+    ),
+    "pasts_not_known": lambda app, outside: test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(
+        app, outside, "ask"
+    ),
+    "futures_known": lambda app, outside: test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(
+        app, outside, "recorded"
     ),
     "runs_in_flight_forked": lambda app, outside: test_a_run_in_flight_is_refused(app),
     "fork_before_its_copies": lambda app, outside: test_outside_record_does_not_grow(app, outside, "deliver", "ask"),
@@ -557,4 +623,4 @@ def test_without_a_safeguard_its_test_fails(
 ) -> None:
     remove(removed, monkeypatch)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        REMOVED[removed](outlast_app(orders, loops, hears), outside)
+        REMOVED[removed](outlast_app(orders, loops, hears, remembers), outside)

@@ -52,6 +52,27 @@ def pasts_not_answered(patch: Patch) -> None:
     replace(patch, answer_of_fork, own)
 
 
+def recordings_not_used(patch: Patch) -> None:
+    def never(call: Any, terms: ForkTerms) -> bool:
+        return False
+
+    replace(patch, forks._is_replayable, never)
+
+
+def pasts_not_known(patch: Patch) -> None:
+    def none(session: Any, activity: Any, key: str) -> dict[int, Any]:
+        return {}
+
+    replace(patch, fork_calls.rows_known_in_fork, none)
+
+
+def futures_known(patch: Patch) -> None:
+    def known(session: Any, effect: Any) -> bool:
+        return False
+
+    replace(patch, fork_calls.is_new_to_fork, known)
+
+
 def runs_in_flight_forked(patch: Patch) -> None:
     patch.setattr(fork_start, "is_over", lambda run: run is not None or is_over(run))
 

@@ -254,10 +254,10 @@ def _inherited(ledger: "ForkLedger", point: ForkPoint) -> Iterator[CopiedCall]:
     """
     for call in ledger.calls:
         use = ledger.used.get(call.n)
-        if call.past or call.once_per == "run":
-            yield call
-        elif use is not None and call.kind == "write":
+        if use is not None and call.kind == "write":
             yield call._replace(visit=use[0], past=use[0] < point.visit)
+        elif call.past or call.once_per == "run":
+            yield call
 
 
 def memo_of_call(tenant: str, run: str, call: CopiedCall, at: int) -> Memo:
@@ -375,6 +375,7 @@ def answer_in_fork(
     | used by this call                      |                                         | FromRecording        |
     | once per tenant                        |                                         | None: S-18 decides   |
     | once per run, another call             | not undone                              | RecordedOtherwise    |
+    | once per run, done                     | after the point                         | FromRecording, used  |
     | once per run, done                     |                                         | FromRecording        |
     | once per run, refused                  | before the point                        | FromRecording        |
     | once per run, open or uncertain        |                                         | WaitForAncestor      |
@@ -406,7 +407,7 @@ def _once_per_run(named: Sequence[CopiedCall], same: Same) -> ForkAnswer:
             return WaitForAncestor(call)
         if call.status == EffectStatus.REFUSED and not call.past:
             continue
-        return FromRecording(call, records=False) if same(call) else RecordedOtherwise(call)
+        return FromRecording(call, records=not call.past) if same(call) else RecordedOtherwise(call)
     return None
 
 
@@ -415,6 +416,38 @@ def _is_replayable(call: CopiedCall, terms: ForkTerms) -> bool:
     if call.status == EffectStatus.UNDONE:
         return terms.accept_undone
     return call.status in (EffectStatus.DONE, EffectStatus.REFUSED)
+
+
+class KnownCall(NamedTuple):
+    """Copied call that the body of a fork may have asked for."""
+
+    call: CopiedCall
+    visit: int
+    """Visit of its row, as a run that is no fork has it; 0 for a call once per run or tenant."""
+    made_in: int
+    """Visit that made it, or was answered with it; 0 if it is not known."""
+
+
+def known_calls(ledger: ForkLedger, kind: Literal["write", "lookup"], key: str) -> Iterator[KnownCall]:
+    """Yield the copied calls of a key that were made before the point, or have answered a call of the fork."""
+    for call in ledger.named(kind, key):
+        if (use := ledger.used.get(call.n)) is not None:
+            yield KnownCall(call, use[1], use[0])
+        elif call.past:
+            yield KnownCall(
+                call, call.visit if call.once_per == "visit" else 0, call.visit if _is_own(ledger, call) else 0
+            )
+
+
+def is_later(ledger: ForkLedger, effect: Effect) -> bool:
+    """Return True for a call once per tenant that an ancestor made after the point: its fork has yet to ask for it."""
+    later = (call for call in ledger.named("write", effect.key) if call.once_per == "tenant" and not call.past)
+    return any(call.of == effect.by_run and _is_own(ledger, call) for call in later)
+
+
+def _is_own(ledger: ForkLedger, call: CopiedCall) -> bool:
+    """Return True if the lineage made the call. A call once per tenant may be one of another run."""
+    return call.once_per != "tenant" or call.of in (ledger.terms.of, ledger.terms.root)
 
 
 # --- signals -----------------------------------------------------------------------------------------

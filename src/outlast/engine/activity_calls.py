@@ -45,7 +45,7 @@ from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine.effect_calls import check_transaction
 from outlast.engine.effect_executor import EffectExecutor
-from outlast.engine.fork_calls import answer_of_fork, given
+from outlast.engine.fork_calls import answer_of_fork, given, is_new_to_fork, rows_known_in_fork, shared_key_of
 from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
@@ -295,14 +295,16 @@ async def recorded_calls(
     A person's answer among them is given to the body. Raises StoreError, Unresolved.
     """
     session = execution.session
-    rows: dict[int, Effect | Memo] = {
-        visit: effect for (visit, key), effect in session.held.effects.items() if key == plan.key
-    }
+    copied, shared_key = rows_known_in_fork(session, activity, plan.key), shared_key_of(session, activity, plan.key)
+    rows = {visit: row for visit, (row, _) in copied.items()}
     if activity.kind == "lookup":
-        rows = {visit: memo for (visit, key), memo in session.held.memos.items() if key == plan.key}
-    elif activity.once_per == "tenant" and 0 not in rows:
-        shared = await session.store.load(EFFECT, (session.held.run.tenant, "", 0, plan.key))
-        rows |= {0: shared} if shared is not None else {}
+        rows |= {visit: memo for (visit, key), memo in session.held.memos.items() if key == plan.key}
+    else:
+        keys = (plan.key, shared_key)
+        rows |= {visit: effect for (visit, key), effect in session.held.effects.items() if key in keys}
+    if shared_key and 0 not in rows:
+        shared = await session.store.load(EFFECT, (session.held.run.tenant, "", 0, shared_key))
+        rows |= {0: shared} if shared is not None and not is_new_to_fork(session, shared) else {}
     found: list[RecordedCall[Any]] = []
     for visit, row in sorted(rows.items()):
         if row.activity != activity.name:
@@ -315,6 +317,8 @@ async def recorded_calls(
         response = await _recorded_response(execution, activity, row) if done and unstored is None else None
         same = is_same_call(activity, row, plan.arguments, plan.digest)
         made_in = visit or (row.first_visit if isinstance(row, Effect) and not row.by_run else 0)
+        if visit in copied and row is copied[visit][0]:
+            made_in = copied[visit][1]
         found.append(RecordedCall(visit, same, done, response, unstored, made_in))
     return found
 

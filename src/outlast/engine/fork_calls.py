@@ -18,15 +18,18 @@ from outlast.core.forks import (
     RecordedOtherwise,
     WaitForAncestor,
     answer_in_fork,
+    is_later,
+    known_calls,
     use_of,
 )
 from outlast.core.keys import lineage_key
 from outlast.core.machine import EffectStatus
-from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.run_transition import fence
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, contradiction, refusal_of
+from outlast.engine.run_session import RunSession
 from outlast.engine.stated_answers import load_answer
 from outlast.flow.activity import Activity, BoundCall
 
@@ -87,6 +90,35 @@ async def recorded_lookup(
     more = (_use(execution, activity, answer.call),) if answer.records else ()
     await _land(execution, memo, *more)
     return memo
+
+
+def rows_known_in_fork(
+    session: RunSession, activity: Activity[Any, Any], key: str
+) -> dict[int, tuple[Effect | Memo, int]]:
+    """Return the copied calls that the body may have asked for, as rows by visit, with the visit that made each.
+
+    Empty for a run that is no fork.
+    """
+    ledger, run = session.held.fork, session.held.run
+    if ledger is None:
+        return {}
+    if activity.kind == "lookup":
+        known = known_calls(ledger, "lookup", key)
+        return {visit: (call.as_memo(run, visit, 0), made_in) for call, visit, made_in in known}
+    return {visit: (call.as_effect(run, visit), made_in) for call, visit, made_in in known_calls(ledger, "write", key)}
+
+
+def shared_key_of(session: RunSession, activity: Activity[Any, Any], key: str) -> str:
+    """Return the key of the row that other runs share with this one; '' if the activity has none."""
+    if activity.once_per == "run" and activity.kind == "write" and session.held.fork is not None:
+        return lineage_key(session.held.fork.terms.root, key)
+    return key if activity.once_per == "tenant" else ""
+
+
+def is_new_to_fork(session: RunSession, effect: Effect) -> bool:
+    """Return True if the run is a fork that has yet to ask for a call that its ancestor made after the point."""
+    ledger = session.held.fork
+    return ledger is not None and effect.key not in session.held.noted and is_later(ledger, effect)
 
 
 def _decided(execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall) -> ForkAnswer:
