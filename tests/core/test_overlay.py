@@ -55,8 +55,10 @@ def test_waiting_for_round_trips(items: list[WaitingFor]) -> None:
 def test_attention_round_trips(items: list[Attention]) -> None:
     run = RUN._replace(attention_text=ATTENTION.encode(items))
     assert run.attention == fit_attention(items)
+    uncertain = {item.key for item in items if item.reason is Reason.EFFECT_UNCERTAIN}
     for item in items:
-        given = {Choice.USE_RECORDED: bool(item.digest), Choice.ACCEPT: bool(item.missing)}
+        accepts = bool(item.missing) and uncertain.isdisjoint(name.partition("?")[2] for name in item.missing)
+        given = {Choice.USE_RECORDED: bool(item.digest), Choice.ACCEPT: accepts}
         assert list(item.choices(items)) == [c for c in CHOICES[item.reason] if given.get(c, True)]
         assert if_ignored(item.reason)
 

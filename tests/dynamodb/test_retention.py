@@ -10,7 +10,7 @@ import pytest
 
 from outlast.clocks import SystemClock
 from outlast.core.commit import Commit, Put
-from outlast.core.durations import DAY, FORGET_EVERY, LEDGER_KEPT, MINUTE, RUNS_KEPT, SECOND
+from outlast.core.durations import DAY, FORGET_EVERY, LEDGER_KEPT, MINUTE, RUNS_KEPT, SECOND, Liveness
 from outlast.core.generation import LEDGERS, ledgers_of
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE, Effect, Usage
@@ -249,7 +249,7 @@ def test_another_period_of_ledgers_waits_for_the_marked_ones(url: str) -> None:
 @pytest.mark.req("CKP-7")
 def test_a_worker_marks_ended_runs_in_its_daily_purge(env: str, url: str) -> None:
     async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
-        chores = Retention(a, clock, "w-1", RUNS_KEPT, LEDGER_KEPT)
+        chores = Retention(a, clock, "w-1", Liveness(runs_kept=RUNS_KEPT, ledger_kept=LEDGER_KEPT))
         await chores.look()
         clock.time += DAY
         await worked(b, "over", ended_at=clock.time - FORGET_EVERY - 1)
