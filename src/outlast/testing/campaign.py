@@ -69,6 +69,9 @@ class RunEnd:
 Body = Callable[[RunEnd], None]
 
 
+def _no_line(line: str) -> None: ...
+
+
 @dataclass
 class CrashOptions:
     """Options of a crash test. `every_crash` creates them."""
@@ -93,6 +96,8 @@ class CrashOptions:
     began: int = T0
     comparable: Callable[[dict[str, Any]], dict[str, Any]] = dict
     """Return the part of an end that every play must have in common."""
+    on_case: Callable[[str], None] = _no_line
+    """Called with a line about each case as soon as it has ended: its number, how many there are, and its result."""
 
     def run(self, module: str, body: Body, only: str = "") -> "CrashReport":
         """Run every case, or the one named `only`, and return the report.
@@ -130,7 +135,7 @@ class CrashReport:
 
     def lines(self) -> list[str]:
         """Return one line for each case."""
-        return [f"{_word(result):9} {result.name}{_uncertain(result)}" for result in self.results]
+        return [_line(result) for result in self.results]
 
     def failed(self) -> list[CrashResult]:
         """Return the cases that failed."""
@@ -162,8 +167,8 @@ class CrashReport:
         raise CheckFailed("\n".join(lines))
 
 
-def _word(result: CrashResult) -> str:
-    return "FAILED" if result.error else "equal"
+def _line(result: CrashResult) -> str:
+    return f"{'FAILED' if result.error else 'equal':9} {result.name}{_uncertain(result)}"
 
 
 def _uncertain(result: CrashResult) -> str:
@@ -181,6 +186,7 @@ class _Campaign:
         self._lock = threading.Lock()
         self._report = CrashReport()
         self._left: list[tuple[int, CrashCase]] = []
+        self._done = self._chosen_count = 0
         self._stop = False
         self._errors: list[BaseException] = []
 
@@ -193,6 +199,7 @@ class _Campaign:
             _check_same(reference, run_reference(driver, self.folder / "again"))
             self._report.tally.listed = len(reference.cases)
             self._left = list(enumerate(self._chosen(driver, reference, only)))[::-1]
+            self._chosen_count = len(self._left)
             further = min(self.asked.jobs, len(self._left)) - 1
             helpers = [threading.Thread(target=self._help, args=(reference, only)) for _ in range(further)]
             for helper in helpers:
@@ -271,6 +278,9 @@ class _Campaign:
                 results += run_pairs(driver, case, reference, folder / "pairs", tally, chosen, judge)
             with self._lock:
                 self._report.results += results
+                self._done += 1
+                for result in results:
+                    self.asked.on_case(f"{self._done}/{self._chosen_count}\t{_line(result)}")
         with self._lock:
             self._report.tally.add(tally)
 

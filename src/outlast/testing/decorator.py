@@ -19,7 +19,7 @@ from outlast.testing.answers import Decide, no_answer, to_json
 from outlast.testing.campaign import ATTEMPT_TIMEOUT_MS, CrashOptions, Pairs, RunEnd
 from outlast.testing.crash_values import CheckFailed
 from outlast.testing.fake_receivers import FakeReceivers
-from outlast.testing.plugin import CrashReports, option
+from outlast.testing.plugin import CrashReports, option, report_case
 
 NUMBER_MAX: Final = 2**31
 WORKERS_MAX: Final = 64
@@ -54,7 +54,7 @@ def every_crash(
     - `batched` lets commits share transactions as in production: fewer crash points, larger steps.
     - `slots` sets an admission limit.
     - `attempt_timeout` bounds calls of activities that declare no timeout.
-    - `cases` limits the number of cases, drawn by `seed` (0: all). `--crash-all` runs all.
+    - `cases` limits the number of cases, drawn by `seed` (0: all). `--crash-all` runs all, `--crash-cases` so many.
     """
     check = Arguments("every_crash")
     check.instance("workflow", workflow, Workflow, "every_crash(orders, {…})", optional=False)
@@ -128,7 +128,12 @@ def _test(
         return f"pytest {shlex.quote(node.nodeid)} --crash-case={shlex.quote(name)}"
 
     pairs, cases = option(config, "crash_pairs") or asked.pairs, 0 if option(config, "crash_all") else asked.cases
-    mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": pairs, "cases": cases})
+    cases = int(option(config, "crash_cases") or cases)
+
+    def on_case(line: str) -> None:
+        report_case(config, f"{node.nodeid}\t{line}")
+
+    mine = CrashOptions(**{**vars(asked), "jobs": jobs, "pairs": pairs, "cases": cases, "on_case": on_case})
     wrong = ""
     try:
         report = mine.run(fn.__module__, body, only)

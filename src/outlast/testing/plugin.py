@@ -26,15 +26,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--crash-pairs", default="", choices=["sampled", "all"], help="crash each recovery a second time")
     group.addoption("--crash-all", action="store_true", help="run all crash cases of tests that draw a few (cases=)")
+    group.addoption("--crash-cases", default=0, type=int, metavar="N", help="number of cases that each test draws")
     group.addoption("--outlast-lint", action="store_true", help="check each file of workflows by the rules of lint")
     group.addoption("--stories", default=0, type=int, metavar="N", help="number of stories of each any_story test")
     group.addoption("--story-seed", default=None, type=int, metavar="N", help="draw the stories by this seed")
-    group.addoption("--crash-report", default="", metavar="FILE", help="write a line for each case to this file")
+    group.addoption("--crash-report", default="", metavar="FILE", help="write a line to this file as each case ends")
 
 
 def option(config: pytest.Config, name: str) -> Any:
     """Return an option of this plugin, or None if the plugin is disabled."""
     return config.getoption(name, default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Empty the file of --crash-report, unless this is a process of pytest-xdist."""
+    if (path := option(config, "crash_report")) and not hasattr(config, "workerinput"):
+        Path(path).write_text("", encoding="utf-8")
+
+
+def report_case(config: pytest.Config, line: str) -> None:
+    """Append a line to the file of --crash-report, so that a session that is ended early leaves what it has seen."""
+    if path := option(config, "crash_report"):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "pytest.Collector | None":
@@ -47,7 +61,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "pytest.Co
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print a line for each crash test; with -v, or into --crash-report, a line for each case."""
+    """Print a line for each crash test; with -v, a line for each case."""
     reports = config.stash.get(CrashReports.key, [])
     if not reports:
         return
@@ -57,10 +71,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if config.get_verbosity() > 0:
             for line in report.lines():
                 terminalreporter.line(f"  {line}")
-    if path := option(config, "crash_report"):
-        lines = [f"{nodeid}\t{line}" for nodeid, report in reports for line in report.lines()]
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
 
 
 @pytest.fixture
