@@ -54,6 +54,7 @@ GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
+PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
@@ -102,6 +103,7 @@ SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
+    *(PREVIEWS,),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -353,6 +355,8 @@ OF_FORKS: Final = (
     ),
     _row(forks.runs_in_flight_forked, "A run that may still act is not forked.", FORKS),
     _row(forks.fork_before_its_copies, "A fork has its past before it is a run.", FORKS),
+    _row(forks.redacted_marks_kept, "A fork does not begin with the mark of a redacted value.", PREVIEWS),
+    _row(forks.answers_previewed_for_ever, "A preview counts a recorded answer for one call.", PREVIEWS),
 )
 OF_FIRST_ANSWERS: Final = (
     _row(

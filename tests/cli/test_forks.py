@@ -58,6 +58,17 @@ def test_a_fork_asks_a_person_and_repeats_nothing(ended: Terminal) -> None:
     assert [row["run"] for row in ended("runs", "ls", "--forked-from", RUN, "-o", "json").json["runs"]] == ["again"]
 
 
+def test_a_dry_run_says_what_the_fork_would_do_and_starts_nothing(ended: Terminal) -> None:
+    before, terms = calls(ended), ("runs", "fork", RUN, "--from", "check", "--effects", "recorded", "--dry-run")
+    lacks = ended(*terms)
+    assert lacks.code == 0 and "a fork needs approvers" in lacks.out, lacks
+    changed = ended(*terms, "--approvers", "lead", "--state", "-", stdin='{"order_id": "A-17", "cents": 100}')
+    assert "answered from the recording, not made" in changed.out and "cents" in changed.out and "100" in changed.out
+    assert "prevents it" not in changed.out
+    assert ended(*terms, "-o", "json").json["calls"]
+    assert ended("runs", "ls", "--forked-from", RUN, "-o", "json").json["runs"] == [] and calls(ended) == before
+
+
 def test_a_state_is_replaced_and_checked(ended: Terminal) -> None:
     changed = {"order_id": "A-17", "cents": 100}
     made = ended(

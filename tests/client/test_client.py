@@ -193,6 +193,9 @@ def test_an_ended_run_is_forked_from_a_checkpoint(place: Place) -> None:
         done = await run.result(PATIENCE)
         (point,) = (await client.fork_points(run.id)).points
         assert (point.past, point.to_accept) == (0, [])
+        preview = await client.fork_preview(run.id, point.node, effects="recorded")
+        assert (preview.checkpoint, preview.copied, len(preview.refused)) == (point.checkpoint, 0, 1)
+        assert "approvers" in preview.refused[0] and preview.state
         terms = {"approvers": "lead", "effects": "recorded", "fork_id": f"{run.id}-fork"}
         fork = await client.fork_run(run.id, str(point.checkpoint), **terms)  # type: ignore[arg-type]
         assert (fork.run, fork.checkpoint, fork.created) == (run.id, point.checkpoint, True)

@@ -3,11 +3,12 @@
 from typing import Any
 
 from outlast.core import forks
-from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms
+from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms, FromRecording, answer_in_fork
 from outlast.core.rows.run_rows import is_over
 from outlast.engine import fork_calls, fork_start
 from outlast.engine.activity_calls import answer_of_fork
 from outlast.engine.fork_calls import CallInFork
+from outlast.telemetry import redact
 from tests.removals import Patch, replace
 
 
@@ -82,3 +83,15 @@ def fork_before_its_copies(patch: Patch) -> None:
         return None
 
     replace(patch, fork_start._copy, later)
+
+
+def redacted_marks_kept(patch: Patch) -> None:
+    replace(patch, redact.restored, lambda given, before: given)
+
+
+def answers_previewed_for_ever(patch: Patch) -> None:
+    def never_used(ledger: Any, kind: Any, once_per: Any, visit: int, key: str, same: Any) -> Any:
+        found = answer_in_fork(ledger, kind, once_per, visit, key, same)
+        return found._replace(records=False) if isinstance(found, FromRecording) else found
+
+    replace(patch, forks.answer_in_fork, never_used)

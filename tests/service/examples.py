@@ -124,6 +124,8 @@ def record(service: Service, receiver: str) -> tuple[Recorder, dict[str, str]]:
     second = service.get(f"/v1/approvals/{other}").json()["run"]
     ask("get", "/v1/runs/{run}/compare/{other}", run=run, other=second)
     ask("get", "/v1/runs/{run}/fork-points", run=run)
+    terms = {"from": "pay", "approvers": "lead", "state": {"order_id": "A-17", "cents": 4100}}
+    ask("post", "/v1/runs/{run}/fork-preview", terms, run=run)
     ask("post", "/v1/runs/{run}/forks", {"from": "pay", "approvers": "lead", "id": "refund-A-17-fork"}, run=run)
     found = service.start("search", place="Cordoba")
     service.ended(found)

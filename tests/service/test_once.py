@@ -293,7 +293,13 @@ def case_of(operation: Operation[Any, Any]) -> Callable[[Scene], Ask]:
     return make
 
 
-CASES = {each.id: IN_A_WORLD.get(each.id) or case_of(each) for each in OPERATIONS if each.changes}
+CHANGES_NOTHING = {"preview_fork"}
+"""A read whose request has a body, because a state is too long for an address."""
+CASES = {
+    each.id: IN_A_WORLD.get(each.id) or case_of(each)
+    for each in OPERATIONS
+    if each.changes and each.id not in CHANGES_NOTHING
+}
 """A request of each operation that changes something."""
 
 
@@ -306,7 +312,7 @@ def test_every_route_that_writes_has_a_case(tmp_path: Path) -> None:
         for method, operation in item.items()
         if method.upper() in WRITES
     }
-    assert writing == set(CASES)
+    assert writing == set(CASES) | CHANGES_NOTHING
 
 
 def answered(url: str, ask: Ask, key: str) -> httpx2.Response:

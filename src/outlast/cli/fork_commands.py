@@ -15,7 +15,8 @@ from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.core.machine import EffectStatus
 from outlast.errors import InvalidInput
-from outlast.models.fork_answers import LaterCall, RunForked
+from outlast.insight.fork_words import OUTCOMES
+from outlast.models.fork_answers import ForkPreview, LaterCall, RunForked
 from outlast.runtime.client import Client
 
 SHOWN_MAX = 20
@@ -42,6 +43,7 @@ Lookups = Literal["recorded", "live"]
 @click.option("--approvers", default="", metavar="RULE", help="Who approves where the policy names no approvers.")
 @click.option("--signals", default="", metavar="ID,…|all", help="Later signals that it gets [none].")
 @click.option("--accept-undone", is_flag=True, help="Begin although effects of the past may not be in force.")
+@click.option("--dry-run", is_flag=True, help="Print what the fork would do, and start nothing.")
 @click.option("--id", "fork_id", default="", metavar="ID", help="Id of the fork: the same id is the same fork [new].")
 @click.option("--module", metavar="MODULE", help="Module that declares the workflow [OUTLAST_MODULE].")
 def fork(
@@ -53,6 +55,7 @@ def fork(
     approvers: str,
     signals: str,
     accept_undone: bool,
+    dry_run: bool,
     fork_id: str,
     module: str | None,
 ) -> None:
@@ -63,6 +66,7 @@ def fork(
     \b
     outlast runs fork RUN
     outlast runs fork RUN --from review --approvers lead
+    outlast runs fork RUN --from review --approvers lead --dry-run
     outlast runs fork RUN --from 4 --effects recorded --approvers lead --state changed.json
     """
     settings = settings_now()
@@ -73,8 +77,10 @@ def fork(
         raise click.UsageError("--approvers is for --effects ask and recorded: in a live fork the policy decides")
     given = _state(state.read()) if state else None
     wanted = [each for each in signals.split(",") if each]
-    options = {"lookups": lookups, "signals": wanted, "accept_undone": accept_undone, "fork_id": fork_id or None}
-    code = asyncio.run(_fork(settings, module, run, point, given, effects, approvers, options))
+    options: dict[str, Any] = {"lookups": lookups, "signals": wanted, "accept_undone": accept_undone, "state": given}
+    if not dry_run:
+        options["fork_id"] = fork_id or None
+    code = asyncio.run(_fork(settings, module, run, point, effects, approvers, options, dry_run=dry_run))
     click.get_current_context().exit(code)
 
 
@@ -93,19 +99,25 @@ async def _fork(
     module: str | None,
     run: str,
     point: str,
-    state: dict[str, Any] | None,
     effects: Effects,
     approvers: str,
     options: dict[str, Any],
+    *,
+    dry_run: bool,
 ) -> int:
     served = load_workflows(module) if module and not settings.url else []
     async with client_of(settings, workflows=served) as (client, screen):
         if not point:
             return await _list_points(client, screen, run)
+        if dry_run:
+            found = await client.fork_preview(run, point, approvers=approvers, effects=effects, **options)
+            if not screen.data(found):
+                _print_preview(screen, found)
+            return OK
         if effects == "live":
-            view = await client.fork_run_live(run, point, state=state, **options)
+            view = await client.fork_run_live(run, point, **options)
         else:
-            view = await client.fork_run(run, point, approvers=approvers, state=state, effects=effects, **options)
+            view = await client.fork_run(run, point, approvers=approvers, effects=effects, **options)
         if not screen.data(view):
             _print(screen, view)
         await warn_unserved(client, screen, view.fork)
@@ -141,6 +153,27 @@ def _print(screen: Screen, view: RunForked) -> None:
             ("asks", [] if view.effects == "live" else [f"{view.approvers}, or whom the policy names, for each write"]),
             ("sends", ["writes that the policy allows"] if view.effects == "live" else []),
             ("reads", _calls(lookups) if view.lookups == "recorded" else ["each lookup is made again"]),
+        )
+    )
+
+
+def _print_preview(screen: Screen, found: ForkPreview) -> None:
+    """Print what a fork would begin with, read, ask for and send, and why its start would be refused."""
+    screen.line(f"a fork of {found.run} at checkpoint {found.checkpoint} would begin with node {found.node}")
+    more = [f"… and {found.more_calls} more"] if found.more_calls else []
+    calls = [
+        f"{each.activity} {each.key} ({each.status} in visit {each.visit}): {OUTCOMES[each.outcome]}"
+        for each in found.calls
+    ]
+    changes = [f"{each.path or 'state'}: {each.checkpoint or '–'} → {each.fork or '–'}" for each in found.changes]
+    screen.pairs(
+        (
+            ("prevents it", found.refused),
+            ("past", [f"{found.copied} calls copied, none is made again"]),
+            ("changed", [*changes, *([f"… and {found.more_changes} more"] if found.more_changes else [])]),
+            ("to accept", found.to_accept),
+            ("after it", [*calls, *more]),
+            ("signals", [f"{s.signal} {s.name} by {s.by}{'' if s.sent else ', not sent'}" for s in found.signals]),
         )
     )
 

@@ -132,6 +132,12 @@ async def show_state(client: Client, screen: Screen, run: str) -> int:
     return OK
 
 
+def _ancestor(view: RunDetail) -> str:
+    """Return the run and the checkpoint that a fork began with."""
+    at = f" at checkpoint {view.forked_at}" if view.forked_at else ""
+    return f"{view.forked_from}{at} → outlast runs compare {view.run} {view.forked_from}"
+
+
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
@@ -148,7 +154,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     screen.pairs(
         (
             *((each.noun, [text] if (text := getattr(view, name)) else []) for name, each in STATED.items()),
-            ("forked from", [f"{view.forked_from} → outlast runs show {view.forked_from}"] if view.forked_from else []),
+            ("forked from", [_ancestor(view)] if view.forked_from else []),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),

@@ -15,6 +15,7 @@ no consumer of the ledger can take a copied call for one of the fork. Four thing
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
@@ -448,6 +449,40 @@ def is_later(ledger: ForkLedger, effect: Effect) -> bool:
 def _is_own(ledger: ForkLedger, call: CopiedCall) -> bool:
     """Return True if the lineage made the call. A call once per tenant may be one of another run."""
     return call.once_per != "tenant" or call.of in (ledger.terms.of, ledger.terms.root)
+
+
+CallOutcome: TypeAlias = Literal["answered", "waits", "shared", "asked", "policy", "made"]
+"""Act of a fork that asks again for a call of its ancestor: it answers it from the recording, waits for the run that
+made it, follows the rules of calls once per tenant, asks a person, follows the policy, or makes the lookup."""
+
+
+def outcomes_in_fork(terms: ForkTerms, calls: Sequence[CopiedCall]) -> Iterator[tuple[CopiedCall, CallOutcome]]:
+    """Yield each call after the point with what a fork does if it asks for exactly these calls again, in this order."""
+    ledger = ForkLedger(terms, calls)
+    for call in calls:
+        if not call.past:
+            answer = answer_in_fork(ledger, call.kind, call.once_per, call.n, call.key, partial(_is_same, call))
+            if isinstance(answer, FromRecording) and answer.records:
+                ledger.used[answer.call.n] = call.n, 0 if call.once_per == "run" else call.n
+            yield call, _outcome(call, answer, terms)
+
+
+def _is_same(call: CopiedCall, other: CopiedCall) -> bool:
+    return (call.activity, call.digest) == (other.activity, other.digest)
+
+
+def _outcome(call: CopiedCall, answer: ForkAnswer, terms: ForkTerms) -> CallOutcome:
+    if isinstance(answer, FromRecording):
+        return "answered"
+    if isinstance(answer, WaitForAncestor):
+        return "waits"
+    if isinstance(answer, RecordedOtherwise):
+        return "asked"
+    if call.once_per == "tenant":
+        return "shared"
+    if call.kind == "lookup":
+        return "made"
+    return "asked" if terms.asks else "policy"
 
 
 # --- signals -----------------------------------------------------------------------------------------

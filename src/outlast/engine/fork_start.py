@@ -9,9 +9,11 @@ Theory of operation. The copies land in batches, and the last commit writes the 
 3. *Two processes start the same fork.* They write equal copies, and one of them the run.
 """
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approver_rule import Rule
@@ -19,6 +21,7 @@ from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.events import EventType, iso
 from outlast.core.forks import (
+    CallOutcome,
     CopiedCall,
     Effects,
     ForkLedger,
@@ -30,6 +33,7 @@ from outlast.core.forks import (
     ledger_of,
     memo_of_call,
     memo_of_terms,
+    outcomes_in_fork,
     point_named,
     points_of,
     signals_of,
@@ -46,10 +50,11 @@ from outlast.engine.admission import limits_of
 from outlast.engine.commands import find_run, new_run, signal
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
-from outlast.errors import Conflict, InvalidInput, NotFound, NotStorable, Stale
+from outlast.errors import Conflict, InvalidInput, NotFound, NotStorable, OutlastError, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows, Store
 from outlast.store.queries import ROWS_MAX
+from outlast.telemetry.redact import GONE, restored
 
 OFFERED_MAX: Final = 100
 
@@ -81,6 +86,25 @@ class StartedFork(NamedTuple):
     """Fields of the state that differ from those of the checkpoint."""
 
 
+class PreviewedFork(NamedTuple):
+    """Preview of a fork, before it is started."""
+
+    point: ForkPoint
+    past: tuple[CopiedCall, ...]
+    later: tuple[tuple[CopiedCall, CallOutcome], ...]
+    """Calls of the ancestor after the point, and what the fork does if it asks for them again."""
+    signals: tuple[Message, ...]
+    """Signals of the ancestor after the point."""
+    sent: tuple[int, ...]
+    """Numbers of all signals that the fork gets, also unread ones from before the point."""
+    before: bytes
+    """State of the checkpoint."""
+    state: bytes
+    """State with which the fork would begin."""
+    refused: tuple[OutlastError, ...]
+    """Reasons for which the start would be refused."""
+
+
 async def offers_of(store: Store, tenant: str, of: str) -> list[tuple[ForkPoint, list[CopiedCall]]]:
     """Return the last checkpoints from which a run can be forked, with the calls that a fork copies.
 
@@ -88,6 +112,41 @@ async def offers_of(store: Store, tenant: str, of: str) -> list[tuple[ForkPoint,
     """
     found = await _ancestor(store, tenant, of)
     return [(point, found.copies(point)) for point in found.points[-OFFERED_MAX:]]
+
+
+async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, tenant: str) -> PreviewedFork:
+    """Return what `fork` with this request would do. Nothing is written.
+
+    Raises NotFound, Conflict (`not_ended`, `purged`), and InvalidInput for a given state. Other reasons to refuse the
+    fork are members of the answer, so that a person sees all of them with the rest.
+    """
+    of = await _ancestor(store, tenant, asked.of)
+    point = point_named(of.points, asked.point)
+    before = await _state_at(store, of, point)
+    refused: list[OutlastError] = []
+    state = before if asked.state is None else await _state(workflow, point, asked, before)
+    checks: list[Callable[[], object]] = [
+        partial(_check_terms, asked),
+        partial(check_accepted, point, accepted=asked.accept_undone),
+        partial(_check_node, workflow, point),
+        *([partial(_check_fits, workflow, point, before)] if asked.state is None else []),
+    ]
+    for check in checks:
+        try:
+            check()
+        except (InvalidInput, Conflict) as error:
+            refused.append(error)
+    calls = of.copies(point)
+    return PreviewedFork(
+        point=point,
+        past=tuple(call for call in calls if call.past),
+        later=tuple(outcomes_in_fork(of.terms(point, asked), calls)),
+        signals=tuple(message for message in of.rows.messages if message.kind == "signal" and message.at > point.at),
+        sent=tuple(message.n for message in _signals(of, point, asked.signals)),
+        before=before,
+        state=state,
+        refused=tuple(refused),
+    )
 
 
 async def fork(
@@ -102,22 +161,11 @@ async def fork(
     of = await _ancestor(store, tenant, asked.of)
     point = point_named(of.points, asked.point)
     check_accepted(point, accepted=asked.accept_undone)
-    state, changed = await _state(store, workflow, of, point, asked)
-    node = workflow.nodes.get(point.node)
-    if node is None:
-        raise Conflict(
-            f"{workflow.title} has no node {point.node}", "the fork would begin there", "fork from another checkpoint"
-        )
-    terms = ForkTerms(
-        of=of.run.run,
-        root=of.run.run if of.ledger is None else of.ledger.terms.root,
-        seq=point.seq,
-        effects=asked.effects,
-        lookups=asked.lookups,
-        approvers=asked.approvers,
-        accept_undone=asked.accept_undone,
-        edited=bool(changed),
-    )
+    before = await _state_at(store, of, point)
+    state = await _state(workflow, point, asked, before)
+    changed = _changed(before, state)
+    _check_node(workflow, point)
+    terms = of.terms(point, asked, edited=bool(changed))
     calls = of.copies(point)
     signals = _signals(of, point, asked.signals)
     started = StartedFork(run, True, point, tuple(calls), changed)
@@ -148,6 +196,19 @@ class _Ancestor(NamedTuple):
     def copies(self, point: ForkPoint) -> list[CopiedCall]:
         """Return the calls that a fork from this point copies."""
         return copies_of(self.run, point, (*self.rows.effects, *self.rows.shared), self.rows.memos, self.ledger)
+
+    def terms(self, point: ForkPoint, asked: ForkRequest, *, edited: bool = False) -> ForkTerms:
+        """Return the terms of a fork from this point."""
+        return ForkTerms(
+            of=self.run.run,
+            root=self.run.run if self.ledger is None else self.ledger.terms.root,
+            seq=point.seq,
+            effects=asked.effects,
+            lookups=asked.lookups,
+            approvers=asked.approvers,
+            accept_undone=asked.accept_undone,
+            edited=edited,
+        )
 
 
 async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
@@ -189,25 +250,58 @@ def _check_terms(asked: ForkRequest) -> None:
         Rule.parse(asked.approvers)
 
 
-async def _state(
-    store: Store, workflow: Workflow[Any], of: _Ancestor, point: ForkPoint, asked: ForkRequest
-) -> tuple[bytes, tuple[str, ...]]:
-    """Return the first state and the fields that differ from the checkpoint. Raises InvalidInput, Conflict."""
+async def _state_at(store: Store, of: _Ancestor, point: ForkPoint) -> bytes:
     event = next(event for event in of.history if event.seq == point.seq)
-    before = (await joined(store, (of.run.tenant, of.run.run), event.snapshot or b"{}")).state
-    codec = workflow.state_codec
+    return (await joined(store, (of.run.tenant, of.run.run), event.snapshot or b"{}")).state
+
+
+async def _state(workflow: Workflow[Any], point: ForkPoint, asked: ForkRequest, before: bytes) -> bytes:
+    """Return the state with which a fork begins. Raises InvalidInput for a given one, Conflict for the checkpoint's.
+
+    Marks of redacted values become the values of the checkpoint again, because a person edits what `runs show --state`
+    shows. In a thread, because it takes seconds for a large state.
+    """
     if asked.state is None:
+        _check_fits(workflow, point, before)
+        return before
+    given: Any = asked.state
+    if GONE in json.dumps(given, ensure_ascii=False):
         try:
-            codec.load(before)
-        except NotStorable as error:
-            raise Conflict(
-                f"the state of checkpoint {point.seq} does not fit {workflow.title}", error.why, "give one with --state"
+            given = await asyncio.to_thread(restored, given, json.loads(before))
+        except ValueError as error:
+            raise InvalidInput(
+                "the state has a redacted value that its checkpoint has not there",
+                "",
+                f"write the value in place of {GONE}, or leave it where it was",
+                problems=[(str(error), f"is {GONE}, which is no value")],
             ) from error
-        return before, ()
-    after: bytes = codec.dump(codec.admit(json.dumps(asked.state)))
+    codec = workflow.state_codec
+    after: bytes = codec.dump(codec.admit(json.dumps(given)))
+    return after
+
+
+def _check_fits(workflow: Workflow[Any], point: ForkPoint, state: bytes) -> None:
+    """Raise Conflict if the state of a checkpoint cannot be read by this code."""
+    try:
+        workflow.state_codec.load(state)
+    except NotStorable as error:
+        raise Conflict(
+            f"the state of checkpoint {point.seq} does not fit {workflow.title}", error.why, "give one with --state"
+        ) from error
+
+
+def _changed(before: bytes, after: bytes) -> tuple[str, ...]:
+    """Return the fields of a state that differ."""
     old, new = json.loads(before), json.loads(after)
     names = sorted(old.keys() | new.keys())
-    return after, tuple(name for name in names if old.get(name) != new.get(name) or (name in old) != (name in new))
+    return tuple(name for name in names if old.get(name) != new.get(name) or (name in old) != (name in new))
+
+
+def _check_node(workflow: Workflow[Any], point: ForkPoint) -> None:
+    if point.node not in workflow.nodes:
+        raise Conflict(
+            f"{workflow.title} has no node {point.node}", "the fork would begin there", "fork from another checkpoint"
+        )
 
 
 async def _exists(store: Store, token: Token) -> bool:

@@ -183,6 +183,7 @@ def attention_item(
         if_ignored=if_ignored(entry.reason),
         choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
         workflow=run.workflow,
+        forked_from=run.forked_from,
         node=run.node,
         visit=run.visit,
         version=run.version,

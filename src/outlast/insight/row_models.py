@@ -133,6 +133,7 @@ def run_detail(
         explained=explained,
         **ending_of(history),
         ledger_purged=ledger_purged,
+        forked_at=history.forked_at,
     )
 
 

@@ -92,6 +92,13 @@ class RunHistory:
             places.append((places[-1][0], run.node))
         return (*found, RunVisit(run.visit, tuple(places), number, entered, run.ended_at))
 
+    @property
+    def forked_at(self) -> int:
+        """Return the number of the ancestor's event with whose state a fork began; 0 if the run is no fork."""
+        if not self.run.forked_from or not self.events:
+            return 0
+        return int(self.events[0].data().get("fork", {}).get("seq", 0))
+
     def entry(self, visit: int) -> RunVisit:
         """Return a visit by its number, or the last one for a number beyond it."""
         return self.visits[min(visit, len(self.visits)) - 1]

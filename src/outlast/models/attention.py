@@ -37,6 +37,7 @@ class RunAttention(AttentionItem):
     """Reason why one run requires attention."""
 
     workflow: str
+    forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
     node: str
     visit: int
     version: int = Field(description="Version of the run for If-Match.")

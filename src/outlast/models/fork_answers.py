@@ -1,8 +1,10 @@
 """Forks of runs: the checkpoints that are offered, and what the start of a fork did."""
 
+from typing import Literal
+
 from pydantic import Field
 
-from outlast.models import Instant, Model
+from outlast.models import Count, Instant, Json, Model
 
 
 class LaterCall(Model):
@@ -35,6 +37,58 @@ class ForkPointList(Model):
 
     run: str
     points: list[OfferedPoint]
+
+
+class PreviewedCall(LaterCall):
+    """Call after a checkpoint, and what a fork does if it asks for the same call again."""
+
+    outcome: Literal["answered", "waits", "shared", "asked", "policy", "made"] = Field(
+        description="`answered`: from the recording. `waits`: until the run that made it has settled it. `shared`: by "
+        "the rules of calls once per tenant. `asked`: a person approves it. `policy`: the policy decides. `made`: the "
+        "lookup is made again."
+    )
+
+
+class ForkSignal(Model):
+    """Signal that the run got after a checkpoint."""
+
+    signal: str = Field(description="Its id, or its number if it has no id.")
+    name: str
+    by: str = Field(description="Who sent it to the run.")
+    at: Instant | None
+    sent: bool = Field(description="True if the fork gets it.")
+
+
+class StateChange(Model):
+    """One place in which the state of a fork differs from its checkpoint. Values are redacted JSON text, cut."""
+
+    path: str = Field(description="Place in the state, for example `items.3.price`. '' is the whole state.")
+    checkpoint: str | None = Field(description="Value at the checkpoint. None: it has none there.")
+    fork: str | None = Field(description="Value of the fork. None: it has none there.")
+
+
+class ForkPreview(Model):
+    """Preview of a fork: its state, the calls that it answers, asks for or sends, and reasons to refuse it."""
+
+    run: str
+    checkpoint: int
+    node: str = Field(description="Node that the fork executes first.")
+    visit: int
+    at: Instant | None
+    effects: str = Field(description="How its writes are permitted: `ask`, `recorded` or `live`.")
+    lookups: str = Field(description="`recorded`: lookups are answered from the recording if they can be.")
+    approvers: str
+    refused: list[str] = Field(description="Reasons for which the start would be refused.")
+    copied: Count = Field(description="Number of calls of the past, which the fork never makes.")
+    calls: list[PreviewedCall] = Field(description="Calls of the run after the checkpoint, at most 200.")
+    more_calls: Count = Field(description="Number of further calls.")
+    to_accept: list[str] = Field(description="Effects before the checkpoint that may not be in force.")
+    signals: list[ForkSignal] = Field(description="Signals after the checkpoint, at most 200.")
+    unread: Count = Field(description="Number of signals from before the checkpoint that the fork still gets.")
+    state: Json = Field(description="State of the checkpoint. Values that look like secrets are redacted.")
+    redacted: bool = Field(description="Whether a value was left out. Its mark in an edited state means that value.")
+    changes: list[StateChange] = Field(description="Places in which the given state differs, at most 100.")
+    more_changes: Count = Field(description="Number of further changed places.")
 
 
 class RunForked(Model):

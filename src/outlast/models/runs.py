@@ -155,6 +155,7 @@ class RunDetail(RunListItem):
     reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
+    forked_at: Count = Field(0, description="Number of the checkpoint of its ancestor, if it is a fork.")
 
 
 class EndedRun(NamedTuple):

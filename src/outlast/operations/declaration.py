@@ -142,7 +142,7 @@ class Operation(Generic[Q, R]):
 
     @property
     def changes(self) -> bool:
-        """True if the operation may change something. It then takes an Idempotency-Key, and its calls are audited."""
+        """True if it may change something, or reads with a body. It takes an Idempotency-Key, and is audited."""
         return self.method != "GET"
 
 

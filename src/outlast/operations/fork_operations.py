@@ -1,4 +1,4 @@
-"""Operations on forks: list the checkpoints of a run, and start a fork from one."""
+"""Operations on forks: list the checkpoints of a run, preview a fork, and start one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StringConstraints
 
 from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
-from outlast.models.fork_answers import ForkPointList, RunForked
+from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
 from outlast.operations.declaration import Operation, OperationRequest, Sent, copied
 from outlast.operations.field_types import Name, SignalId, Word, listed
 from outlast.operations.run_operations import RUN
@@ -69,6 +69,41 @@ LIST_FORK_POINTS: Final = Operation(
         "List the checkpoints from which the run can be forked, oldest first.\n"
         "\n"
         "Each names the calls that a fork would copy and those after it. Only an ended run can be forked."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PreviewFork(OperationRequest[ForkPreview]):
+    """Show what a fork of an ended run would begin with, read, ask for and send. It starts nothing."""
+
+    run: str
+    point: Point
+    _: KW_ONLY
+    approvers: Approvers = ""
+    state: State = None
+    effects: Annotated[
+        Literal["ask", "recorded", "live"], Field(description="How the writes of the fork are permitted.")
+    ] = "ask"
+    lookups: Annotated[Lookups, Field(description="`recorded`: lookups as before answer as before.")] = "recorded"
+    signals: Signals = field(default=())
+    accept_undone: Accept = False
+
+
+PREVIEW_FORK: Final = Operation(
+    "preview_fork",
+    PreviewFork,
+    ForkPreview,
+    "POST",
+    "/runs/{run}/fork-preview",
+    ("operator",),  # it shows the state
+    PreviewFork(RUN, "4", approvers="lead", state={"order_id": "A-17", "cents": 4200}),
+    summary="Preview a fork",
+    tag="runs",
+    description=(
+        "Show what a fork of an ended run would begin with, read, ask for and send. Nothing is started.\n"
+        "\n"
+        "The answer has the state of the checkpoint, and every reason for which the start would be refused."
     ),
 )
 

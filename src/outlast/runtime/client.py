@@ -29,7 +29,7 @@ from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort,
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.fork_answers import ForkPointList, RunForked
+from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -369,6 +369,40 @@ class Client(ABC):
         Raises NotFound, and Conflict (`not_ended`, `purged`).
         """
         return await self._call(fork_ops.ListForkPoints(run))
+
+    async def fork_preview(
+        self,
+        run: str,
+        point: str,
+        *,
+        approvers: str = "",
+        state: Mapping[str, Any] | None = None,
+        effects: Literal["ask", "recorded", "live"] = "ask",
+        lookups: Literal["recorded", "live"] = "recorded",
+        signals: Sequence[str] = (),
+        accept_undone: bool = False,
+    ) -> ForkPreview:
+        """Return what a fork of an ended `run` would begin with, read, ask for and send. It starts nothing.
+
+        `point`, `approvers`, `state`, `effects`, `lookups`, `signals` and `accept_undone` are those of `fork_run`;
+        `effects="live"` is for `fork_run_live`. The field `refused` of the answer has every reason for which the start
+        would be refused, but a wrong `state` raises InvalidInput with its fields. The field `state` is that of the
+        checkpoint, redacted: a mark that stays in its place in an edited state means the value of the checkpoint.
+
+        Raises NotFound, InvalidInput, and Conflict (`not_ended`, `purged`).
+        """
+        return await self._call(
+            fork_ops.PreviewFork(
+                run,
+                point,
+                approvers=approvers,
+                state=state,
+                effects=effects,
+                lookups=lookups,
+                signals=signals,
+                accept_undone=accept_undone,
+            )
+        )
 
     async def fork_run(
         self,

@@ -63,7 +63,7 @@ from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSumma
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
-from outlast.models.fork_answers import ForkPointList, RunForked
+from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -100,7 +100,7 @@ from outlast.operations.declaration import OperationRequest
 from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import served_versions as versions
 from outlast.runtime.client import Client, Given
-from outlast.runtime.offered_forks import fork_points, forked
+from outlast.runtime.offered_forks import fork_points, fork_preview, forked
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.webhooks import OF_WEBHOOKS, Webhooks, event_types
 from outlast.store.port import Store
@@ -243,6 +243,12 @@ class Operations(Client):
     async def _list_fork_points(self, request: fork_ops.ListForkPoints) -> ForkPointList:
         return await fork_points(self.rows, request.run)
 
+    @handles(fork_ops.PREVIEW_FORK)
+    async def _preview_fork(self, request: fork_ops.PreviewFork) -> ForkPreview:
+        code = self._code_to_fork(await self.rows.run(request.run))
+        asked = _with_terms(ForkRequest(request.run, request.point, effects=request.effects), request)
+        return await fork_preview(self.rows, code, asked._replace(approvers=request.approvers))
+
     @handles(fork_ops.FORK_RUN)
     async def _fork_run(self, request: fork_ops.ForkRun) -> RunForked:
         asked = ForkRequest(request.run, request.point, effects=request.effects, approvers=request.approvers)
@@ -255,20 +261,20 @@ class Operations(Client):
     async def _fork(self, request: fork_ops.ForkRun | fork_ops.ForkRunLive, asked: ForkRequest) -> RunForked:
         """Start a fork under the id that the caller names, or one that follows from the key of the request."""
         of = await self.rows.run(request.run)
+        code = self._code_to_fork(of)
+        act = None if request.fork_id else self._act("fork_run", "", of.run)
+        name = f"{of.workflow[:4]}_"
+        run = request.fork_id or (f"{name}{act.id[:RUN_ID_CHARS]}" if act else new_id(name))
+        asked = _with_terms(asked, request)
+        return forked(asked, await fork(self.store, code, asked, tenant=self.tenant, actor=self.me, run=run))
+
+    def _code_to_fork(self, of: Run) -> Workflow[Any, Any, Any]:
+        """Return the code in which a fork of a run is executed. Raises NotFound."""
         code = self._code_of(of) or self._workflows.get(of.workflow)
         if code is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             raise NotFound(f"no workflow {of.workflow}", f"loaded here: {known}", "load the module that declares it")
-        act = None if request.fork_id else self._act("fork_run", "", of.run)
-        name = f"{of.workflow[:4]}_"
-        run = request.fork_id or (f"{name}{act.id[:RUN_ID_CHARS]}" if act else new_id(name))
-        asked = asked._replace(
-            state=None if request.state is None else dict(request.state),
-            lookups=request.lookups,
-            signals=tuple(request.signals),
-            accept_undone=request.accept_undone,
-        )
-        return forked(asked, await fork(self.store, code, asked, tenant=self.tenant, actor=self.me, run=run))
+        return code
 
     def shown(self, run: str, version: int) -> Expect | None:
         """Return the condition that the run still has this version of its row; None for 0 (not checked)."""
@@ -849,3 +855,15 @@ HANDLERS: Final = handlers_of(Operations, {*OPERATIONS} - BY_HAND - {*OF_WEBHOOK
 def _content(choice: Choice, reason: Reason | None, key: str, text: str, by: Duration | None) -> tuple[object, ...]:
     """Return what distinguishes one answer to attention from another."""
     return choice.value, str(reason), key, text, None if by is None else ms_of("by", by)
+
+
+def _with_terms(
+    asked: ForkRequest, request: fork_ops.PreviewFork | fork_ops.ForkRun | fork_ops.ForkRunLive
+) -> ForkRequest:
+    """Return the request of a fork with the terms that are the same in each mode."""
+    return asked._replace(
+        state=None if request.state is None else dict(request.state),
+        lookups=request.lookups,
+        signals=tuple(request.signals),
+        accept_undone=request.accept_undone,
+    )

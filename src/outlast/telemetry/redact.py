@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -116,6 +117,31 @@ def redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [redacted(item, name) for item in value]
     return value
+
+
+def restored(given: Any, before: Any) -> Any:
+    """Return plain data that a person edited after it was `redacted`, with the removed values in their old places.
+
+    `before`: the data before it was redacted. Raises ValueError with the path of a mark for which there is no value.
+    """
+    return _restored(given, before, redacted(before), ())
+
+
+def _restored(given: Any, before: Any, shown: Any, path: tuple[str, ...]) -> Any:
+    if isinstance(given, dict):
+        old, seen = (each if isinstance(each, dict) else {} for each in (before, shown))
+        return {
+            name: _restored(item, old.get(name), seen.get(name), (*path, str(name))) for name, item in given.items()
+        }
+    if isinstance(given, list):
+        were, marked = (each if isinstance(each, list) else [] for each in (before, shown))
+        places = zip_longest(given, were[: len(given)], marked[: len(given)])
+        return [_restored(*each, (*path, str(n))) for n, each in enumerate(places)]
+    if not (isinstance(given, str) and GONE in given):
+        return given
+    if given != shown:
+        raise ValueError(".".join(path))
+    return before
 
 
 def secrets_in(*values: Any) -> frozenset[str]:
