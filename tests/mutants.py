@@ -55,6 +55,7 @@ ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of peopl
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
+FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
@@ -103,7 +104,7 @@ SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
-    *(PREVIEWS,),
+    *(PREVIEWS, FORK_PAGE),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -485,6 +486,7 @@ OF_THE_PAGES: Final = (
     _row(pages.unsealed_sessions, "Only the service makes sessions.", PAGES),
     _row(pages.pages_for_every_role, "A page needs the permission of its operation.", PAGES),
     _row(pages.forms_of_any_version, "A form acts on the version that it was shown for (S9).", PAGES),
+    _row(pages.forks_not_shown, "A fork begins with terms whose preview was shown.", FORK_PAGE),
     _row(pages.unescaped_text, "Text of strangers is escaped in pages (S13).", PAGES),
     _row(pages.no_page_policy, "Every page has a policy that stops injected scripts (S13).", PAGES),
 )

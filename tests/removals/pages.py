@@ -64,3 +64,9 @@ def no_page_policy(patch: Patch) -> None:
     from outlast.ui import rendering
 
     patch.setattr(rendering, "POLICY", "default-src 'self' 'unsafe-inline'")
+
+
+def forks_not_shown(patch: Patch) -> None:
+    from outlast.ui.routes.fork_pages import ForkDraft
+
+    replace(patch, ForkDraft.digest_of, lambda self, found: self.seen)

@@ -29,7 +29,7 @@ from tests.ui.test_threads import put
 
 NO_PAGES = re.compile(
     r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
-    r"|runs/\{run\}/(events/.*|results/.*|input|outcome|state|export|.*\.json))"
+    r"|runs/\{run\}/(events/.*|results/.*|visits/.*|input|outcome|state|fork/state|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
 THREAD = "customer-" + "0123456789" * 12
@@ -65,6 +65,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         yield {
             "": [""],
             "/ui/runs/{run}/signals/{name}": [f"/ui/runs/{wish}/signals/said"],
+            "/ui/runs/{run}/fork": [f"/ui/runs/{each}/fork{at}" for each in (ended, wish) for at in ("", "?from=1")],
             "/ui/thread": [f"/ui/thread?thread={THREAD}"],
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],
@@ -135,7 +136,7 @@ WIDEST = """[...document.querySelectorAll("main *, header *")].filter(
 def test_no_page_violates_a_rule(
     service: Service, samples: dict[str, list[str]], open_page: Callable[..., Page], part: int
 ) -> None:
-    page, found = open_page(reduced_motion="reduce", expects="404.*/ui/nothing"), []
+    page, found = open_page(reduced_motion="reduce", expects="404.*/ui/nothing|409.*/fork"), []
     for address in [*dict.fromkeys([*addresses(samples), "/ui/nothing"])][part::PARTS]:
         page.goto(service.url + address)
         if page.locator("#live-state[data-state=connecting]").count():

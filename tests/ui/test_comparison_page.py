@@ -117,7 +117,7 @@ def test_a_value_that_fits_no_page_is_counted(service: Service, pairs: dict[str,
     from outlast.models.comparison import RunComparison
 
     differences = RunComparison.model_validate_json(json.dumps(found)).differences
-    (first, *_) = fitting(differences)
+    (first, *_) = fitting(differences, pairs["ugly"])
     assert len(first.changes) + first.left_out == len(first.each.changes) + first.each.more_changes
     assert first.left_out > 0
 

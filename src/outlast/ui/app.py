@@ -15,7 +15,7 @@ from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 from outlast.ui.page_route import error_page as error_page
 from outlast.ui.routes import approval_pages as approvals
-from outlast.ui.routes import assets, board, comparison_page, run_actions, sign_in, workflows
+from outlast.ui.routes import assets, board, comparison_page, fork_pages, run_actions, sign_in, workflows
 from outlast.ui.routes import delivery_pages as deliveries
 from outlast.ui.routes import effect_pages as effects
 from outlast.ui.routes import run_list as runs
@@ -25,8 +25,8 @@ from outlast.ui.routes import worker_pages as workers
 
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
-    comparison_page.router, run_actions.router, deliveries.router, threads.router, workers.router, workflows.router,
-    sign_in.router,
+    comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
+    workflows.router, sign_in.router,
 )  # fmt: skip
 
 

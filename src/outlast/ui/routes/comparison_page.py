@@ -1,5 +1,6 @@
 """Page of two runs side by side: the form that chooses the other run, where they part, and their differences."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
@@ -10,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.insight.difference_words import equal_text, facets_text, parting_text, side_text, title_of
-from outlast.models.comparison import ComparedRun, RunDifference, ValueChange
+from outlast.models.comparison import ComparedRun, ComparedSide, DifferenceKind, RunDifference, ValueChange
+from outlast.models.effects import effect_id
 from outlast.operations.field_types import Name
 from outlast.service.request_parts import RunId
 from outlast.service.service_state import Ops
@@ -25,6 +27,8 @@ CHANGES: Final = 8
 NAMES: Final = ("this run", "the other run")
 OFFERED: Final = 10
 """Newest runs of the workflow that the page offers."""
+CALL_STEP: Final = re.compile(r"call/(\d+)/(.+)")
+APPROVAL_STEP: Final = re.compile(r"([^/]+)/request")
 HTML_MAX: Final = 24_000
 """Characters of HTML for all differences of a page. Those that do not fit are on the next page."""
 
@@ -37,6 +41,9 @@ class ShownDifference(NamedTuple):
     words: str
     run: str
     other: str
+    run_at: str
+    """Path of the page of its step in the run; '' if it has none."""
+    other_at: str
     changes: Sequence[ValueChange]
     left_out: int
     equal: str
@@ -44,7 +51,7 @@ class ShownDifference(NamedTuple):
     @property
     def size(self) -> int:
         """Return the number of characters of its HTML, without that of its changes."""
-        return sum(_size(text) for text in (self.title, self.words, self.run, self.other))
+        return sum(_size(text) for text in (self.title, self.words, self.run, self.other, self.run_at, self.other_at))
 
 
 @router.get("/compare", operation_id="ui:compare_runs")
@@ -65,7 +72,7 @@ async def show_comparison(
             offered=offered,
         )
     found = await ops.compare(run, other, after=after, limit=ROWS)
-    rows = fitting(found.differences)
+    rows = fitting(found.differences, (run, other))
     last = rows[-1].each.n if rows else after
     return await tab(
         request,
@@ -84,11 +91,11 @@ async def show_comparison(
     )
 
 
-def fitting(differences: Iterable[RunDifference]) -> list[ShownDifference]:
-    """Return the first differences, with their first changes, whose HTML fits a page: at least one."""
+def fitting(differences: Iterable[RunDifference], runs: tuple[str, str]) -> list[ShownDifference]:
+    """Return the first differences of two runs, with their first changes, whose HTML fits a page: at least one."""
     left, found = HTML_MAX, list[ShownDifference]()
     for each in differences:
-        shown = _shown(each, left)
+        shown = _shown(each, runs, left)
         left -= shown.size + sum(map(_size_of, shown.changes))
         if found and left < 0:
             break
@@ -96,7 +103,7 @@ def fitting(differences: Iterable[RunDifference]) -> list[ShownDifference]:
     return found
 
 
-def _shown(each: RunDifference, left: int) -> ShownDifference:
+def _shown(each: RunDifference, runs: tuple[str, str], left: int) -> ShownDifference:
     changes = list[ValueChange]()
     for change in each.changes[:CHANGES]:
         left -= _size_of(change)
@@ -109,10 +116,23 @@ def _shown(each: RunDifference, left: int) -> ShownDifference:
         facets_text(each, *NAMES),
         side_text(each.run),
         side_text(each.other),
+        step_path(runs[0], each.kind, each.run),
+        step_path(runs[1], each.kind, each.other),
         changes,
         len(each.changes) - len(changes) + each.more_changes,
         equal_text(each.equal_visits, each.equal_calls) if each.equal_visits or each.equal_calls else "",
     )
+
+
+def step_path(run: str, kind: DifferenceKind, side: ComparedSide | None) -> str:
+    """Return the path below `/ui` of the page that shows how a run has it: an effect, an approval, a visit, its end."""
+    if side is None or kind == "input":
+        return ""
+    if kind in ("call", "undo") and (found := CALL_STEP.fullmatch(side.step)) is not None:
+        return f"/effects/{effect_id(run, int(found[1]), found[2])}"
+    if kind == "approval" and (found := APPROVAL_STEP.fullmatch(side.step)) is not None:
+        return f"/approvals/{found[1]}"
+    return f"/runs/{run}" if kind == "end" else f"/runs/{run}/visits/{side.visit}" if side.visit else ""
 
 
 def _size_of(change: ValueChange) -> int:

@@ -65,6 +65,7 @@ async def list_runs(
     attention: Literal["", "yes"] = "",
     since: Since = "",
     q: Annotated[str, Query(max_length=100)] = "",
+    forked_from: Name | Literal[""] = "",
     top: Name | Literal[""] = "",
 ) -> Response:
     """Show runs, newest first. `top` is the first row of a page that refreshes itself: newer runs are announced."""
@@ -75,6 +76,7 @@ async def list_runs(
         attention=bool(attention),
         waiting_for=waiting_for,
         q=q,
+        forked_from=forked_from,
         since=since or None,
         cursor=pages.after,
         limit=ROWS + more,
@@ -99,7 +101,8 @@ async def list_runs(
         filters=filters,
         attention=attention,
         q=q,
-        filtered=any((*filters.values(), attention, q)),
+        forked_from=forked_from,
+        filtered=any((*filters.values(), attention, q, forked_from)),
         statuses=list(RunStatus),
         kinds=get_args(WaitingKind),
         spans=SINCE,

@@ -6,12 +6,14 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
 from outlast.core.rows.run_rows import Run
 from outlast.core.start_details import BY_PLACE
+from outlast.errors import NotFound
+from outlast.insight.run_history import RunHistory
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
@@ -21,7 +23,7 @@ from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
 from outlast.service.request_parts import At, RunId
 from outlast.service.routes.history_routes import checkpoints_of
-from outlast.service.service_state import Ops, ServiceState, State
+from outlast.service.service_state import Ops, ServiceState, State, root_of
 from outlast.ui.graph_layout import drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
@@ -113,6 +115,7 @@ async def overview(
         decidable=decidable,
         items=items,
         refused=form,
+        over=over,
     )
 
 
@@ -252,6 +255,20 @@ async def get_event(ops: Ops, run: RunId, number: Number) -> Response:
     return document(found.events[0].model_dump(mode="json") if found.events else None)
 
 
+@router.get("/visits/{number}", operation_id="ui:list_events")
+async def get_visit(ops: Ops, request: Request, run: RunId, number: Number) -> Response:
+    """Lead to the event that began a visit: of the run, or of the ancestor that a fork has it from."""
+    row = await ops.run_row(run)
+    while row.forked_from and number < (await ops.history(row.run, limit=1))[0].visit:
+        row = await ops.run_row(row.forked_from)
+    visits = RunHistory(row, await ops.history(row.run)).visits
+    each = next((each for each in visits if each.visit == number), None)
+    if each is None:
+        raise NotFound(f"run {run} has no visit {number}", "", "look at its timeline")
+    address = f"{root_of(request)}/ui/runs/{row.run}/events?after={each.event - 1}#event-{each.event}"
+    return RedirectResponse(address, 303)
+
+
 @router.get("/data", operation_id="ui:get_input")
 async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
     """Show input and outcome of the run; values over 8 KB are fetched on demand."""
@@ -303,6 +320,7 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
         count=len(found),
         after=after,
         size=ROWS,
+        forkable=summary.status in TERMINAL and is_permitted(request.state.principal, "preview_fork"),
     )
 
 
