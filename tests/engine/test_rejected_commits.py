@@ -28,12 +28,21 @@ from outlast.flow import (
 )
 from outlast.flow.policy import PolicyRequest
 from outlast.store import batching_store
+from tests import slices
+from tests.engine.conftest import GROUNDS
 from tests.engine.test_store_faults import LABELS, whole
 from tests.engine.world import MINUTE, QUIET, Receiver, State, World, one_node
 
 HUGE = "<html>" * 500_000
 UNSTORABLE = "a\0b\ud83d"
 OF_THE_RUN = [label for label in LABELS if label != "claim"]  # a claim lands with the read that finds the run
+PLAYED = [
+    *(("memory", label) for label in OF_THE_RUN),
+    # on PostgreSQL 10 s of CPU each, and the rejection is the same
+    *slices.params(
+        [(ground, label) for ground in GROUNDS if ground != "memory" for label in OF_THE_RUN], 2, "rejected commits"
+    ),
+]
 
 
 async def play(world: World) -> None:
@@ -48,8 +57,7 @@ async def play(world: World) -> None:
 
 
 @pytest.mark.req("RUN-2", "RUN-3")
-@pytest.mark.every_store
-@pytest.mark.parametrize("label", OF_THE_RUN)
+@pytest.mark.parametrize(("world", "label"), PLAYED, indirect=["world"])
 async def test_a_commit_that_is_always_rejected_calls_a_person_and_is_not_made_again(world: World, label: str) -> None:
     """The holder's chain was broken: the commit that calls a person failed, too, and the node ran again without end."""
     world.add_slots("t", 1)

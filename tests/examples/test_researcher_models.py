@@ -21,6 +21,7 @@ from examples.researcher.world.site import SiteServer
 from outlast.agent.model import WAYS
 from outlast.testing import ModelServer
 from outlast.testing.model_server import PATH, URL
+from tests import slices
 from tests.examples.answering_killed import play as killed_and_calm
 from tests.examples.answering_killed import wrong
 from tests.examples.researching import GIVE_UP_S
@@ -28,6 +29,7 @@ from tests.reading_model import Variant, reader
 
 pytestmark = pytest.mark.req("APP-4", "GATE-7")
 SEEDS = range(20)
+DRAWN = slices.params(SEEDS, 6, "registers of the researcher")
 LIES = ("page", "value", "other question", "citation")
 """Question about which a lying model lies, by the remainder of its seed."""
 RIGHT_MIN = 18
@@ -93,7 +95,7 @@ def test_the_registers_have_each_form_of_question_and_page() -> None:
     assert all(each in words for each in ("quietest", "least efficient", "oldest", "cheaper than", "warranty", "COP"))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", DRAWN)
 @pytest.mark.parametrize("variant", ["reading", "careless"])
 def test_a_model_that_reads_answers_from_what_it_read(
     tmp_path: Path, variant: Variant, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -110,7 +112,7 @@ def test_a_model_that_reads_answers_from_what_it_read(
     assert len(articles & set(end.read)) == 1, "the model chose the machines, one of which is broken"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", DRAWN)
 def test_no_claim_without_support_passes_the_check(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Register(seed)
     end = play(tmp_path, site, "lying", seed, monkeypatch)
