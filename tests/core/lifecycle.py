@@ -5,7 +5,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from outlast.core.machine import (
-    CHOICES,
+    RULES,
     TABLE,
     TERMINAL,
     ApprovalStatus,
@@ -16,7 +16,6 @@ from outlast.core.machine import (
     SubscriptionStatus,
     Transition,
     WaitStatus,
-    if_ignored,
 )
 
 HEAD = """\
@@ -93,8 +92,8 @@ def text() -> str:
                 "| reason | choices | without an answer |",
                 "|---|---|---|",
                 *(
-                    f"| `{reason}` | {', '.join(f'`{choice}`' for choice in choices)} | {if_ignored(reason)} |"
-                    for reason, choices in CHOICES.items()
+                    f"| `{reason}` | {', '.join(f'`{choice}`' for choice in rule.choices)} | {rule.if_ignored} |"
+                    for reason, rule in RULES.items()
                 ),
                 "",
             ]

@@ -5,6 +5,8 @@ from itertools import product
 
 import pytest
 
+from outlast.core.attention import AttentionRows, person_continues
+from outlast.core.commit import Instant
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED
@@ -22,6 +24,7 @@ from outlast.core.route import (
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import Message, Run
+from outlast.errors import Conflict
 from tests.core.drive import Drive
 
 RUN: Run = Drive().start().claim().run
@@ -80,6 +83,15 @@ def test_a_continue_read_before_the_person_was_called_answers_nothing() -> None:
 def test_continue_answers_what_offers_to_go_on() -> None:
     """A reason whose choices include `continue` is answered by it."""
     assert {reason for reason, choices in CHOICES.items() if Choice.CONTINUE in choices} <= set(ANSWERED_BY_CONTINUE)
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason not in ANSWERED_BY_CONTINUE])
+def test_a_refused_continue_names_an_answer_of_the_reason(reason: Reason) -> None:
+    run = RUN._replace(attention_text=ATTENTION.encode([entry(reason)]))
+    with pytest.raises(Conflict, match=f"continue does not answer {reason}") as refused:
+        person_continues(AttentionRows(run), actor="ann", reason="mended", now=Instant(NOW, NOW, 0))
+    named = refused.value.fix.replace("-", "_")
+    assert any(choice in named for choice in CHOICES[reason] if choice is not Choice.CANCEL), refused.value.fix
 
 
 # --- answers by reason, and the week after which an approval is stale --------------------------------------

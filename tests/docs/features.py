@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from examples.negotiation.samples import SAMPLES
 from tests.docs.pages import ROOT
+from tests.docs.reasons import reasons
 from tests.docs.routes import routes
 
 _BLOCK: Final = re.compile(r"(<!-- features: (?P<name>\w+) -->\n)(?P<body>.*?)(<!-- features: end -->)", re.DOTALL)
@@ -237,7 +238,12 @@ def missing() -> str:
     return "".join(f"- {each.text}.\n" for each in MISSING)
 
 
-PRINTED: Final[dict[str, Callable[[], str]]] = {"table": table, "missing": missing, "routes": routes}
+PRINTED: Final[dict[str, Callable[[], str]]] = {
+    "table": table,
+    "missing": missing,
+    "routes": routes,
+    "reasons": reasons,
+}
 
 
 def with_features(page: Path, text: str) -> str:

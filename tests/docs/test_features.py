@@ -22,7 +22,7 @@ from tests.docs.pages import ROOT, pages, prose
 from tests.rows.marks import cited
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PRINT_THE_LIST = ["README.md", "docs/coming-from.md", "docs/comparison.md", "docs/http.md"]
+PRINT_THE_LIST = ["README.md", "docs/attention.md", "docs/coming-from.md", "docs/comparison.md", "docs/http.md"]
 DENIAL = re.compile(
     r"\b(?:has|have|offers?|provides?|includes?|supports?|with) (?:no|neither)\b"
     r"|\b(?:does|do) not (?:have|offer|support)|\b(?:lacks?|missing)\b"

@@ -1,14 +1,16 @@
 """The sentence, the next step and the commands of an explanation, for every state a run can be in (RUN-9)."""
 
+from string import Formatter
+
 import pytest
 
 from outlast.core.durations import HOUR
-from outlast.core.machine import Reason
+from outlast.core.machine import RULES, Reason
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.insight.explanation import explain
 from outlast.insight.run_facts import RunFacts
 from outlast.models.runs import RunExplanation
-from tests.insight.situations import NOW, OVERDUE, RUN, SITUATIONS, W1, T, waits
+from tests.insight.situations import EFFECT, NOW, OVERDUE, RUN, SITUATIONS, W1, T, flagged, waits
 
 SENTENCES = {
     "queued, no worker serves": "r1 has been queued for 60m; no live worker serves refund@1.",
@@ -144,6 +146,22 @@ def test_the_facts_of_a_run_in_a_group_explain_the_group(size: int, deaths: int,
 ])  # fmt: skip
 def test_the_facts_name_another_scheduler_and_its_trouble(situation: str, said: str | None) -> None:
     assert dict(explain(SITUATIONS[situation]).facts).get("scheduler") == said
+
+
+@pytest.mark.req("RUN-9")
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_explained_by_its_rule(reason: Reason) -> None:
+    """A reason without a situation in the table has its sentence, its choices and its end, too."""
+    rule, rows = RULES[reason], RunFacts(flagged(reason, "the cause", key=EFFECT.key), NOW, effects=(EFFECT,))
+    explained = explain(rows)
+    fixed = [part for part, *_ in Formatter().parse(rule.sentence)]
+    assert all(part in explained.sentence for part in fixed), explained.sentence
+    assert "the cause" in explained.sentence or "{detail}" not in rule.sentence
+    assert explained.sentence.startswith("r1 needs a person: ") == rule.stops
+    assert explained.next == f"if ignored: {rule.if_ignored}" or not rule.stops
+    commands = " ".join(explained.unblock).replace("-", "_")
+    offered = rows.run.attention[0].choices()
+    assert [each for each in offered if f" {each} " not in f"{commands} " and f"__{each}" not in commands] == []
 
 
 def test_every_situation_has_its_sentence() -> None:

@@ -10,7 +10,7 @@ from outlast.core.commit import Commit, Expect, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
 from outlast.core.limits import ANSWERS_MAX
-from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, RULES, Choice, EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.rows.effect_columns import NO_ERROR
@@ -20,9 +20,6 @@ from outlast.core.rows.run_columns import ATTENTION, Attention, Timer, WaitingFo
 from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, SlotChange, fence, give_back, hand_over
 from outlast.errors import Conflict, InvalidInput, NotFound
-
-KEPT: Final = frozenset({(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE), (Reason.RESULTS_MISSING, Choice.CONTINUE)})
-"""Answers kept in the set until the transition that they allow, so that a crash or a park before it loses none."""
 
 
 def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
@@ -53,7 +50,7 @@ def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, 
     ]
     names = digest(*(f"{a.attention.reason}/{a.attention.key}/{a.attention.seen}" for a in answers))
     logged = LogEntry(f"answer/{names[:16]}", "answered", {"answers": chosen}, EventType.ANSWERED)
-    kept = [a.attention for a in answers if (a.attention.reason, a.choice) in KEPT]
+    kept = [a.attention for a in answers if a.choice is RULES[a.attention.reason].kept]
     poisoned = any(a.attention.reason is Reason.POISONED for a in answers)
     row = run._replace(
         attention_text=ATTENTION.encode([*left, *kept]),
@@ -394,11 +391,9 @@ def _exhausted(rows: AttentionRows, entries: Sequence[Attention]) -> list[Effect
 
 def _answer_to(entry: Attention, run: str) -> str:
     reason = entry.reason
-    if reason in (Reason.APPROVAL_TIMEOUT, Reason.TOTAL_TIMEOUT):
-        return mailbox.answer_command(run, reason)
     if reason is Reason.EFFECT_UNCERTAIN:
         resolve = f"outlast effects resolve {run} {quote(entry.key)}"
         return f"{resolve} --happened ID --response JSON | --did-not-happen | --give-up --reason …"
     if reason is Reason.BUDGET_EXHAUSTED:
         return raise_command(run, "")
-    return f"outlast runs cancel {run} --reason …"
+    return mailbox.answer_command(run, reason)

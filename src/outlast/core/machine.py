@@ -311,35 +311,122 @@ class Choice(StrEnum):
     RAISE = "raise"
 
 
-_GO_ON = (Choice.CONTINUE, Choice.FAIL, Choice.CANCEL)
-CHOICES: Final[dict[Reason, tuple[Choice, ...]]] = {
-    Reason.APPROVAL_TIMEOUT: (Choice.ASK_AGAIN, Choice.CANCEL),
-    Reason.TOTAL_TIMEOUT: (Choice.EXTEND, Choice.CANCEL),
-    Reason.RETRIES_EXHAUSTED: (Choice.RETRY, Choice.GIVE_UP, Choice.CANCEL),
-    Reason.EFFECT_UNCERTAIN: (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
-    Reason.EXCEPTION: _GO_ON,
-    Reason.NODE_DIVERGED: (Choice.CONTINUE, Choice.ACCEPT, Choice.FAIL, Choice.CANCEL),
-    Reason.CONTRADICTION: (Choice.CONTINUE, Choice.USE_RECORDED, Choice.FAIL, Choice.CANCEL),
-    Reason.POISONED: _GO_ON,
-    Reason.POLICY_DENIED: _GO_ON,
-    Reason.RESTORED: _GO_ON,
-    Reason.NODE_GONE: (Choice.MOVE, Choice.CANCEL),
-    Reason.STRANDED_VERSION: (Choice.MOVE, Choice.CANCEL),
-    Reason.VISITS_EXHAUSTED: (Choice.ONE_MORE, Choice.FAIL, Choice.CANCEL),
-    Reason.UNDO_FAILED: (Choice.RETRY, Choice.DONE_BY_HAND),
-    Reason.RESULTS_MISSING: (Choice.CONTINUE, Choice.FAIL),
-    Reason.BUDGET_EXHAUSTED: (Choice.RAISE, Choice.CANCEL),
-    Reason.WEBHOOK_DEAD: (Choice.REDELIVER, Choice.DISABLE),
+IF_IGNORED: Final = "stays as it is"  # true of every reason but two
+
+
+class ReasonRule(NamedTuple):
+    """Declaration of one reason for attention. Commands, pages, HTTP and docs read it."""
+
+    cause: str
+    """When a run has the reason: its row in docs/attention.md, as Markdown with links from the top of the checkout."""
+    choices: tuple[Choice, ...]
+    on_continue: Choice | None = None
+    """Choice that the operator's `continue` means; None if only a specific choice answers the reason."""
+    stops: bool = True
+    """False if the run continues as far as it can while the person is asked."""
+    settles: bool = False
+    """True if open effects of the run are settled while the person is asked."""
+    kept: Choice | None = None
+    """Answer kept in the run until the transition that it allows, so that a crash or a park before it loses none."""
+    sentence: str = "{detail}"
+    """Clause of `outlast explain`, of the facts that insight/explanation.py names."""
+    if_ignored: str = IF_IGNORED
+    """Fate of a run whose attention is never resolved."""
+
+
+_ENDS = (Choice.FAIL, Choice.CANCEL)
+_GO_ON = (Choice.CONTINUE, *_ENDS)
+RULES: Final[dict[Reason, ReasonRule]] = {
+    Reason.EXCEPTION: ReasonRule(
+        "a node raised an unexpected exception, or did not catch a refusal, or did not return within the execution "
+        "budget",
+        _GO_ON,
+        on_continue=Choice.CONTINUE,
+        sentence="node {node} raised {detail}",
+    ),
+    Reason.EFFECT_UNCERTAIN: ReasonRule(
+        "a call may or may not have happened",
+        (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP),
+        settles=True,
+        sentence="{call} may or may not have happened ({detail}){late}; «did not happen» is accepted {accepted}",
+    ),
+    Reason.RETRIES_EXHAUSTED: ReasonRule(
+        "the last attempt of an effect that certainly did not happen has failed",
+        (Choice.RETRY, Choice.GIVE_UP, Choice.CANCEL),
+        on_continue=Choice.RETRY,
+        sentence="{call} did not happen {detail}",
+    ),
+    Reason.APPROVAL_TIMEOUT: ReasonRule(
+        "no decision was made in time",
+        (Choice.ASK_AGAIN, Choice.CANCEL),
+        sentence="{detail}; without an answer it is cancelled {end}",
+        if_ignored="cancelled after 7 days",
+    ),
+    Reason.TOTAL_TIMEOUT: ReasonRule(
+        "the run has passed its time limit",
+        (Choice.EXTEND, Choice.CANCEL),
+        stops=False,
+        sentence="passed its ceiling {ago} ago ({trigger})",
+    ),
+    Reason.VISITS_EXHAUSTED: ReasonRule(
+        "a node was entered `max_visits` times",
+        (Choice.ONE_MORE, *_ENDS),
+        on_continue=Choice.ONE_MORE,
+        kept=Choice.ONE_MORE,
+    ),
+    Reason.POLICY_DENIED: ReasonRule(
+        "the policy denied a call, or a call had no approval", _GO_ON, on_continue=Choice.CONTINUE
+    ),
+    Reason.CONTRADICTION: ReasonRule(
+        "a key is recorded with other arguments (`use_recorded` if the same activity recorded it), or a stored state "
+        "does not fit the code",
+        (Choice.CONTINUE, Choice.USE_RECORDED, *_ENDS),
+        on_continue=Choice.CONTINUE,
+    ),
+    Reason.NODE_DIVERGED: ReasonRule(
+        "a re-run asks for [other keys](docs/effects.md#other-keys-in-a-re-run) than an earlier one recorded, or "
+        "returned without asking for all of them; or it asks approvers about "
+        "[another plan](docs/approvals.md#when-the-plan-changes) again and again",
+        (Choice.CONTINUE, Choice.ACCEPT, *_ENDS),
+        on_continue=Choice.CONTINUE,
+        settles=True,
+    ),
+    Reason.POISONED: ReasonRule(
+        "three workers died while they held this run and no other", _GO_ON, on_continue=Choice.CONTINUE
+    ),
+    Reason.NODE_GONE: ReasonRule(
+        "the run's current node is no longer in the code", (Choice.MOVE, Choice.CANCEL), on_continue=Choice.MOVE
+    ),
+    Reason.STRANDED_VERSION: ReasonRule(
+        "no worker serves the run's version, and no [migration](docs/deploys.md) leads to a served one. The run "
+        "continues by itself when a worker of its version returns",
+        (Choice.MOVE, Choice.CANCEL),
+        on_continue=Choice.MOVE,
+    ),
+    Reason.UNDO_FAILED: ReasonRule("an undo did not succeed", (Choice.RETRY, Choice.DONE_BY_HAND)),
+    Reason.RESULTS_MISSING: ReasonRule(
+        "promised results are missing",
+        (Choice.CONTINUE, Choice.FAIL),
+        on_continue=Choice.CONTINUE,
+        kept=Choice.CONTINUE,
+    ),
+    Reason.BUDGET_EXHAUSTED: ReasonRule(
+        "the run has used up its budget, or its tenant the [daily budget](docs/budgets.md)",
+        (Choice.RAISE, Choice.CANCEL),
+        settles=True,
+        if_ignored="stays as it is; a daily budget of its tenant lets it continue the next day",
+    ),
+    Reason.WEBHOOK_DEAD: ReasonRule(
+        "an endpoint no longer accepts deliveries",
+        (Choice.REDELIVER, Choice.DISABLE),
+        stops=False,
+        sentence="has needed a person for webhook_dead for {ago}",
+    ),
+    Reason.RESTORED: ReasonRule("the store was restored from a backup", _GO_ON, on_continue=Choice.CONTINUE),
 }
-OVERLAY_ONLY: Final = frozenset({Reason.TOTAL_TIMEOUT, Reason.WEBHOOK_DEAD})
+assert set(RULES) == set(Reason), "every reason has its rule"
+assert all({r.on_continue, r.kept} <= {None, *r.choices} for r in RULES.values()), "a meaning is one of the choices"
+
+CHOICES: Final = {reason: rule.choices for reason, rule in RULES.items()}
+OVERLAY_ONLY: Final = frozenset(reason for reason, rule in RULES.items() if not rule.stops)
 """Reasons that stop nothing: the run continues as far as it can."""
-IF_IGNORED: Final = "stays as it is"  # true of every reason but the next two
-IF_IGNORED_APPROVAL: Final = "cancelled after 7 days"
-IF_IGNORED_BUDGET: Final = "stays as it is; a daily budget of its tenant lets it continue the next day"
-_IF_IGNORED: Final = {Reason.APPROVAL_TIMEOUT: IF_IGNORED_APPROVAL, Reason.BUDGET_EXHAUSTED: IF_IGNORED_BUDGET}
-assert set(CHOICES) == set(Reason), "every reason has its choices"
-
-
-def if_ignored(reason: Reason) -> str:
-    """Return the fate of a run whose attention is never resolved, as text."""
-    return _IF_IGNORED.get(reason, IF_IGNORED)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
-from outlast.core.machine import CHOICES, OVERLAY_ONLY, Choice, EffectStatus, Reason
+from outlast.core.machine import OVERLAY_ONLY, RULES, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED, stated
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import Effect
@@ -70,21 +70,8 @@ class Answer(NamedTuple):
 
 
 Route: TypeAlias = EndCancelled | EndFailed | Rest | WalkOn | Undo
-ANSWERED_BY_CONTINUE: Final = {
-    Reason.EXCEPTION: Choice.CONTINUE,
-    Reason.NODE_DIVERGED: Choice.CONTINUE,
-    Reason.CONTRADICTION: Choice.CONTINUE,
-    Reason.POLICY_DENIED: Choice.CONTINUE,
-    Reason.POISONED: Choice.CONTINUE,
-    Reason.RESTORED: Choice.CONTINUE,
-    Reason.RESULTS_MISSING: Choice.CONTINUE,
-    Reason.RETRIES_EXHAUSTED: Choice.RETRY,
-    Reason.VISITS_EXHAUSTED: Choice.ONE_MORE,
-    Reason.NODE_GONE: Choice.MOVE,
-    Reason.STRANDED_VERSION: Choice.MOVE,
-}
+ANSWERED_BY_CONTINUE: Final = {reason: rule.on_continue for reason, rule in RULES.items() if rule.on_continue}
 """Meaning of the operator's `continue` by reason. Other reasons need a specific choice."""
-assert all(choice in CHOICES[reason] for reason, choice in ANSWERED_BY_CONTINUE.items())
 
 
 def meant(reason: Reason, choice: Choice) -> Choice:

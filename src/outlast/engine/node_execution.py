@@ -35,7 +35,7 @@ from outlast.core.effect_steps import Terms
 from outlast.core.failed_calls import EffectKey
 from outlast.core.kept_deadlines import WITHIN, deadline_memo, kept_due
 from outlast.core.limits import CALLS_PER_VISIT_MAX
-from outlast.core.machine import Reason
+from outlast.core.machine import RULES, Reason
 from outlast.core.route import EndCancelled, cancel_of
 from outlast.core.rows.effect_rows import Memo
 from outlast.core.rows.run_columns import Attention, Timer
@@ -63,8 +63,6 @@ from outlast.flow.workflow import Workflow
 from outlast.telemetry.observer import Observer
 
 CANCELS_MAX: Final = 20  # a body that swallows more cancellations is left behind; the epoch fences its commits
-SETTLED_MEANWHILE: Final = (Reason.EFFECT_UNCERTAIN, Reason.NODE_DIVERGED, Reason.BUDGET_EXHAUSTED)
-"""Reasons under which the open effects of the run are settled while the person is asked."""
 TURNS: Final = 8  # turns of the loop until an answer reaches the next ctx call through nested tasks and groups
 GIVEN_UP: Final = "the awaiter of a call was cancelled: a call's deadline is the activity's timeout="
 
@@ -299,7 +297,7 @@ class NodeExecution:
     def settles(self) -> bool:
         """Return True if a closing execution settles its open effects, because a person is asked about one of them."""
         asks_person = self._settling or bool(self._attention)
-        return asks_person and self.may_begin() and all(a.reason in SETTLED_MEANWHILE for a in self._attention)
+        return asks_person and self.may_begin() and all(RULES[a.reason].settles for a in self._attention)
 
     def has_diverged(self) -> bool:
         """Return True if a person is asked because the body asks for other keys than before."""

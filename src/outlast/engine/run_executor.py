@@ -52,7 +52,7 @@ from outlast.core.conclude import (
 from outlast.core.divergence import continued_after
 from outlast.core.durations import INLINE_WAIT_MAX
 from outlast.core.kept_deadlines import ceiling_memo, kept_ceiling, kept_due
-from outlast.core.machine import OVERLAY_ONLY, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.machine import RULES, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
@@ -69,7 +69,7 @@ from outlast.engine.compatibility import Stranded, command, effect_misfits, misf
 from outlast.engine.expected_calls import expected_by
 from outlast.engine.left_code import held_by
 from outlast.engine.node_context import NodeContext
-from outlast.engine.node_execution import SETTLED_MEANWHILE, NodeExecution, WorkerServices
+from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
     attention,
     exception_attention,
@@ -505,7 +505,7 @@ class RunExecutor:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""
         session, run = self.session, self.session.held.run
         if (
-            any(a.reason not in SETTLED_MEANWHILE and a.reason not in OVERLAY_ONLY for a in way.left)
+            any(RULES[a.reason].stops and not RULES[a.reason].settles for a in way.left)
             or self._workflow.lane != run.lane
             or not any(e.status is EffectStatus.INTENDED for e in session.held.open_effects())
             or any(effect_misfits(self._workflow, run, session.held.effects.values()))

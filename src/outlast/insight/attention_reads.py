@@ -9,7 +9,7 @@ from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
-from outlast.core.machine import CHOICES, Choice, Reason, if_ignored
+from outlast.core.machine import CHOICES, RULES, Choice, Reason
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Attention
@@ -180,7 +180,7 @@ def attention_item(
         detail=entry.detail,
         since=exact_instant(entry.since),
         until=instant(until_of(entry)),
-        if_ignored=if_ignored(entry.reason),
+        if_ignored=RULES[entry.reason].if_ignored,
         choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
         workflow=run.workflow,
         forked_from=run.forked_from,

@@ -10,6 +10,7 @@ from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import (
     OVERLAY_ONLY,
+    RULES,
     TERMINAL,
     ApprovalStatus,
     Choice,
@@ -18,7 +19,6 @@ from outlast.core.machine import (
     Reason,
     RunStatus,
     WaitStatus,
-    if_ignored,
 )
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
@@ -271,7 +271,7 @@ def explain(rows: RunFacts) -> RunExplanation:
     unblock = list(part.unblock)
     stops = any(a.reason not in OVERLAY_ONLY for a in run.attention)
     for entry in tripped:
-        clause = f"{_overlay(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
+        clause = f"{_why(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in _commands(rows, entry)]
     facts = [("objective", run.objective)] if run.objective else []
     facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
@@ -309,12 +309,6 @@ def _overlays(rows: RunFacts) -> tuple[Attention, ...]:
     way = _route(rows)
     left = () if isinstance(way, EndCancelled | EndFailed) else way.left
     return tuple(a for a in left if a.reason in OVERLAY_ONLY)
-
-
-def _overlay(rows: RunFacts, entry: Attention) -> str:
-    if entry.reason is Reason.TOTAL_TIMEOUT:
-        return f"passed its ceiling {rows.ago(entry.since)} ago ({entry.trigger or entry.reason.value})"
-    return f"has needed a person for {entry.reason.value} for {rows.ago(entry.since)}"
 
 
 def _ledger(rows: RunFacts) -> dict[tuple[int, str], Effect]:
@@ -411,7 +405,7 @@ def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> Explanation
     sentences = [_why(rows, entry) for entry in entries]
     untils = [u for entry in entries if (u := until_of(entry))]
     commands = tuple(way.command for entry in entries for way in _commands(rows, entry) if _is_open(rows, entry, way))
-    ignored = " · ".join(dict.fromkeys(if_ignored(entry.reason) for entry in entries))
+    ignored = " · ".join(dict.fromkeys(RULES[entry.reason].if_ignored for entry in entries))
     return ExplanationPart(
         f"needs a person: {'; and '.join(sentences)}",
         f"if ignored: {ignored}",
@@ -441,27 +435,21 @@ def _is_open(rows: RunFacts, entry: Attention, way: ChoiceCommand) -> bool:
 
 
 def _why(rows: RunFacts, entry: Attention) -> str:
-    detail = first_line(entry.detail)
+    """Return the clause of a reason: its sentence with the facts of this entry."""
     effect = _ledger(rows).get((entry.visit, entry.key))
-    name = f"{effect.activity} {effect.key}" if effect is not None else entry.key
-    match entry.reason:
-        case Reason.EFFECT_UNCERTAIN:
-            when = "now"
-            if effect is not None and effect.settle_after > rows.now.real:
-                when = f"in {rows.left_real(effect.settle_after)}"
-            late = "".join(
-                f"; {late_answer_label(late_evidence(e))}"
-                for e in rows.evidence
-                if (e.visit, e.key) == (entry.visit, entry.key)
-            )
-            return f"{name} may or may not have happened ({detail}){late}; «did not happen» is accepted {when}"
-        case Reason.RETRIES_EXHAUSTED:
-            return f"{name} did not happen {detail}"
-        case Reason.EXCEPTION:
-            return f"node {rows.run.node} raised {detail}"
-        case Reason.APPROVAL_TIMEOUT:
-            return f"{detail}; without an answer it is cancelled {rows.ahead(until_of(entry))}"
-    return detail or entry.reason.value
+    until = effect.settle_after if effect is not None else 0
+    late = [e for e in rows.evidence if (e.visit, e.key) == (entry.visit, entry.key)]
+    clause = RULES[entry.reason].sentence.format(
+        detail=first_line(entry.detail),
+        call=f"{effect.activity} {effect.key}" if effect is not None else entry.key,
+        node=rows.run.node,
+        trigger=entry.trigger or entry.reason.value,
+        ago=rows.ago(entry.since),
+        end=rows.ahead(until_of(entry)),
+        accepted=f"in {rows.left_real(until)}" if until > rows.now.real else "now",
+        late="".join(f"; {late_answer_label(late_evidence(each))}" for each in late),
+    )
+    return clause or entry.reason.value
 
 
 def _answered(rows: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:

@@ -13,7 +13,7 @@ from outlast.core.durations import MINUTE
 from outlast.core.events import EventType
 from outlast.core.keys import OncePer
 from outlast.core.lanes import OWN
-from outlast.core.machine import EffectStatus, if_ignored
+from outlast.core.machine import RULES, EffectStatus
 from outlast.core.mailbox import REOPENED, may_answer
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
@@ -86,7 +86,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
                 key=a.key,
                 trigger=a.trigger,
                 choices=[choice.value for choice in a.choices(run.attention)],
-                if_ignored=if_ignored(a.reason),
+                if_ignored=RULES[a.reason].if_ignored,
             )
             for a in run.attention
         ],

@@ -8,7 +8,7 @@ from outlast.core.approvals import Actor, waits_for
 from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
-from outlast.core.machine import EffectStatus, Reason, if_ignored
+from outlast.core.machine import RULES, EffectStatus, Reason
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import Attention
@@ -98,7 +98,7 @@ def _items(flagged: Iterable[Run]) -> list[_Item]:
             of_reason.setdefault(entry.reason, []).append(entry)
         for reason, entries in of_reason.items():
             until = min((until_of(each) for each in entries if until_of(each)), default=0)
-            found.append(_Item(reason.value, min(each.since for each in entries), until, if_ignored(reason)))
+            found.append(_Item(reason.value, min(each.since for each in entries), until, RULES[reason].if_ignored))
     return found
 
 
@@ -107,7 +107,7 @@ def _of_breaker(pause: Pause) -> _Item:
 
 
 def _of_webhook(webhook: TroubledWebhook) -> _Item:
-    return _Item(Reason.WEBHOOK_DEAD.value, milliseconds(webhook.since), 0, if_ignored(Reason.WEBHOOK_DEAD))
+    return _Item(Reason.WEBHOOK_DEAD.value, milliseconds(webhook.since), 0, RULES[Reason.WEBHOOK_DEAD].if_ignored)
 
 
 def _reasons(items: Iterable[_Item], at_least: Collection[str]) -> list[ReasonCount]:

@@ -16,7 +16,7 @@ from outlast.core.clock_port import Clock
 from outlast.core.durations import DELIVERY_RETRY_AFTER_MAX, DELIVERY_TIMEOUT, SECOND, asked_wait
 from outlast.core.events import iso
 from outlast.core.limits import ANSWER_BYTES_MAX, ANSWER_CHARS_MAX
-from outlast.core.machine import CHOICES, if_ignored
+from outlast.core.machine import CHOICES, RULES
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import LATER, Attempt
@@ -199,7 +199,7 @@ def notice(run: Run, reasons: Sequence[Attention]) -> dict[str, Any]:
                 "detail": (a.detail.splitlines() or [""])[0][:DETAIL_CHARS],
                 "since": iso(a.since),
                 "choices": [choice.value for choice in CHOICES[a.reason]],
-                "if_ignored": if_ignored(a.reason),
+                "if_ignored": RULES[a.reason].if_ignored,
             }
             for a in reasons
         ],

@@ -17,7 +17,7 @@ from outlast.core.lanes import (
     workflow_in,
 )
 from outlast.core.limits import FLAGGED_MAX
-from outlast.core.machine import OVERLAY_ONLY, TERMINAL, Reason, RunStatus
+from outlast.core.machine import OVERLAY_ONLY, RULES, TERMINAL, Choice, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.paging import pages
 from outlast.core.rows.run_columns import Attention
@@ -34,7 +34,7 @@ from outlast.models.service import VersionStatus
 from outlast.store.open_rows import LaneCounts
 
 PAGE = 200
-ANSWERED_BY_MOVE = (Reason.NODE_GONE, Reason.STRANDED_VERSION)
+ANSWERED_BY_MOVE = tuple(reason for reason, rule in RULES.items() if rule.on_continue is Choice.MOVE)
 
 
 async def versions(of: TenantRows) -> list[VersionStatus]:

@@ -20,7 +20,7 @@ from outlast.core.commit import Commit, Instant, Put
 from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, ms_of
 from outlast.core.events import EventType
 from outlast.core.limits import NAME
-from outlast.core.machine import Choice, DeliveryStatus, Reason, if_ignored
+from outlast.core.machine import RULES, Choice, DeliveryStatus, Reason
 from outlast.core.paging import pages
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
 from outlast.core.rows.run_rows import EVENT, Event
@@ -228,7 +228,7 @@ class Webhooks(WebhookClient):
                     detail=row.why if by_itself else dead[0].error,
                     since=exact_instant(min((each.first_at for each in dead), default=row.changed_at)),
                     until=None,
-                    if_ignored=if_ignored(Reason.WEBHOOK_DEAD),
+                    if_ignored=RULES[Reason.WEBHOOK_DEAD].if_ignored,
                     choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
                     webhook=name,
                     url=row.url,
