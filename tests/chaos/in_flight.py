@@ -29,7 +29,7 @@ from outlast.store.queries import CountBy, Owned
 from tests.chaos import flows
 from tests.chaos.fleet import Fleet
 from tests.chaos.fleet import Worker as Process
-from tests.chaos.judge import TENANT, fsck, lines, rows_of, spread, taken_over
+from tests.chaos.judge import TENANT, fsck, lines, rows_of, sharers, spread, taken_over
 from tests.chaos.receivers import GO
 from tests.measured import unmeasured
 from tests.postgres.server import Server
@@ -215,6 +215,7 @@ def _judge(
         "heartbeat_window_s": flight.window_s,
         "takeover": took,
         "executed": again,
+        "shared": sharers(rows, claimed, killed),
         **report,
         "wrong": wrong,
     }

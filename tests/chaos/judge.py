@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -213,6 +214,16 @@ def taken_over(rows: Rows, kills: dict[int, int]) -> dict[str, int]:
                 took.setdefault(run, event.at - killed)
                 killed = 0
     return took
+
+
+def sharers(rows: Rows, claimed: Collection[str], killed: int) -> list[int]:
+    """Return how many of these runs each worker claimed first after the kill, the most first."""
+    first: dict[str, str] = {}
+    for run in claimed:
+        for event in rows.events[run]:
+            if event.type in CLAIMS and event.at >= killed:
+                first.setdefault(run, json.loads(event.body)["data"]["worker"])
+    return sorted(Counter(first.values()).values(), reverse=True)
 
 
 def spread(took: list[int]) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def of_flight(report: dict[str, Any]) -> str:
             *lines,
             f"- all in flight after {report['in_flight_s']} s, ended within {report['ended_s']} s; "
             f"{report['cpu_ms_a_run']} ms of CPU for each taken over; fsck {report.get('fsck')}",
-            f"- {report['workers'] - report['killed']} left, each with -c {report['concurrency']}; load "
+            f"- {report['workers'] - report['killed']} left, each with -c {report['concurrency']}, which claimed "
+            f"{' and '.join(f'{n:,}' for n in report['shared']) or 'none'}; load "
             f"{report['load_before']:.1f} before, {report['load_at_kill']:.1f} at the kill, {report['load']:.1f} after",
             *(f"- WRONG: {each}" for each in wrong),
             "",

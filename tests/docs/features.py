@@ -211,7 +211,10 @@ MISSING: Final = (
         ("RUN-10",),
         ("outlast runs reset",),
     ),
-    Missing("Takeover of 10,000 runs of one dead worker within 30 s", ("REC-4",)),
+    Missing(
+        "Execution of 10,000 runs of one dead worker within 30 s on PostgreSQL: 31 s on two cores, claimed after 22 s",
+        ("REC-4",),
+    ),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
     Missing("Groups of failures by cause, and a view of them over time with deploys", ("OBS-5",)),
     Missing("Measurements with more than one machine", ("RT-6",)),

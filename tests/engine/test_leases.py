@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -67,6 +68,25 @@ async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: Worl
     assert world.worker_row(owner).status is LeaseStatus.CLOSED
     assert "taken_over" in world.verbs()
     assert world.status() == "recovering"
+
+
+@pytest.mark.req("REC-3", "REC-4")
+@pytest.mark.every_store
+async def test_two_workers_share_the_runs_of_a_dead_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One closes its row. The other looked 5 s later, when the first one had claimed all of ten thousand runs."""
+    monkeypatch.setattr("outlast.engine.capacity.TAKE_OVER_MAX", 2)
+    flow = ordering(write(Receiver(*[Slow() for _ in range(4)]), mode="reconcile"), "a")
+    dead = world.worker(flow)
+    for n in range(4):
+        await world.start(flow, f"r{n}")
+    others = [world.worker(flow), world.worker(flow)]
+    await world.settle()
+    for other in others:  # the answer to the first claims of the worker that closes the row is slow
+        other.wire.after(f"close worker {dead.name}", partial(other.wire.hold, "take"))
+    dead.kill()
+    await world.pass_(16 * SECOND)
+    owners = [world.run(f"r{n}").owner for n in range(4)]
+    assert sorted(owners) == [others[0].name] * 2 + [others[1].name] * 2
 
 
 @pytest.mark.req("REC-3", "RUN-3", "EFF-3", "FAIL-12")

@@ -87,6 +87,7 @@ NOTICE_TIMEOUT: Final = 10 * SECOND  # a notification not accepted by then has f
 NOTICE_LAST_CHANCE: Final = 2 * SECOND  # when a worker stops; with DRAIN_GRACE still below the 30 s of orchestrators
 STORE_RETRY: Final = 200  # retry interval while the store is unavailable
 KEPT_LOOK: Final = 100  # poll interval while a slot is reserved
+SHARE_LOOK: Final = 500  # until a worker that was slower to close a dead worker's row claims of its runs, too
 IDLE_LOOK: Final = RESUME_TARGET  # fallback poll for due runs, if no notification wakes the worker
 
 # --- liveness: webhooks (OUT-2) -----------------------------------------------------

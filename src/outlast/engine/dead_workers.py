@@ -6,7 +6,7 @@ from collections.abc import Mapping as Facts
 
 from outlast.clocks import sleep_unless
 from outlast.core.clock_port import Clock
-from outlast.core.durations import Liveness
+from outlast.core.durations import SHARE_LOOK, Liveness
 from outlast.core.machine import LeaseStatus
 from outlast.core.quarantine import makes_room
 from outlast.core.rows.run_rows import Run
@@ -98,6 +98,8 @@ class DeadWorkers:
                 held = len(await self._store.query(Owned(row.id)))
                 if await self._close(row, held):
                     owners[row.id] = held
+                else:  # if another worker closed it, this one shares the takeover of many runs
+                    next_ms = min(next_ms, SHARE_LOOK)
             elif row.id in overdue:
                 owners[row.id] = None
         await self._take_over(owners, take)
