@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from outlast.operations import OPERATIONS
 from outlast.service import problems
@@ -30,6 +31,8 @@ ROUTERS: Final = (
     served(OPERATIONS), runs.router, history.router, approvals.router, operators.router, webhooks.router,
     service.me, service.probes, service.document, service.metrics,
 )  # fmt: skip
+TRIED_FIRST: Final = ("start_run", "signal_run", "decide_approval", "get_run")
+"""Names of the routes that are called most. A route is found by trying each: 4 calls of Python for each before it."""
 ABOUT = """Durable execution over HTTP: start and watch runs, decide approvals, settle uncertain effects.
 
 Every error is `application/problem+json` with a stable `code` and a `hint` that says what to do. If one code has
@@ -64,8 +67,9 @@ def create(state: ServiceState) -> FastAPI:
         },
     )
     app.state.service = state
-    for router in ROUTERS:
-        app.router.routes.extend(router.routes)  # because each request would try an included router a second time
+    declared = [route for router in ROUTERS for route in router.routes]
+    declared.sort(key=_place)  # the sort keeps the order of the others
+    app.router.routes.extend(declared)  # not included, because each request would try an included router a second time
     app.router.routes.extend(state.pages)
     shown = partial(page_instead, state)
     for kind, answer in problems.HANDLERS.items():
@@ -83,6 +87,11 @@ def create(state: ServiceState) -> FastAPI:
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this override
     return app
+
+
+def _place(route: BaseRoute) -> int:
+    name = getattr(route, "name", "")
+    return TRIED_FIRST.index(name) if name in TRIED_FIRST else len(TRIED_FIRST)
 
 
 async def _answered(answer: Handler, shown: Shown, request: Request, error: Exception) -> Response:
