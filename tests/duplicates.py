@@ -104,12 +104,20 @@ def signature(function: Function) -> tuple[str, ...]:
     return tuple(ast.unparse(each) for each in given if each.arg not in ("self", "cls"))
 
 
+def overrides(function: Function) -> bool:
+    """Return True if the function is a method that is declared elsewhere."""
+    return any(ast.unparse(each) == "override" for each in function.decorator_list)
+
+
 def repeated_signatures(files: Mapping[str, ast.Module]) -> list[str]:
-    """Return the signatures that more than one module has, one for each module after the first."""
+    """Return the signatures that more than one module has, one for each module after the first.
+
+    A method with `@override` is not counted: a type checker compares it with the method that it overrides.
+    """
     having: defaultdict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     for path, tree in files.items():
         for node in ast.walk(tree):
-            if isinstance(node, Function) and len(given := signature(node)) >= PARAMETERS_MIN:
+            if isinstance(node, Function) and not overrides(node) and len(given := signature(node)) >= PARAMETERS_MIN:
                 having[given].setdefault(path, f"{path}:{node.lineno} {node.name}")
     return [place for places in having.values() for place in [*places.values()][1:]]
 

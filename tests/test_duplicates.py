@@ -63,3 +63,5 @@ def test_a_signature_of_two_modules_is_found() -> None:
     assert duplicates.repeated_signatures({"a.py": one, "b.py": other}) == ["b.py:1 found"]
     assert duplicates.repeated_signatures({"a.py": one, "b.py": differs}) == []
     assert duplicates.repeated_signatures({"a.py": short, "b.py": short}) == []
+    checked = ast.parse("@override\ndef runs(self, status: str, *, a: int, b: int, c: int, d: int) -> None: ...\n")
+    assert duplicates.repeated_signatures({"a.py": one, "b.py": checked}) == []

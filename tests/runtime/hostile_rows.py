@@ -24,6 +24,7 @@ from outlast.core.rows.effect_rows import EVIDENCE, Evidence
 from outlast.core.rows.outbox_rows import DELIVERY, Delivery
 from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import TOKEN
+from outlast.operations.run_operations import ListRuns
 from outlast.runtime.in_process import InProcessRuntime
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store, until
@@ -129,10 +130,10 @@ async def play(url: str) -> None:
                     await ops.start_run("goods", given, run_id=f"{kind}-{shape}", key=f"{kind}-{shape}")
 
             async def rests() -> bool | None:
-                rows = (await ops.rows.runs(limit=100))[0]
+                rows = (await ops.rows.runs(ListRuns(limit=100)))[0]
                 return True if all(row.ended_at or row.waiting_for_text for row in rows) else None
 
-            assert await until(store, rests, within_s=WITHIN_S), (await ops.rows.runs(limit=100))[0]
+            assert await until(store, rests, within_s=WITHIN_S), (await ops.rows.runs(ListRuns(limit=100)))[0]
         ops = Operations(store, tenant="default", actor=Actor("local"), workflows={"later": later})
         for kind in (GOOD, BAD):
             await ops.start_run("later", {"name": f"{kind}-later"}, run_id=f"{kind}-later")

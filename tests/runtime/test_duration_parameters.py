@@ -18,6 +18,8 @@ from outlast.core.durations import Duration, ms_of
 from outlast.core.machine import Choice, Reason
 from outlast.errors import DefinitionError, InvalidInput, NotFound
 from outlast.flow import Resend
+from outlast.operations.effect_operations import ListLedger
+from outlast.operations.run_operations import ListRuns
 from outlast.runtime.client import Client
 from outlast.runtime.operations import Operations
 from outlast.runtime.run_handle import RunHandle, seconds_of
@@ -133,8 +135,8 @@ def test_a_bad_text_names_the_parameter_and_the_accepted_forms(name: str) -> Non
 
 
 ASKED: dict[str, Callable[[Operations, Any], Awaitable[object]]] = {
-    "since of runs": lambda ops, span: ops.rows.runs(since=span),
-    "since of effects": lambda ops, span: ops.rows.ledger(since=span),
+    "since of runs": lambda ops, span: ops.rows.runs(ListRuns(since=span)),
+    "since of effects": lambda ops, span: ops.rows.ledger(ListLedger(since=span)),
     "by of extend": lambda ops, span: ops.extend("r9", by=span, reason="x"),
     "by of answer": lambda ops, span: ops.answer("r9", Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text="x", by=span),
     "by of answer_all": lambda ops, span: ops.answer_all(Reason.TOTAL_TIMEOUT, Choice.EXTEND, text="x", by=span),

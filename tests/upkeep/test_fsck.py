@@ -20,6 +20,7 @@ from outlast.core.rows.effect_rows import Effect, Usage
 from outlast.core.rows.row_kind import Kind
 from outlast.core.rows.run_rows import EVENT, Event
 from outlast.core.usage import CallUsage, day_of
+from outlast.operations.run_operations import ListRuns
 from outlast.runtime import InProcessRuntime, open_store
 from outlast.runtime.stores import until
 from outlast.store.port import OnFile, RunRows, maintenance
@@ -492,7 +493,7 @@ def test_a_changing_store_has_no_finding(tmp_path: Path) -> None:
                 for n in range(30):
                     await runtime.operations.start_run("orders", {"what": str(n)}, run_id=f"r{n}")
                 rows = runtime.operations.rows
-                while len((await rows.runs(status="cancelled"))[0]) < 30:
+                while len((await rows.runs(ListRuns(status="cancelled")))[0]) < 30:
                     for approval in (await rows.approvals(status="pending"))[0]:
                         await runtime.operations.reject(approval.id, reason="no")
                     await asyncio.sleep(0.01)

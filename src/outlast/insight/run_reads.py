@@ -65,17 +65,7 @@ async def summaries_of(
 
 async def run_page(rows: TenantRows, request: ListRuns) -> RunList:
     """Return a page of runs, newest first. For the filters, see `Client.runs`."""
-    runs, further = await rows.runs(
-        status=request.status,
-        workflow=request.workflow,
-        attention=request.attention,
-        waiting_for=request.waiting_for,
-        q=request.q,
-        forked_from=request.forked_from,
-        since=request.since,
-        cursor=request.cursor,
-        limit=request.limit,
-    )
+    runs, further = await rows.runs(request)
     now = await rows.store.now()
     found = []
     for run, summary in zip(runs, await summaries_of(rows, runs), strict=True):
@@ -150,14 +140,7 @@ async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
 
 async def effect_page(rows: TenantRows, request: ListLedger) -> EffectList:
     """Return a page of the effects of all runs, newest first. For the filters, see `Client.ledger`."""
-    effects, further = await rows.ledger(
-        status=request.status,
-        activity=request.activity,
-        run=request.run,
-        since=request.since,
-        cursor=request.cursor,
-        limit=request.limit,
-    )
+    effects, further = await rows.ledger(request)
     now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
     records = [effect_record(row, now, held=held, takes_response=effect_name(row) in taking) for row in effects]
     return EffectList(effects=records, next_cursor=further)

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from outlast.core import mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
 from outlast.core.business_days import Due
 from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
-from outlast.core.durations import Duration, ms_of
+from outlast.core.durations import ms_of
 from outlast.core.events import selects
 from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.limits import RUNS_PER_READ
@@ -35,6 +35,8 @@ from outlast.insight.labels import is_held, may_have_open_calls
 from outlast.insight.run_facts import RunFacts, in_order
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import TimelineRows
+from outlast.operations.effect_operations import ListLedger
+from outlast.operations.run_operations import ListRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import RunRows, Store, clock_step
@@ -51,6 +53,7 @@ from outlast.store.queries import (
 )
 from outlast.store.usage_sums import RunUsage, TenantDayUsage
 
+EVERY_RUN: Final = ListRuns()
 PAGE_ROWS_MAX = 1_000
 EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
@@ -127,40 +130,29 @@ class TenantRows:
         """Return the row of a run."""
         return await commands.find_run(self.store, self.tenant, run)
 
-    async def runs(
-        self,
-        *,
-        status: str = "",
-        workflow: str = "",
-        attention: bool = False,
-        waiting_for: str = "",
-        q: str = "",
-        forked_from: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> Page[Run]:
+    async def runs(self, of: ListRuns = EVERY_RUN) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
         `waiting_for`, `q` and `forked_from` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than
         `limit` runs and still have a cursor.
         """
-        _check_page(limit, status=(status, RunStatus), waiting_for=(waiting_for, get_args(WaitingKind)))
-        earliest = (await self.store.now()).business - ms_of("since", since) if since is not None else None
-        where = tuple((name, value) for name, value in (("status", status), ("workflow", workflow)) if value)
-        of_pages: Callable[..., Query[Page[Run]]] = OpenRows if attention else Newest
+        _check_page(of.limit, status=(of.status, RunStatus), waiting_for=(of.waiting_for, get_args(WaitingKind)))
+        earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
+        where = tuple((name, value) for name, value in (("status", of.status), ("workflow", of.workflow)) if value)
+        of_pages: Callable[..., Query[Page[Run]]] = OpenRows if of.attention else Newest
 
         def is_asked_for(row: Run) -> bool:
-            waits = not waiting_for or any(wait.kind == waiting_for for wait in row.waiting_for)
-            return waits and (not q or _contains(row, q)) and forked_from in ("", row.forked_from)
+            waits = not of.waiting_for or any(wait.kind == of.waiting_for for wait in row.waiting_for)
+            return waits and (not of.q or _contains(row, of.q)) and of.forked_from in ("", row.forked_from)
 
-        filtered, size = bool(waiting_for or q or forked_from), limit if earliest is None else limit + 1
+        filtered = bool(of.waiting_for or of.q or of.forked_from)
+        size = of.limit if earliest is None else of.limit + 1
         size = max(size, RUNS_PER_READ) if filtered else size
         return await self._kept(
             lambda after: of_pages(RUN, self.tenant, where, after, size),
             is_asked_for if filtered else None,
-            cursor,
-            limit,
+            of.cursor,
+            of.limit,
             earliest=earliest,
         )
 
@@ -420,31 +412,22 @@ class TenantRows:
             own += [row] if row is not None else []
         return in_order(run.run, own)
 
-    async def ledger(
-        self,
-        *,
-        status: EffectStatus | None = None,
-        activity: str = "",
-        run: str = "",
-        since: Duration | None = None,
-        cursor: str = "",
-        limit: int = 50,
-    ) -> tuple[tuple[Effect, ...], str]:
+    async def ledger(self, of: ListLedger) -> tuple[tuple[Effect, ...], str]:
         """Return effects of all runs by first intent, newest first, and the next cursor; `since` limits their age."""
-        _check_page(limit)
-        since_real = (await self.store.now()).real - ms_of("since", since) if since is not None else 0
-        if run:
-            of_run = await self.store.rows(EFFECT, (self.tenant, run))
-            rows = [e for e in of_run if activity in ("", e.activity) and status in (None, e.status)]
+        _check_page(of.limit)
+        since_real = (await self.store.now()).real - ms_of("since", of.since) if of.since is not None else 0
+        if of.run:
+            of_run = await self.store.rows(EFFECT, (self.tenant, of.run))
+            rows = [e for e in of_run if of.activity in ("", e.activity) and of.status in (None, e.status)]
             rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
-            left = _behind([e for e in rows if e.first_at >= since_real], cursor)
-            return tuple(left[:limit]), cursor_of(EFFECT, left[limit - 1]) if len(left) > limit else ""
-        where: tuple[tuple[str, str | int], ...] = (("activity", activity),) if activity else ()
-        if status is EffectStatus.UNCERTAIN:
-            found = await self.store.query(OpenRows(EFFECT, self.tenant, where, cursor, limit))
+            left = _behind([e for e in rows if e.first_at >= since_real], of.cursor)
+            return tuple(left[: of.limit]), cursor_of(EFFECT, left[of.limit - 1]) if len(left) > of.limit else ""
+        where: tuple[tuple[str, str | int], ...] = (("activity", of.activity),) if of.activity else ()
+        if of.status is EffectStatus.UNCERTAIN:
+            found = await self.store.query(OpenRows(EFFECT, self.tenant, where, of.cursor, of.limit))
         else:
-            where += () if status is None else (("status", status.value),)
-            found = await self.store.query(Newest(EFFECT, self.tenant, where, cursor, limit))
+            where += () if of.status is None else (("status", of.status.value),)
+            found = await self.store.query(Newest(EFFECT, self.tenant, where, of.cursor, of.limit))
         recent = tuple(e for e in found.rows if e.first_at >= since_real)
         at_the_end = len(recent) < len(found.rows) or not found.cursor
         return recent, "" if at_the_end else cursor_of(EFFECT, found.rows[-1])
