@@ -25,6 +25,7 @@ from tests.removals import (
     schedulers,
     service,
     store,
+    testing,
     threads,
     values,
 )
@@ -55,6 +56,7 @@ ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of peopl
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
+EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of recorded runs")
 FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
@@ -104,7 +106,7 @@ SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
-    *(PREVIEWS, FORK_PAGE),
+    *(PREVIEWS, FORK_PAGE, EVALUATIONS),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -343,8 +345,12 @@ OF_THE_STORES: Final = (
     _row(dynamodb.live_runs_expire, "Nothing of a live run expires.", RETENTION),
     _row(dynamodb.marks_without_receipt, "An end of retention never meets a later run with the same id.", RETENTION),
 )
+OF_THE_TESTING_KIT: Final = (
+    _row(testing.evaluations_write, "An evaluation sends no write, also one that waits for no person.", EVALUATIONS),
+    _row(testing.evaluations_decide, "A write that is not recorded is a fact of its case.", EVALUATIONS),
+)
 OF_FORKS: Final = (
-    _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS, FORK_WALKS),
+    _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS, FORK_WALKS, EVALUATIONS),
     _row(forks.fork_uses_forgotten, "A recorded answer serves one call of a fork.", FORKS),
     _row(forks.undone_pasts_accepted, "A person accepts effects of a fork's past that were undone.", FORKS),
     _row(forks.lineages_share_nothing, "The forks of a run make a call once per run once.", FORKS),
@@ -531,6 +537,7 @@ BY_ID: Final = {
         *OF_THE_GATES,
         *OF_FIRST_ANSWERS,
         *OF_FORKS,
+        *OF_THE_TESTING_KIT,
         *OF_SCHEDULERS,
         *OF_AGENTS,
         *OF_THE_THREADS,

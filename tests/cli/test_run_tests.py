@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,63 @@ def test_the_module_of_the_workflow_is_needed(shop: Terminal) -> None:
     assert missing.code == 2 and "--module" in missing.err, missing
 
 
-def test_a_data_set_has_the_input_and_the_outcome(shop: Terminal) -> None:
+def store_bytes(shop: Terminal) -> dict[str, str]:
+    """Return the digest of each file of the store. SQLite's index of its log holds no data."""
+    files = sorted(shop.folder.glob("refunds.db*"))
+    return {f.name: sha256(f.read_bytes()).hexdigest() for f in files if not f.name.endswith(("-shm", ".lock"))}
+
+
+EVALUATE = """
+import asyncio
+
+from outlast.testing import evaluation, evaluation_cases
+from refunds import refunds
+
+cases = evaluation(refunds, "cases.json")
+print(asyncio.run(evaluation_cases(cases.file).evaluate(cases.run, progress=False)).cases[0].output.reason)
+"""
+
+
+@pytest.mark.req("TEST-2")
+def test_an_evaluation_does_not_touch_the_store_of_the_run(shop: Terminal) -> None:
     ended(shop)
-    assert shop("runs", "test", "r1", "--to", "cases.json", "--evals").code == 0
-    (case,) = json.loads(Path("cases.json").read_text())["cases"]
-    assert case["inputs"]["state"]["order_id"] == "A-r1"
-    assert case["expected_output"]["receipt"] == {"number": "R-A-r1"}
-    assert case["metadata"]["status"] == "completed"
+    shop("runs", "show", "r1")  # a reader may make the files of the log
+    before = store_bytes(shop)
+    assert shop("runs", "test", "r1", "--evals", "cases.json").code == 0
+    env = {**os.environ, "PYTHONPATH": str(shop.folder), "OUTLAST_STORE": shop.url}
+    given = {"cwd": shop.folder, "env": env, "capture_output": True, "text": True, "timeout": WITHIN_S}
+    done = subprocess.run([sys.executable, "-c", EVALUATE], check=False, **given)
+    assert done.stdout.startswith("asks finance to approve issue_refund with "), done
+    assert store_bytes(shop) == before
+    assert set(before) >= {"refunds.db"}
+
+
+def test_a_data_set_has_the_input_and_the_end_of_each_run(shop: Terminal) -> None:
+    ended(shop)
+    ended(shop, "r2")
+    written = shop("-o", "json", "runs", "test", "r1", "r2", "--evals", "cases.json")
+    assert written.code == 0 and written.json["runs"] == ["r1", "r2"] and written.json["differs"] == {}, written
+    found = json.loads(Path("cases.json").read_text())
+    case, other = found["cases"]
+    assert case["inputs"]["state"]["order_id"] == "A-r1" and other["name"] == "r2"
+    assert case["expected_output"]["outcome"]["receipt"] == {"number": "R-A-r1"}
+    assert case["expected_output"]["status"] == "completed"
+    assert found["evaluators"] == ["AsRecorded"]
+    assert case["inputs"]["recording"] == "cases/r1.json" and Path("cases/r1.json").exists()
+    again = shop("runs", "test", "r1", "--evals", "cases.json")
+    assert again.code == 2 and "cases.json exists" in again.err and "--force" in again.err, again
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("r1", "r2", "--to", "tests/test_run_1.py"), "a test is of one run"),
+        (("r1",), "a test is of one run"),
+        (("r1", "--to", "tests/test_run_1.py", "--evals", "cases.json"), "--to and --evals are given"),
+        (("r1", "--evals", "cases.yaml"), "cannot be a data set"),
+    ],
+)
+def test_one_kind_of_file_is_asked_for(shop: Terminal, options: tuple[str, ...], expected: str) -> None:
+    shop.start()
+    refused = shop("runs", "test", *options)
+    assert refused.code == 2 and expected in refused.err, refused

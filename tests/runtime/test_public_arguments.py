@@ -451,7 +451,7 @@ MADE_BY_THE_PACKAGE: Final = (
     "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule", "RunHandle", "SyncClient",
     "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult", "PendingQuestion", "RunEnd",
     "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers", "Story", "StoryApproval", "StoryCall",
-    "StoryEffect", "StorySignal",
+    "StoryEffect", "StorySignal", "RunEvaluation", "EvaluatedRun", "UnmadeCall",
 )  # fmt: skip
 """Values that authors get and do not construct."""
 CHECKED_ELSEWHERE: Final = {
@@ -464,6 +464,8 @@ CHECKED_ELSEWHERE: Final = {
     "FaultyStore": "stores", "skip": "test below", "node": "test below", "OutlastDurability": "tests/pydantic_ai",
     "OutlastSaver": "tests/langgraph", "any_story": "tests/testing/test_any_story.py", "retell": "a decorated test",
     "recorded": "a file that `outlast runs test` has written",
+    "evaluation": "tests/testing/test_evaluation.py", "evaluation_cases": "tests/testing/test_evaluation.py",
+    "EvaluationInputs": "pydantic", "AsRecorded": "no arguments",
     "LangGraphGuest": "test below", "LangGraphRuntime": "test below", "TemporalGuest": "test below",
     "TemporalRuntime": "a client", "Cancel": "test below", "Fail": "test below", "Refused": "test below",
     "NotSent": "test below", "Perhaps": "test below", "Happened": "test below", "Unknown": "test below",

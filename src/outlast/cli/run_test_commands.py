@@ -18,9 +18,11 @@ from outlast.cli.screen import Screen
 from outlast.errors import InvalidInput, NotFound
 from outlast.runtime.operations import Operations
 from outlast.upkeep.recorded_test import (
+    EvaluationFiles,
     TestFiles,
-    check_new,
     code_of_test,
+    evaluation_case,
+    evaluation_files,
     evaluation_set,
     files_of,
     why_not_crashed,
@@ -41,34 +43,55 @@ class FirstPlay(NamedTuple):
 
 
 @click.command("test", cls=Command)
-@click.argument("run", metavar="RUN")
-@click.option("--to", "file", type=click.Path(path_type=Path), required=True, metavar="FILE", help="File of the test.")
+@click.argument("runs", metavar="RUN…", nargs=-1, required=True)
+@click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="File of the test of one run.")
+@click.option(
+    "--evals", type=click.Path(path_type=Path), metavar="FILE", help="File of a data set for pydantic-evals instead."
+)
 @click.option("--module", default="", metavar="MODULE", help="Module of the workflow, MODULE[:NAME].")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@click.option("--evals", is_flag=True, help="Write a data set for pydantic-evals to FILE instead of a test.")
 @reads_store
 async def test_command(
-    ops: Operations, screen: Screen, run: str, file: Path, module: str, force: bool, evals: bool
+    ops: Operations,
+    screen: Screen,
+    runs: tuple[str, ...],
+    file: Path | None,
+    evals: Path | None,
+    module: str,
+    force: bool,
 ) -> int:
     """Write a test that plays RUN again, and its recording beside it.
 
     The test needs neither receivers nor models: it has their answers, the signals, and the decisions of people. It
     fails where the present code does something else, and names the node, the call and the value. Then it plays the run
     with crashes. Values that look like secrets are replaced by stand-ins.
+
+    With --evals it writes a data set of one or more runs of one workflow. A case forks its recorded run.
     """
-    if evals:
-        return await _write_evals(ops, screen, run, check_new(TestFiles(file, file), force=force).code)
+    if evals is not None and file is None:
+        return await _write_evals(ops, screen, runs, evaluation_files(evals, runs, force=force), _module_of(module))
+    if file is None or evals is not None or len(runs) > 1:
+        raise InvalidInput(
+            "a test is of one run, and an evaluation of one or more",
+            "" if file is None or evals is None else "--to and --evals are given",
+            "give --to tests/test_run_17.py, or --evals evals/orders.json",
+        )
     files = files_of(file, force=force)
     workflow_module = _module_of(module)
-    recording = await recording_of(ops, run)
-    name, variable = _import_of(workflow_module, recording)
-    played = await asyncio.to_thread(_play, name, variable, recording)
-    recording = without_secrets(recording.with_arguments(played.arguments))
+    recording, name, variable, played = await _recorded(ops, runs[0], workflow_module)
     calm = why_not_crashed(recording)
     await asyncio.to_thread(_write, files.recording, recording.dump())
     await asyncio.to_thread(_write, files.code, code_of_test(recording, name, variable, files.code, calm))
     _show(screen, files, recording, played, calm)
     return OK
+
+
+async def _recorded(ops: Operations, run: str, module: str) -> tuple[Recording, str, str, FirstPlay]:
+    """Return the recording of a run without its secrets, the module and variable to import, and its first play."""
+    recording = await recording_of(ops, run)
+    name, variable = _import_of(module, recording)
+    played = await asyncio.to_thread(_play, name, variable, recording)
+    return without_secrets(recording.with_arguments(played.arguments)), name, variable, played
 
 
 def _module_of(module: str) -> str:
@@ -157,10 +180,34 @@ def _show_replaced(screen: Screen, recording: Recording) -> None:
         screen.line(f"  {one['stand_in']} replaces a value that looks like a secret: {', '.join(one['places'])}")
 
 
-async def _write_evals(ops: Operations, screen: Screen, run: str, file: Path) -> int:
-    recording = without_secrets(await recording_of(ops, run))
-    await asyncio.to_thread(_write, file, evaluation_set(recording.workflow, [recording]))
-    if not screen.data({"evals": str(file), "run": recording.run, "replaced": recording.replaced}):
-        screen.line(f"{file}: a data set for pydantic-evals with one case, {recording.run}")
-        _show_replaced(screen, recording)
+async def _write_evals(
+    ops: Operations, screen: Screen, runs: tuple[str, ...], files: EvaluationFiles, module: str
+) -> int:
+    """Write a data set and its recordings. Nothing is written unless all runs can be recorded."""
+    written: dict[Path, Recording] = {}
+    unknown: dict[str, str] = {}
+    for run in dict.fromkeys(runs):
+        recording, _, _, played = await _recorded(ops, run, module)
+        written[files.recording(run)] = recording
+        unknown |= {run: why} if (why := played.failed or played.difference) else {}
+    workflows = sorted({recording.workflow for recording in written.values()})
+    if len(workflows) > 1:
+        raise InvalidInput(
+            "an evaluation is of one workflow", f"these runs are of {', '.join(workflows)}", "write a data set for each"
+        )
+    relative = {file: file.relative_to(files.data.parent) for file in written}
+    cases = [evaluation_case(recording, relative[file]) for file, recording in written.items()]
+    await asyncio.to_thread(files.folder.mkdir, exist_ok=True)
+    for file, recording in written.items():
+        await asyncio.to_thread(_write, file, recording.dump())
+    await asyncio.to_thread(_write, files.data, evaluation_set(workflows[0], cases))
+    replaced = [{"run": each.run, **one} for each in written.values() for one in each.replaced]
+    facts = {"evals": str(files.data), "runs": list(dict.fromkeys(runs)), "replaced": replaced, "differs": unknown}
+    if not screen.data(facts):
+        cases_of = f"{len(cases)} case{'' if len(cases) == 1 else 's'} of {workflows[0]}"
+        screen.line(f"{files.data}: a data set for pydantic-evals with {cases_of}; recordings in {files.folder}")
+        for recording in written.values():
+            _show_replaced(screen, recording)
+        for run, why in unknown.items():
+            screen.line(f"  {run}: the present code differs, so lookups after that are made again: {why}")
     return OK

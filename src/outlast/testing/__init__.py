@@ -1,7 +1,7 @@
 """Testing kit for authors of workflows: crash tests, fake receivers, virtual time, single nodes, faulty stores.
 
 Each name loads its modules when it is first used. `every_crash` and `any_story` need an extra:
-`pip install 'outlast[testing]'`.
+`pip install 'outlast[testing]'`. Evaluations of recorded runs need `pip install 'outlast[evals]'`.
 """
 
 from importlib import import_module
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from outlast.testing.any_story import any_story, retell
     from outlast.testing.campaign import RunEnd
     from outlast.testing.decorator import every_crash
+    from outlast.testing.evaluation_data import AsRecorded, evaluation_cases
     from outlast.testing.fake_receivers import (
         FakeReceivers,
         cuts,
@@ -38,6 +39,13 @@ if TYPE_CHECKING:
     from outlast.testing.faults import FaultKind, FaultyStore
     from outlast.testing.model_server import ModelServer, completions
     from outlast.testing.recorded_runs import RecordedRun, RunDiffers, recorded
+    from outlast.testing.run_evaluation import (
+        EvaluatedRun,
+        EvaluationInputs,
+        RunEvaluation,
+        UnmadeCall,
+        evaluation,
+    )
     from outlast.testing.single_node import NodeResult, node
     from outlast.testing.story import Story, StoryApproval, StoryCall, StoryEffect, StorySignal
     from outlast.testing.virtual_runtime import App, AppFactory, skip
@@ -56,14 +64,24 @@ _HOMES: Final = {
     "outlast.testing.model_server": ("ModelServer", "completions"),
     "outlast.testing.decorator": ("every_crash",),
     "outlast.testing.recorded_runs": ("RecordedRun", "RunDiffers", "recorded"),
+    "outlast.testing.run_evaluation": (
+        *("EvaluatedRun", "EvaluationInputs", "RunEvaluation", "UnmadeCall", "evaluation"),
+    ),
+    "outlast.testing.evaluation_data": ("AsRecorded", "evaluation_cases"),
     "outlast.testing.answers": (
         *("PendingQuestion", "approve", "approve_all", "choose", "did_not_happen", "happened", "reject", "send"),
     ),
 }
 
+_EXTRAS: Final = {"h11": "testing", "hypothesis": "testing", "pytest": "testing", "pydantic_evals": "evals"}
+"""Extras of the packages that some names need."""
+
 __all__ = [
     "App",
     "AppFactory",
+    "AsRecorded",
+    "EvaluatedRun",
+    "EvaluationInputs",
     "FakeReceivers",
     "FaultKind",
     "FaultyStore",
@@ -73,11 +91,13 @@ __all__ = [
     "RecordedRun",
     "RunDiffers",
     "RunEnd",
+    "RunEvaluation",
     "Story",
     "StoryApproval",
     "StoryCall",
     "StoryEffect",
     "StorySignal",
+    "UnmadeCall",
     "any_story",
     "approve",
     "approve_all",
@@ -85,6 +105,8 @@ __all__ = [
     "completions",
     "cuts",
     "did_not_happen",
+    "evaluation",
+    "evaluation_cases",
     "every_crash",
     "garbage",
     "happened",
@@ -111,12 +133,13 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(home), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("h11", "hypothesis", "pytest"):
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
             raise
         raise InvalidInput(
             f"outlast.testing.{name} needs {error.name}",
             "it is not installed, because only tests need it",
-            to_install("testing"),
+            to_install(extra),
         ) from error
     globals()[name] = value
     return value

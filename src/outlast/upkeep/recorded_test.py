@@ -2,14 +2,20 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from outlast.errors import InvalidInput
 from outlast.upkeep.recording import Recording
 
 CASES: Final = 20
 """Crash cases that a written test draws; `--crash-all` plays all."""
+
+
+EVALUATOR: Final = "AsRecorded"
+"""Name of the evaluator in a data set: `outlast.testing.AsRecorded`."""
 
 
 class TestFiles(NamedTuple):
@@ -65,18 +71,39 @@ def why_not_crashed(recording: Recording) -> str:
     return ""
 
 
-def evaluation_case(recording: Recording) -> dict[str, Any]:
-    """Return the case of a run for a data set of pydantic-evals: its input and the outcome that is expected."""
+class EvaluationFiles(NamedTuple):
+    """The data set of an evaluation, and the folder of its recordings."""
+
+    data: Path
+    folder: Path
+
+    def recording(self, run: str) -> Path:
+        """Return the file of the recording of a run. Runs of different names have different files."""
+        return self.folder / f"{quote(run, safe='')}.json"
+
+
+def evaluation_files(to: Path, runs: Sequence[str], *, force: bool) -> EvaluationFiles:
+    """Return the files that a data set is written to. Raises InvalidInput as `check_new`, and for another ending."""
+    if to.suffix != ".json":
+        raise InvalidInput(f"{to} cannot be a data set", "it is written as JSON", "--evals evals/orders.json")
+    files = EvaluationFiles(to, to.with_suffix(""))
+    for run in runs:
+        check_new(TestFiles(to, files.recording(run)), force=force)
+    return files
+
+
+def evaluation_case(recording: Recording, file: Path) -> dict[str, Any]:
+    """Return the case of a run: its recording and first state, and the end that is expected."""
     end = recording.end
     return {
         "name": recording.run,
-        "inputs": {"workflow": recording.workflow, "version": recording.version, "state": recording.state},
-        "expected_output": end.outcome,
-        "metadata": {"run": recording.run, "status": end.status, "reason": end.reason},
+        "inputs": {"run": recording.run, "recording": file.as_posix(), "state": recording.state},
+        "expected_output": {"status": end.status, "outcome": end.outcome, "reason": end.reason, "nodes": end.nodes},
+        "metadata": {"workflow": recording.workflow, "version": recording.version},
     }
 
 
-def evaluation_set(name: str, recordings: list[Recording]) -> str:
+def evaluation_set(name: str, cases: list[dict[str, Any]]) -> str:
     """Return a data set for `pydantic_evals.Dataset.from_file` as JSON text."""
-    found = {"name": name, "cases": [evaluation_case(each) for each in recordings], "evaluators": []}
+    found = {"name": name, "cases": cases, "evaluators": [EVALUATOR]}
     return json.dumps(found, ensure_ascii=False, indent=1) + "\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
 
-from outlast.core.codec import canonical
+from outlast.core.codec import canonical, digest
 from outlast.core.durations import SECOND
 from outlast.core.effect_verbs import OBSERVED, UNANSWERED
 from outlast.core.events import EventType
@@ -70,6 +70,8 @@ class AnsweredCall:
     """The error is an exception of the activity by its class, not a refusal."""
     external_id: str = ""
     used: tuple[Used, ...] = ()
+    digest: str = ""
+    """Digest in the row of a lookup, unless it is `digest_of` the arguments here."""
 
     @property
     def title(self) -> str:
@@ -80,6 +82,21 @@ class AnsweredCall:
     def response(self) -> bytes:
         """Return the answer as the ledger stores it."""
         return json.dumps(self.answer, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def argument_bytes(self) -> bytes:
+        """Return the arguments as the ledger stores them."""
+        return canonical(self.arguments or {})
+
+    @property
+    def digest_of(self) -> str:
+        """Return the digest that the row of a call with these arguments has."""
+        return digest(self.activity, self.key, self.argument_bytes)
+
+    def with_arguments(self, arguments: dict[str, Any]) -> "AnsweredCall":
+        """Return the call with its arguments, and without a digest that follows from them."""
+        known = AnsweredCall(**{**vars(self), "arguments": arguments})
+        return AnsweredCall(**{**vars(known), "digest": ""}) if known.digest == known.digest_of else known
 
 
 @dataclass(frozen=True)
@@ -193,7 +210,7 @@ class Recording:
     def with_arguments(self, known: Mapping[int, dict[str, Any]]) -> "Recording":
         """Return the recording with the arguments of calls whose rows do not have them, by the index of the call."""
         calls = [
-            AnsweredCall(**{**vars(call), "arguments": known[n]}) if call.arguments is None and n in known else call
+            call.with_arguments(known[n]) if call.arguments is None and n in known else call
             for n, call in enumerate(self.calls)
         ]
         return Recording(**{**vars(self), "calls": calls})
@@ -207,6 +224,7 @@ _NO_CALL: Final = {
     "external_id": "",
     "used": (),
     "arguments": None,
+    "digest": "",
 }
 _NO_ACT: Final = vars(RecordedAct("signal", 0))
 
@@ -381,6 +399,7 @@ def _of_memo(memo: Memo, history: RunHistory, usage: Sequence[CallUsage]) -> Ans
         error=(error.code, error.detail) if error is not None else None,
         observed=observed,
         used=_used(usage, memo.visit, memo.key),
+        digest="" if observed else memo.digest,
     )
 
 
