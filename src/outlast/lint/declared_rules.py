@@ -24,8 +24,8 @@ FIELD: Final = ("pydantic.Field", "pydantic.fields.Field")
     "wait for a name of letters, digits, dots, dashes or underscores, at least one signal, and a model that has values",
 )
 def _wait_without_a_signal(source: SourceFile) -> Found:
-    classes = {each.name: each for each in ast.walk(source.tree) if isinstance(each, ast.ClassDef)}
-    for call in source.calls():
+    classes = {each.name: each for each in source.classes}
+    for call in source.calls:
         if not source.context_call(call, ("receive", "collect")):
             continue
         name = constant(call.args[0]) if call.args else None
@@ -74,7 +74,7 @@ def _limits(source: SourceFile, field: ast.AnnAssign) -> dict[str, float]:
     "correct the duration; for a wait without end, leave the time limit out",
 )
 def _refused_duration(source: SourceFile) -> Found:
-    for call in source.calls():
+    for call in source.calls:
         if not source.context_call(call, WAITS):
             continue
         sleeps = source.context_call(call, ("sleep",)) and call.args
@@ -135,7 +135,7 @@ def _resend_after_the_receiver_forgot(source: SourceFile) -> Found:
 )
 def _state_over_its_limit(source: SourceFile) -> Found:
     models = dict(_state_models(source))
-    for model in (each for each in ast.walk(source.tree) if isinstance(each, ast.ClassDef) and each.name in models):
+    for model in (each for each in source.classes if each.name in models):
         limit, total = models[model.name], 0
         for field in model.body:
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
@@ -151,7 +151,7 @@ def _state_over_its_limit(source: SourceFile) -> Found:
 
 def _state_models(source: SourceFile) -> Iterator[tuple[str, int]]:
     """Yield the names of the models of states with the bytes that they may have."""
-    for call in source.calls():
+    for call in source.calls:
         if source.meaning(call.func) == "outlast.Workflow" and isinstance(state := option(call, "state"), ast.Name):
             yield state.id, STATE_BYTES_MAX if option(call, "outcome") is not None else OUTCOME_BYTES_MAX
 

@@ -16,6 +16,9 @@ from outlast.core.durations import FAR, milliseconds
 from outlast.flow.source import syntax_tree
 
 AnyFunction: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Assignment: TypeAlias = (
+    ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.withitem | ast.For | ast.AsyncFor | ast.comprehension
+)
 Role: TypeAlias = Literal["activity", "lookup", "reconcile", "undo", "policy", "outcome", "context", "plain"]
 DECORATORS: Final[Mapping[str, Role]] = {
     "outlast.activity": "activity",
@@ -62,7 +65,13 @@ class SourceFile:
     def __init__(self, text: str, imported: Mapping[str, DeclaredActivity] = MappingProxyType({})) -> None:
         self.imported: Final = imported
         self.tree: Final = syntax_tree(text)
-        self._parents: Final = {child: each for each in ast.walk(self.tree) for child in ast.iter_child_nodes(each)}
+        self.nodes: Final[list[ast.AST]] = [self.tree]
+        """Every node of the file, in the order of `ast.walk`. Rules read this list, because each walk costs as much."""
+        self._parents: Final[dict[ast.AST, ast.AST]] = {}
+        for node in self.nodes:
+            for child in ast.iter_child_nodes(node):
+                self._parents[child] = node
+                self.nodes.append(child)
         self._names = dict(_imports(self.tree))
         for each in self.tree.body:  # names that stand for others: now = datetime.now, client = httpx.AsyncClient()
             if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
@@ -94,7 +103,7 @@ class SourceFile:
             found: dict[str, str] = {each.arg: "" for each in parameters(function)}
             self._known_locals[function] = found
             found |= dict(_imports(function))
-            for each in ast.walk(function):
+            for each in self._assignments.get(function, ()):
                 for name, value in _assigned(each):
                     found[name] = self.meaning(value) if value is not None else ""
         return self._known_locals[function]
@@ -102,6 +111,17 @@ class SourceFile:
     @cached_property
     def _known_locals(self) -> dict[AnyFunction, dict[str, str]]:
         return {}
+
+    @cached_property
+    def _assignments(self) -> Mapping[ast.AST, Sequence[ast.AST]]:
+        """Parts that assign names, by each function around them: a walk of each would read inner ones again."""
+        found: dict[ast.AST, list[ast.AST]] = {}
+        for each in self.nodes:
+            if isinstance(each, Assignment):
+                for function in self.around(each):
+                    if isinstance(function, AnyFunction):
+                        found.setdefault(function, []).append(each)
+        return found
 
     @cached_property
     def module_values(self) -> Mapping[str, ast.expr]:
@@ -131,8 +151,7 @@ class SourceFile:
     def functions(self) -> list[Function]:
         """Every function of the file with its role."""
         options = dict(self._pure_functions())
-        found = [each for each in ast.walk(self.tree) if isinstance(each, AnyFunction)]
-        return [self._function(each, options) for each in found]
+        return [self._function(each, options) for each in self.nodes if isinstance(each, AnyFunction)]
 
     def _function(self, node: AnyFunction, options: Mapping[str, Role]) -> Function:
         for each in node.decorator_list:
@@ -162,7 +181,7 @@ class SourceFile:
 
     def _pure_functions(self) -> Iterator[tuple[str, Role]]:
         """Yield the names of functions that a workflow has as policy or outcome, with their role."""
-        for each in self.calls():
+        for each in self.calls:
             if self.meaning(each.func) in ("outlast.Workflow", "outlast.workflow"):
                 for word in each.keywords:
                     if word.arg and word.arg in PURE_OPTIONS and isinstance(word.value, ast.Name):
@@ -184,9 +203,15 @@ class SourceFile:
         return list(found.values())
 
     # --- calls -------------------------------------------------------------------------------------------------
-    def calls(self, within: ast.AST | None = None) -> Iterator[ast.Call]:
-        """Yield each call of the file, or of a part of it. Functions inside a function are parts of it."""
-        yield from (each for each in ast.walk(within or self.tree) if isinstance(each, ast.Call))
+    @cached_property
+    def calls(self) -> Sequence[ast.Call]:
+        """Every call of the file."""
+        return [each for each in self.nodes if isinstance(each, ast.Call)]
+
+    @cached_property
+    def classes(self) -> Sequence[ast.ClassDef]:
+        """Every class of the file."""
+        return [each for each in self.nodes if isinstance(each, ast.ClassDef)]
 
     def own_calls(self, function: Function) -> Sequence[ast.Call]:
         """Return each call of a function that no other function inside it makes, with those of its lambdas."""
@@ -249,7 +274,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
             names = ((alias.asname or alias.name, alias.name) for alias in each.names if alias.name != "*")
             every = ((name, name) for name in (_exports(each.module) if each.names[0].name == "*" else ()))
             yield from ((name, f"{each.module}.{meant}") for name, meant in (*every, *names))
-        elif not isinstance(each, AnyFunction | ast.Lambda):
+        elif not isinstance(each, AnyFunction | ast.expr):  # no expression contains an import
             queue += ast.iter_child_nodes(each)
 
 
