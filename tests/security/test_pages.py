@@ -44,7 +44,7 @@ class Browser:
         service.do(state.secret.ready())
         sealed = sessions.sealed(state, "session", f"{name}-{tenant}\n{service.tokens[tenant, name]}")
         headers = {"Cookie": f"{sessions.COOKIE}=1.{sealed}", "Origin": service.url}
-        self.client = httpx2.Client(base_url=service.url, headers=headers, timeout=30)
+        self.client = httpx2.Client(base_url=service.url, headers=headers, timeout=30, verify=False)
         self.token = re.findall(r'name="form_token" value="([^"]+)"', self.client.get("/ui/keys").text)[0]
 
     def ask(self, route: APIRoute, path: str, fields: dict[str, str]) -> httpx2.Response:

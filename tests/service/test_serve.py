@@ -110,7 +110,7 @@ def test_its_parts_can_be_left_out(folder: Path) -> None:
         assert answer.status_code == 201 and answer.json()["served"] is False
         run = answer.json()["run"]
         with outlast(folder, "-q", "worker", "flows.py"):
-            eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}").json()["ended_at"])
+            eventually(lambda: httpx2.get(f"{said['url']}/v1/runs/{run}", verify=False).json()["ended_at"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
@@ -136,7 +136,7 @@ def test_dev_restarts_when_the_code_changes_and_the_run_continues(folder: Path) 
 
         first = url()
         run = httpx2.post(f"{first}/v1/workflows/wish/runs", json={"input": {"text": "?"}}).json()["run"]
-        eventually(lambda: httpx2.get(f"{first}/v1/runs/{run}").json()["status"] == "waiting")
+        eventually(lambda: httpx2.get(f"{first}/v1/runs/{run}", verify=False).json()["status"] == "waiting")
         code = (folder / "flows.py").read_text(encoding="utf-8")
         changed = code.replace("ctx.state.text = said.text", 'ctx.state.text = f"changed: {said.text}"')
         assert changed != code
@@ -146,7 +146,7 @@ def test_dev_restarts_when_the_code_changes_and_the_run_continues(folder: Path) 
             f"{second}/v1/runs/{run}/signals/said", json={"payload": {"text": "hi"}}, timeout=PATIENCE_S
         )
         assert answer.status_code == 202
-        body = eventually(lambda: (b := httpx2.get(f"{second}/v1/runs/{run}").json())["ended_at"] and b)
+        body = eventually(lambda: (b := httpx2.get(f"{second}/v1/runs/{run}", verify=False).json())["ended_at"] and b)
         assert body["outcome"]["text"] == "changed: hi"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_S)
@@ -230,7 +230,7 @@ def test_dev_passes_options_on_and_keeps_its_port(folder: Path) -> None:
             other.bind(("127.0.0.1", int(first.rpartition(":")[2])))
         (folder / "flows.py").write_text(FLOWS.read_text(encoding="utf-8"), encoding="utf-8")
         assert banner(process)["url"] == first
-        assert httpx2.get(f"{first}/v1/me").json()["tenant"] == "acme"
+        assert httpx2.get(f"{first}/v1/me", verify=False).json()["tenant"] == "acme"
 
 
 SLOW = """
