@@ -10,6 +10,7 @@ from tests import sizes
 from tests.sizes import Sizes
 
 Raises = list[dict[str, object]]
+pytestmark = pytest.mark.usefixtures("uncollected")
 
 
 def test_no_size_is_above_its_limit() -> None:

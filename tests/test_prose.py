@@ -11,6 +11,7 @@ import pytest
 
 from tests import prose
 
+pytestmark = pytest.mark.usefixtures("uncollected")
 PAGES = [*prose.ROOT.glob("*.md"), *prose.ROOT.glob("docs/**/*.md")]
 
 # Markers and what-clauses per 10,000 words. httpx, click and Starlette have 0 to 7 and 0 to 2.

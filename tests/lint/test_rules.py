@@ -9,7 +9,7 @@ from outlast.lint import RULES, lint_file, lint_text, python_files
 from outlast.lint.rules import CHECKS
 from tests.lint.snippets import BAD, GOOD, HEAD
 
-pytestmark = pytest.mark.req("TEST-3")
+pytestmark = [pytest.mark.req("TEST-3"), pytest.mark.usefixtures("uncollected")]
 ROOT = Path(__file__).parents[2]
 
 
