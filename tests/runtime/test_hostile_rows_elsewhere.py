@@ -18,8 +18,8 @@ from tests.runtime.spoilt_stores import STORES, change_bad_runs
 from tests.runtime.test_hostile_rows import OF_WORKERS, World, faults, read_otherwise, served_otherwise
 from tests.slices import drawn
 
-READ = {"postgres": 12, "dynamodb": 2}
-TAKEN = {"postgres": 3, "dynamodb": 1}
+READ = {"postgres": 4, "dynamodb": 2}
+TAKEN = {"postgres": 2, "dynamodb": 1}
 """Cases of the default run, by store."""
 LISTS, OF_RUN = ("runs ls", "doctor"), ("explain",)
 """Commands that are tried: each opens the store, and `test_hostile_rows` tries all."""
