@@ -132,6 +132,7 @@ async def delete(client: Client, run: str) -> None:
 def test_a_run_that_moves_while_it_waits_for_approval_sends_one_proposal(office: Office, first: str, then: str) -> None:
     office.serve()
     office.serve(runtime="outlast")
+    when(lambda: len(office.alive()) == 2, office.said)  # a run moves only to an engine that a live worker serves
     run = f"moves-to-{then}"
     office.sell(run, scheduler=first, asks=True)
     when(lambda: office.pending(run), office.said)
