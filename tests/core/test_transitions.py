@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from outlast.clocks import VirtualClock
-from outlast.core import approvals, effect_verbs, machine, mailbox, recovery, run_transition
+from outlast.core import approvals, effect_verbs, first_wait, machine, mailbox, recovery, run_transition
 from outlast.core.commit import Commit
 from outlast.core.durations import Liveness
 from outlast.core.machine import TABLE, ApprovalStatus, Choice, EffectStatus, RunStatus, Transition
@@ -86,6 +86,8 @@ def shared_effect(drive: Drive) -> Effect:
 def waits_and_approvals() -> None:
     drive = running().post().declare()
     drive.speak(effect_verbs.bind(drive.run, drive.wait, (1,), inbox_seq=1, complete=True))
+    closed = running().declare()
+    closed.speak(Commit((first_wait.closed(closed.wait),), run_transition.fence(closed.run)))
     asked().decide("reject")
     asked().decide("again")
     asked().decide("approve").intend(approved=True).settle("record")

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from outlast.core import attention, effect_verbs, mailbox, run_transition, verbs
 from outlast.core.commit import Put
 from outlast.core.durations import Liveness
-from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus, can
+from outlast.core.machine import ENDED, TERMINAL, ApprovalStatus, EffectStatus, Reason, RunStatus, can
 from outlast.core.row_checks import check_run
 from outlast.core.rows.all_kinds import Row
-from outlast.core.rows.effect_rows import Effect, Wait
+from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.rows.store_rows import has_expired
@@ -227,11 +227,9 @@ def test_a_lease_ends_by_every_clock() -> None:
 @pytest.mark.req("REC-6", "RUN-4")
 def test_a_deadline_waits_for_messages_that_were_stamped_before_it() -> None:
     faster = MAPPING._replace(version=2, rate=10.0)
-    wait = Wait("t", "r", 1, "bid", 1, WaitStatus.OPEN, "receive", "bid", 50_000, 1, "", 1)
-    assert effect_verbs.closes_at(wait, MAPPING, 0) == 50_000
-    assert effect_verbs.closes_at(wait, MAPPING, SKEW) == 50_000 + SKEW
-    assert effect_verbs.closes_at(wait, faster, SKEW) == 50_000 + 10 * SKEW, "the skew is real time"
-    assert effect_verbs.closes_at(wait._replace(kind="sleep"), MAPPING, SKEW) == 50_000
+    assert effect_verbs.closes_at(50_000, MAPPING, 0) == 50_000
+    assert effect_verbs.closes_at(50_000, MAPPING, SKEW) == 50_000 + SKEW
+    assert effect_verbs.closes_at(50_000, faster, SKEW) == 50_000 + 10 * SKEW, "the skew is real time"
 
 
 @pytest.mark.req("EFF-3")

@@ -63,6 +63,12 @@ FEATURES: Final = (
     Feature("waits", "signals", ("outlast.Context.receive", "POST /v1/runs/{run}/signals/{name}"), "signals?"),
     Feature(
         "waits",
+        "[the first of several](docs/waiting.md#the-first-of-several)",
+        ("outlast.Context.first",),
+        r"`ctx\.first`|first of several",
+    ),
+    Feature(
+        "waits",
         "[approvals](docs/approvals.md) bound to an exact call, with deadlines, quorums and editable values",
         ("outlast.Context.approval", "outlast approvals approve", "POST /v1/approvals/{approval}/decision"),
         "approvals?",
@@ -194,14 +200,8 @@ FEATURES: Final = (
 MISSING: Final = (
     Missing("Schedules and cron", absent=("outlast schedules", "outlast cron"), words=r"cron jobs?"),
     Missing(
-        "The first of several waits: a node waits for all of them",
-        ("RUN-12",),
-        ("outlast.Context.first",),
-        r"`ctx\.first`|first of several",
-    ),
-    Missing(
         "Child runs, and a map over a workflow: an activity starts a run by its key instead",
-        ("RUN-13", "RUN-14"),
+        ("RUN-12", "RUN-13", "RUN-14"),
         ("outlast.Context.start", "outlast.Context.child", "outlast.Context.map"),
         r"child(?:ren)? (?:runs?|workflows?)|parent run|`ctx\.map`",
     ),

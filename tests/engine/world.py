@@ -109,6 +109,10 @@ class World:
     def signal_now(self, name: str, run: str = "r1", **payload: Any) -> None:
         self._now(commands.signal(self.store, tenant="t", run=run, name=name, payload=payload, actor="me"))
 
+    def decide_now(self, approval: Approval) -> None:
+        choice, boss = PersonDecision("approve", "because"), Actor("boss", claims=("boss",))
+        self._now(commands.decide_approval(self.store, "t", approval.id, boss, choice, lambda run: None))
+
     def cancel_now(self, run: str = "r1") -> None:
         self._now(commands.cancel(self.store, tenant="t", run=run, actor="me", reason="no longer needed"))
 

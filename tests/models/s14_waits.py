@@ -129,7 +129,7 @@ class Waits:
         return s.t + self.ahead
 
     def _closes(self, wait: Wait) -> int:
-        return effect_verbs.closes_at(wait, MAPPING, self.skew)
+        return effect_verbs.closes_at(wait.deadline, MAPPING, self.skew)
 
     def _claim(self, s: S) -> Iterator[tuple[str, S]]:
         run = run_of(s.rows)

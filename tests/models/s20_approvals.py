@@ -254,7 +254,7 @@ class Approvals:
         a = next((row for row in s.known if isinstance(row, Approval)), None)
         if a is None:
             commit = approvals.ask(
-                _question(s.t)._replace(quorum=self.quorum), fence=run_transition.fence(view, inbox_seq=s.snap)
+                question(s.t)._replace(quorum=self.quorum), fence=run_transition.fence(view, inbox_seq=s.snap)
             )
             yield from self._speak(s, commit if self.ask_names_mail else nameless(commit), "ask")
         elif a.status is ApprovalStatus.PENDING and s.t >= a.within_until:
@@ -347,7 +347,7 @@ def _standing(a: Approval) -> bool:
     return a.status is ApprovalStatus.PENDING or (a.status is ApprovalStatus.APPROVED and not a.consumed_by)
 
 
-def _question(t: int) -> Approval:
+def question(t: int) -> Approval:
     return Approval(
         tenant=TENANT, run="r", id="ap", version=1, status=ApprovalStatus.PENDING, visit=1, wait="ok", plans_text="[]",
         summary="", risk="", again=0, who="", requested_by="",

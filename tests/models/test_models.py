@@ -22,6 +22,7 @@ RULES = {
     "s20_approvals": ("GATE-2", "GATE-9"),
     "s27_keys": ("EFF-9",),
     "s28_forks": ("RUN-10",),
+    "s29_first": ("RUN-12",),
 }
 CASES = [
     pytest.param(variant, id=f"{rule}: {variant.name}", marks=[pytest.mark.req(*ids)] if ids else [])

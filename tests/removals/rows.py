@@ -5,7 +5,7 @@ The docstring of each function is the sentence that no longer holds.
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from outlast.core import (
@@ -23,6 +23,7 @@ from outlast.core import (
     verbs,
 )
 from outlast.core.effect_steps import Maybe, No, Unsent
+from outlast.core.first_wait import Candidate, Winner, first_of
 from outlast.core.rows import store_rows
 from outlast.core.webhooks import deliveries
 from outlast.engine import admission, call_outcome, commands, results, run_end, snapshots
@@ -400,3 +401,13 @@ def mistakes_not_named(patch: Patch) -> None:
 def nothing_found(patch: Patch) -> None:
     """Each violated invariant of a row is found."""
     _answers(patch, fsck.findings, [])
+
+
+def first_by_position(patch: Patch) -> None:
+    """Of several answers for one set of waits, the one that arrived first wins."""
+    kept = first_of
+
+    def by_position(waits: Sequence[Candidate], now: int) -> Winner | None:
+        return kept([each._replace(number=i + 1 if each.number else 0) for i, each in enumerate(waits)], now)
+
+    replace(patch, first_of, by_position)

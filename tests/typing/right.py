@@ -160,6 +160,14 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     assert_type(await ctx.receive("go", Start), Start)
     assert_type(await ctx.receive("stop", Start, timeout=timedelta(hours=1)), Start | None)
     await ctx.sleep(timedelta(minutes=5), name="cool-off")
+    match await ctx.first(ctx.receive("bid", Start), ctx.sleep("1h"), ctx.receive("late", Start, timeout="1h")):
+        case 0, bid:
+            assert_type(bid, Start)
+        case 1, nothing:
+            assert_type(nothing, None)
+        case 2, late:
+            assert_type(late, Start | None)
+    assert_type(await ctx.first({"a": ctx.receive("a", Start), "b": ctx.receive("b", Start)}), tuple[str, Start])
     ctx.log("asked", "all suppliers were asked", count=len(asked), names=["a"])
     if not s.offers:
         raise Fail("nobody answered")

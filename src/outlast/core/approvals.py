@@ -297,14 +297,19 @@ def expire(approval: Approval, now: Instant, *, fence: Fence) -> Commit:
     )
 
 
-def withdraw(approval: Approval, now: Instant) -> Put | None:
-    """Return the withdrawal of an approval that is pending, or approved and unused; None for others."""
+def withdraw(approval: Approval, now: Instant, *, why: str = "") -> Put | None:
+    """Return the withdrawal of an approval that is pending, or approved and unused; None for others.
+
+    `why`: the reason, for those who still want to decide. A decision keeps its own.
+    """
     open_ = approval.status is ApprovalStatus.PENDING
     unused = approval.status is ApprovalStatus.APPROVED and not approval.consumed_by
     if not (open_ or unused):
         return None
-    row = approval._replace(version=approval.version + 1, status=approval_target("withdraw", approval.status))
-    return Put(APPROVAL, row, approval.version)
+    status, reason = approval_target("withdraw", approval.status), why if open_ else approval.reason
+    return Put(
+        APPROVAL, approval._replace(version=approval.version + 1, status=status, reason=reason), approval.version
+    )
 
 
 # --- a person's decision ----------------------------------------------------------------------
@@ -551,11 +556,12 @@ def _expired(approval: Approval) -> Conflict:
 def _decided(approval: Approval) -> Conflict:
     if approval.status is ApprovalStatus.EXPIRED:
         return _expired(approval)
-    if approval.decided_by:
-        why = f"{approval.decided_by} {approval.status} it: {approval.reason or 'no reason given'}"
-    else:
-        why = f"it is {approval.status}"
     withdrawn = approval.status is ApprovalStatus.WITHDRAWN
+    if withdrawn:
+        noted = approval.reason if not approval.decided_by else ""
+        why = f"it is {approval.status}" + (f": {noted}" if noted else "")
+    else:
+        why = f"{approval.decided_by} {approval.status} it: {approval.reason or 'no reason given'}"
     return Conflict(
         f"approval {approval.id} cannot be decided any more",
         why,

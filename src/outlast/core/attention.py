@@ -10,7 +10,7 @@ from outlast.core.commit import Commit, Expect, Instant, Mapping
 from outlast.core.events import EventType
 from outlast.core.keys import check_reason
 from outlast.core.limits import ANSWERS_MAX
-from outlast.core.machine import CHOICES, OPEN_EFFECT, OVERLAY_ONLY, RULES, Choice, EffectStatus, Reason
+from outlast.core.machine import CHOICES, OPEN_EFFECT, RULES, Choice, EffectStatus, Reason
 from outlast.core.mailbox import EffectAnswer
 from outlast.core.route import ANSWERED_BY_CONTINUE, Answer, meant
 from outlast.core.rows.effect_columns import NO_ERROR
@@ -122,7 +122,7 @@ def waiting_for(reasons: Iterable[Attention]) -> list[WaitingFor]:
     return [
         WaitingFor("attention", f"a person: {a.reason.value}" + (f" {a.key}" if a.key else ""), "", a.since, a.until)
         for a in reasons
-        if a.reason not in OVERLAY_ONLY
+        if a.stops
     ]
 
 
@@ -217,7 +217,7 @@ def person_continues(rows: AttentionRows, *, actor: str, reason: str, now: Insta
             "continue answers a run that waits for an operator",
             f"outlast runs show {run.run}",
         )
-    stops = [a for a in entries if a.reason not in OVERLAY_ONLY] or list(entries)
+    stops = [a for a in entries if a.stops] or list(entries)
     other = next((a for a in stops if a.reason not in ANSWERED_BY_CONTINUE), None)
     if other is not None:
         raise Conflict(f"continue does not answer {other.reason}", other.detail, _answer_to(other, run.run))

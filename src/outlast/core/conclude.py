@@ -34,7 +34,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
     UNCERTAIN_BESIDE_MAX,
 )
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, Reason, RunStatus
+from outlast.core.machine import ApprovalStatus, Reason, RunStatus
 from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
@@ -261,13 +261,16 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
             return _entering(rows, move, now)
         case Resting(parked):
             verb = next(v for v in ("await_settle", "retry", "park") if any(p.verb == v for p in parked))
-            return _park(rows, verb, [p.waiting for p in parked], _timers(parked), now)
+            timers = _timers(parked)
+            if rows.run.attention_text:  # of an approval whose time is over beside other waits (S-29)
+                timers += (timer for timer in attention_timers(rows.run.attention) if timer.at > now.business)
+            return _park(rows, verb, [p.waiting for p in parked], timers, now)
         case Completing():
             return _completing(rows, move, now)
         case Flagged(reasons, parked, expects):
             return _flag(rows, reasons, parked, now, expects)
         case StillFlagged(left, parked):
-            still = [a for a in left if a.reason not in OVERLAY_ONLY]
+            still = [a for a in left if a.stops]
             waiting = [*waiting_for(still), *(p.waiting for p in parked)]
             return _park(rows, "park", waiting, [*attention_timers(still), *_timers(parked)], now)
         case HandBack(why):

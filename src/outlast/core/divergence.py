@@ -87,7 +87,7 @@ def recorded(
             yield f"{memo.activity}?{memo.key}"
     for wait in waits:
         if wait.visit == visit and not dropped.has("", wait.since <= dropped.at):
-            yield f"?wait?{wait.name}"
+            yield f"?wait?{wait.key}"
     for approval in approvals:
         # the policy asks for its own while a call is made, not the body
         used = approval.visit == visit and approval.consumed_by and not approval.wait.startswith("policy/")
@@ -139,11 +139,11 @@ def waits_in_a_loop(
     that passes over an answered one may be new code. The second one was opened although the first was answered.
     """
     mine = [wait for wait in waits if wait.visit == run.visit and wait.status is WaitStatus.OPEN]
-    before = [wait for wait in mine if f"?wait?{wait.name}" in left]
+    before = [wait for wait in mine if f"?wait?{wait.key}" in left]
     for first in before:
         for second in before:
             if _passes_over(second, first, messages):
-                return any(_passes_over(now, second, messages) for now in mine if now.name in asked)
+                return any(_passes_over(now, second, messages) for now in mine if f"wait?{now.key}" in asked)
     return False
 
 

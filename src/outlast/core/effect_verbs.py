@@ -340,12 +340,12 @@ def open_wait(run: Run, wait: Wait) -> Commit:
     return Commit((Put(WAIT, wait, 0),), fence(run), label=f"{run.run} open_wait {wait.key}")
 
 
-def closes_at(wait: Wait, mapping: Mapping, skew: int) -> int:
-    """Return the business instant at which the deadline of a wait has passed, also by the clocks of all senders.
+def closes_at(deadline: int, mapping: Mapping, skew: int) -> int:
+    """Return the business instant at which a deadline has passed, also by the clocks of all senders.
 
     A message that its sender's process stamps before the deadline lands before this instant. `skew`: of the store.
     """
-    return mapping.business(mapping.real(wait.deadline) + skew) if skew and wait.kind != "sleep" else wait.deadline
+    return mapping.business(mapping.real(deadline) + skew) if skew else deadline
 
 
 def bind(
@@ -353,16 +353,16 @@ def bind(
     wait: Wait,
     messages: tuple[int, ...] | None,
     *,
-    inbox_seq: int,
+    inbox_seq: int | None,
     complete: bool,
     closes: int | None = None,
     mapping: int | None = None,
 ) -> Commit:
     """End a wait by these messages, or (None) by its deadline (S-14).
 
-    `inbox_seq` is the last message that the holder read. `complete`: the messages alone satisfy the wait; otherwise the
-    store's clock must have reached its deadline, or `closes` if the store's clocks differ. `closes` (`closes_at`) was
-    converted by the clock mapping of version `mapping`.
+    `inbox_seq` is the last message that the holder read; None for a sleep, which no message ends. `complete`: the
+    messages alone satisfy the wait; otherwise the store's clock must have reached its deadline, or `closes` if the
+    store's clocks differ. `closes` (`closes_at`) was converted by the clock mapping of version `mapping`.
     """
     row = wait._replace(
         version=wait.version + 1,
@@ -371,8 +371,7 @@ def bind(
     )
     assert wait.status is WaitStatus.OPEN
     late = () if complete else (When(wait.deadline if closes is None else closes, True, "business", "early"),)
-    named = None if wait.kind == "sleep" else inbox_seq
-    held = fence(run, inbox_seq=named, mapping=mapping)
+    held = fence(run, inbox_seq=inbox_seq, mapping=mapping)
     return Commit((Put(WAIT, row, wait.version),), held, whens=late, label=f"{run.run} bind {wait.key}")
 
 

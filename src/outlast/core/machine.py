@@ -66,10 +66,11 @@ class EffectStatus(StrEnum):
 
 
 class WaitStatus(StrEnum):
-    """Status of a named wait: open until one commit binds it."""
+    """Status of a named wait: open until one commit binds it, or closes it because another wait ended first."""
 
     OPEN = "open"
     BOUND = "bound"
+    CLOSED = "closed"
 
 
 class ApprovalStatus(StrEnum):
@@ -204,6 +205,7 @@ TABLE: Final[tuple[Transition, ...]] = (
     # wait
     *_transitions("open_wait", W.OPEN, None),
     *_transitions("bind", W.BOUND, W.OPEN),
+    *_transitions("close_wait", W.CLOSED, W.OPEN),  # another wait of the set ended first
     # approval
     *_transitions("ask", A.PENDING, None),
     *_transitions("vote", A.PENDING, A.PENDING),  # one of several required approvals

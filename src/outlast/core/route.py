@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import APPROVAL_STALE_AFTER
-from outlast.core.machine import OVERLAY_ONLY, RULES, Choice, EffectStatus, Reason
+from outlast.core.machine import RULES, Choice, EffectStatus, Reason
 from outlast.core.mailbox import GIVEN_UP, REOPENED, stated
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import Effect
@@ -121,7 +121,7 @@ def route(
         answers.append(answer)
     if any(a.reason is Reason.APPROVAL_TIMEOUT and now >= a.since + APPROVAL_STALE_AFTER for a in left):
         return EndCancelled(ENGINE, STALE_REASON)
-    if any(a.reason not in OVERLAY_ONLY for a in left):
+    if any(a.stops for a in left):
         return Rest(tuple(left), tuple(answers))
     return WalkOn(tuple(left), tuple(answers))
 
@@ -132,7 +132,7 @@ def _to_undo(
     stated_answers = [(a, _answer_to(a, messages, effects)) for a in run.attention]
     left = tuple(a for a, answer in stated_answers if answer is None)
     answers = tuple(answer for _, answer in stated_answers if answer is not None)
-    if any(a.reason not in OVERLAY_ONLY for a in left):
+    if any(a.stops for a in left):
         return Rest(left, answers)
     return Undo(ending, left, answers)
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.commit import Instant
 from outlast.core.durations import HEARTBEAT_EVERY
-from outlast.core.machine import OVERLAY_ONLY, ApprovalStatus, WaitStatus
+from outlast.core.machine import ApprovalStatus, WaitStatus
 from outlast.core.rows.effect_rows import Approval, Wait
 from outlast.core.rows.run_rows import Run, is_due, is_over
 from outlast.core.run_transition import LogEntry
@@ -121,7 +121,7 @@ def waiting_text(run: Run) -> str:
 
 def gates_of(run: Run, waits: Iterable[Wait], approvals: Iterable[Approval]) -> tuple[Gate, ...]:
     """Return what must come from outside before the run goes on, in an order that does not change."""
-    found = [Gate("attention", a.reason.value, a.key) for a in run.attention if a.reason not in OVERLAY_ONLY]
+    found = [Gate("attention", a.reason.value, a.key) for a in run.attention if a.stops]
     found += [Gate("approval", a.id, a.wait) for a in approvals if a.status is ApprovalStatus.PENDING]
     found += [
         Gate("signal", wait.name, wait.key)

@@ -15,6 +15,7 @@ from outlast.core.business_days import BusinessDays, Due
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit, Fence, Instant
 from outlast.core.conclude import Parked
+from outlast.core.divergence import DECIDED
 from outlast.core.durations import DAY
 from outlast.core.limits import (
     PLANS_BYTES_MAX,
@@ -120,7 +121,19 @@ def known_name(execution: NodeExecution, plan: Plan[Any], name: str, formerly: s
 
 
 async def request_approval(execution: NodeExecution, question: Question) -> Approval | None:
-    """Return the decided approval, or None if the execution waits for a decision.
+    """Return the decided approval, or None if the execution waits for a decision or a person."""
+    approval = await current_request(execution, question)
+    if approval is None or approval.status in DECIDED:
+        return approval
+    if approval.status is ApprovalStatus.EXPIRED:
+        execution.call_person(timed_out(execution, approval))
+    else:
+        execution.park(parked(approval))
+    return None
+
+
+async def current_request(execution: NodeExecution, question: Question) -> Approval | None:
+    """Return the approval of this name: decided, pending in time, or expired. None if a person is called about it.
 
     An unused approval whose stored plans do not match their digests is withdrawn and requested again. So is a pending
     one if the plan is another one now; the next time, or once it is decided, an operator is asked instead.
@@ -137,14 +150,14 @@ async def request_approval(execution: NodeExecution, question: Question) -> Appr
         latest = None
     if latest is None or latest.status is ApprovalStatus.WITHDRAWN or _asked_again(execution, latest):
         latest = await _ask(execution, question, len(asked))
-    return await _current_answer(execution, latest)
+    return await _unless_late(execution, latest)
 
 
 def answered_before(execution: NodeExecution, question: Question) -> Approval | None:
     """Return the approval if it is decided and still about the same calls; None if `request_approval` must look."""
     question = question._replace(plans=_in_stored_form(execution, question.plans))
     _, latest = _asked(execution, question)
-    if latest is None or latest.status not in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
+    if latest is None or latest.status not in DECIDED:
         return None
     return latest if _same(latest, question, execution) and not _lapsed(execution, latest) else None
 
@@ -188,26 +201,29 @@ def _asked_again(execution: NodeExecution, approval: Approval) -> bool:
     return any(n.at >= approval.within_until and n.answer.choice is Choice.ASK_AGAIN for n in since)
 
 
-async def _current_answer(execution: NodeExecution, approval: Approval) -> Approval | None:
+async def _unless_late(execution: NodeExecution, approval: Approval) -> Approval:
+    """Return the approval, which expires if it was not decided in time."""
     session = execution.session
-    if approval.status in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
-        return approval
     if approval.status is ApprovalStatus.PENDING and session.clock.now.business >= approval.within_until:
         commit = approvals.expire(approval, session.clock.now, fence=_fence(execution))
         await session.chain.land(commit)
-        approval = session.held.approvals[approval.id]
-    if approval.status is ApprovalStatus.EXPIRED:
-        detail = f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}"
-        execution.call_person(
-            Attention(
-                Reason.APPROVAL_TIMEOUT,
-                approval.within_until,
-                detail,
-                trigger=Reason.APPROVAL_TIMEOUT.value,
-                seen=session.held.inbox_read,
-            )
-        )
-        return None
+        return session.held.approvals[approval.id]
+    return approval
+
+
+def timed_out(execution: NodeExecution, approval: Approval) -> Attention:
+    """Return the reason to call an operator about an approval that was not decided in time."""
+    return Attention(
+        Reason.APPROVAL_TIMEOUT,
+        approval.within_until,
+        f"{approval.id} «{approval.summary}» was not decided in time by {approval.who}",
+        trigger=Reason.APPROVAL_TIMEOUT.value,
+        seen=execution.session.held.inbox_read,
+    )
+
+
+def parked(approval: Approval) -> Parked:
+    """Return what operators see of a pending approval, and its timer."""
     waiting = WaitingFor(
         "approval",
         f"{approval.id} «{approval.summary}»",
@@ -216,8 +232,7 @@ async def _current_answer(execution: NodeExecution, approval: Approval) -> Appro
         until=approval.within_until,
         then="REQUIRES_ATTENTION",
     )
-    execution.park(Parked("park", waiting, Timer(approval.id, approval.within_until)))
-    return None
+    return Parked("park", waiting, Timer(approval.id, approval.within_until))
 
 
 def _origin(execution: NodeExecution) -> str:

@@ -1,23 +1,26 @@
 """Calls that the context returned to the node's code, and what the code did with them (S-16).
 
-A call without await is never made. A wait that parks resolves in a later execution only. So the first of several waits
-and a timer of the process never end it, and a body that rests in such a call would wait for all of them without end.
+A call without await is never made. A wait that parks resolves in a later execution only. So a race and
+a timer of asyncio never end it, and a body that rests in such a call would wait for all of them without end.
 """
 
 import asyncio
 import gc
 import inspect
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
+from outlast.core.first_wait import WAITS_MAX
 from outlast.core.limits import TEXT_CHARS_MAX
-from outlast.errors import Misplaced
+from outlast.errors import InvalidInput, Misplaced
 from outlast.flow.registry import place
 
 ASKED_MAX: Final = 64  # number of calls from which a context drops finished ones
-WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
+SINGLE_WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
+"""Methods of the context that wait for one thing."""
+WAITS: Final = SINGLE_WAITS | {"first"}
 """Methods of the context that park the run."""
 
 GivenUp = dict["ContextCall", str]
@@ -25,14 +28,22 @@ GivenUp = dict["ContextCall", str]
 STILL_OPEN: Final = "was still open when its node returned"
 CANCELLED: Final = "was cancelled by its node"
 RACED: Final = "is inside asyncio.wait or asyncio.wait_for"
-NO_FIRST: Final = (
-    "a parked run resumes when each wait has its answer: the first of several waits is not built, and a timer of "
-    "asyncio ends no wait"
-)
+FIRST_TAKES: Final = "it takes calls of ctx.receive, ctx.collect, ctx.sleep and ctx.approval that nothing else awaits"
+NOT_TO_ITS_END: Final = "a parked run resumes in a later execution, and neither asyncio.wait nor its timers end a wait"
 END_OF_WAIT: Final = (
-    "give the wait a timeout=, within= or until= and await it to its end, several with asyncio.gather; "
-    "restart the worker, then let the run continue"
+    "await each wait to its end, several with asyncio.gather, or the first of them with ctx.first; give it an end with "
+    "timeout=, within= or until=; restart the worker, then let the run continue"
 )
+
+
+class Given:
+    """Arguments of a wait, for `ctx.first`, which waits in its place. They may be unhashable, unlike this."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
 
 
 class ContextCall(NamedTuple):
@@ -42,6 +53,7 @@ class ContextCall(NamedTuple):
     name: str
     file: str
     line: int
+    given: Given | None = None  # of a wait
 
     def __str__(self) -> str:
         return f"ctx.{self.name} at {place(self.file, self.line)}"
@@ -55,6 +67,43 @@ class ContextCall(NamedTuple):
     def is_open_wait(self) -> bool:
         """Return True for a wait that has started and has no answer."""
         return self.name in WAITS and self.state == inspect.CORO_SUSPENDED
+
+
+# --- waits that are given to ctx.first ----------------------------------------------------------------------
+def taken(given: Collection[Any], asked: Iterable[ContextCall]) -> list[ContextCall]:
+    """Return the waits that `ctx.first` was given, and close their coroutines, because it waits in their place.
+
+    Raises InvalidInput for anything but two to eight waits that nothing else has awaited.
+    """
+    known = {id(call.coroutine): call for call in asked}
+    calls = [known.get(id(each)) for each in given]
+    wrong = next((text for each, call in zip(given, calls, strict=True) if (text := _no_wait(each, call))), "")
+    if not wrong and len({id(each) for each in given}) < len(given):
+        wrong = "ctx.first was given one wait twice"
+    if not wrong and not 1 < len(given) <= WAITS_MAX:
+        wrong = f"ctx.first was given {len(given)} waits; it takes 2 to {WAITS_MAX}"
+    for each in given:
+        close(each)
+    if wrong:
+        raise InvalidInput(wrong, FIRST_TAKES, 'await ctx.first(ctx.receive("bid", Bid), ctx.sleep("48h"))')
+    return [call for call in calls if call is not None]
+
+
+def close(given: Any) -> None:
+    """Close a coroutine that was not started, so that Python does not warn about it. Other objects stay."""
+    if inspect.iscoroutine(given) and inspect.getcoroutinestate(given) == inspect.CORO_CREATED:
+        given.close()
+
+
+def _no_wait(given: Any, call: ContextCall | None) -> str:
+    """Return why `ctx.first` cannot take an argument; '' if it can."""
+    if call is None:
+        return f"ctx.first was given an object of the type {type(given).__name__}"
+    if call.name not in SINGLE_WAITS:
+        return f"ctx.first was given {call}, which is no wait"
+    return (
+        "" if call.state == inspect.CORO_CREATED else f"ctx.first was given {call}, which was awaited or given before"
+    )
 
 
 # --- calls that are never awaited --------------------------------------------------------------------------
@@ -94,7 +143,7 @@ def raced_waits(asked: Iterable[ContextCall], body: "asyncio.Task[Any]", package
 def not_awaited_to_the_end(waits: GivenUp) -> Misplaced:
     """Return the error that names each wait and its line."""
     return Misplaced(
-        "; ".join(f"{call} {what}" for call, what in waits.items())[:TEXT_CHARS_MAX], NO_FIRST, END_OF_WAIT
+        "; ".join(f"{call} {what}" for call, what in waits.items())[:TEXT_CHARS_MAX], NOT_TO_ITS_END, END_OF_WAIT
     )
 
 

@@ -1,7 +1,7 @@
 """Waits that a node opens: a row with a fixed deadline, bound once to messages or to the deadline (S-14)."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pydantic import BaseModel
 
@@ -11,13 +11,14 @@ from outlast.core.codec import Codec, schema_text
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, Term, check_near, ms_of
 from outlast.core.keys import check_name
+from outlast.core.limits import VISITS_MAX
 from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.rows.effect_rows import Wait
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import Message
 from outlast.core.terms import Deadline, deadline_of
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.errors import InvalidInput
+from outlast.errors import Conflict, InvalidInput
 
 WaitKind = Literal["sleep", "receive", "collect"]
 
@@ -35,10 +36,13 @@ class NamedWait:
         until: datetime | BusinessDays | None,
         model: type[BaseModel] | None = None,
         most: int = 0,
+        number: int | None = None,
     ) -> None:
         self.execution = execution
         self.kind = kind
         self.name = check_name("wait", name)
+        self.number = number
+        self.key = wait_key(name, number)
         if timeout is not None and until is not None:
             raise InvalidInput(f"wait {name} has a duration and until=", "a wait ends once", "keep one of the two")
         self._given = timeout if until is None else until
@@ -54,21 +58,52 @@ class NamedWait:
 
     async def answer(self) -> tuple[Message, ...] | None:
         """Return the messages bound to the wait, or None at its deadline. Raises Unresolved if the run parks."""
-        execution, session = self.execution, self.execution.session
-        wait = session.held.waits.get((session.held.run.visit, self.name)) or await self._declare()
-        if wait.kind != self.kind:
-            detail = f"wait {wait.name} was a {wait.kind} earlier in this visit and is a {self.kind} now"
-            execution.call_person(
-                Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=session.held.inbox_read)
-            )
-            raise Unresolved
+        wait = await self.opened()
         if wait.status is WaitStatus.OPEN:
             wait = await self._bind(wait)
         return self.notes_of(wait)
 
+    async def opened(self, now: int | None = None) -> Wait:
+        """Return the row of the wait, which its first request opens. Raises Unresolved if it was another wait.
+
+        `now`: business instant at which it begins; None for the store's.
+        """
+        held = self.execution.session.held
+        wait = held.waits.get((held.run.visit, self.key))
+        if wait is None:
+            self._check_round()
+            wait = self._declare((await self.execution.session.store.now()).business if now is None else now)
+        elif wait.kind != self.kind or wait.status is WaitStatus.CLOSED:
+            was = f"a {wait.kind} earlier in this visit and is a {self.kind} now"
+            if wait.status is WaitStatus.CLOSED:
+                was = "closed earlier in this visit, because another wait of its ctx.first ended before it"
+            self._diverged(f"wait {wait.key} was {was}")
+        return wait
+
+    def _check_round(self) -> None:
+        """Raise Unresolved for a round below one of the visit, Conflict for a second open wait of this name."""
+        held = self.execution.session.held
+        mine = [w for (at, _), w in held.waits.items() if at == held.run.visit and w.name == self.name]
+        for other in mine:
+            if self.number is not None and (round_of(other.key) or 0) > self.number:
+                self._diverged(f"wait {self.key} is asked for after {other.key}; the rounds of a name rise")
+        for other in mine:
+            if other.status is WaitStatus.OPEN:
+                raise Conflict(
+                    f"wait {self.key} is asked for while wait {other.key} is open",
+                    "two open waits of one name could take the same signal",
+                    "await the earlier one first, or give the waits two names",
+                )
+
+    def _diverged(self, detail: str) -> NoReturn:
+        session = self.execution.session
+        seen = session.held.inbox_read
+        self.execution.call_person(Attention(Reason.NODE_DIVERGED, session.clock.now.business, detail, seen=seen))
+        raise Unresolved
+
     def bound(self) -> Wait | None:
         """Return the row if an execution of this visit has bound it, else None."""
-        wait = self.execution.session.held.waits.get((self.execution.session.held.run.visit, self.name))
+        wait = self.execution.session.held.waits.get((self.execution.session.held.run.visit, self.key))
         return wait if wait is not None and wait.status is WaitStatus.BOUND and wait.kind == self.kind else None
 
     def notes_of(self, wait: Wait) -> tuple[Message, ...] | None:
@@ -76,15 +111,14 @@ class NamedWait:
         bound = wait.binding
         return None if bound is None else tuple(n for n in self.execution.session.held.messages if n.n in bound)
 
-    async def _declare(self) -> Wait:
+    def _declare(self, now: int) -> Wait:
         session, run = self.execution.session, self.execution.session.held.run
-        now = await session.store.now()
-        deadline = self._deadline(now.business)
+        deadline = self._deadline(now)
         wait = Wait(
             tenant=run.tenant,
             run=run.run,
             visit=run.visit,
-            key=self.name,
+            key=self.key,
             version=1,
             status=wait_target("open_wait", None),
             kind=self.kind,
@@ -92,7 +126,7 @@ class NamedWait:
             deadline=max(deadline.ms, 1) if self._given is not None else 0,
             most=self.most,
             binding_text="",
-            since=now.business,
+            since=now,
             schema=schema_text(self.model) if self.model else "",
             due_text=DUE.encode(deadline.due) if deadline.due is not None else "",
         )
@@ -115,16 +149,23 @@ class NamedWait:
 
     async def _bind(self, wait: Wait) -> Wait:
         """Bind the wait if messages or the deadline allow it, else park."""
-        session = self.execution.session
-        found = self._matching(wait)
-        enough = 1 if self.kind == "receive" else self.most
-        now = await session.store.now()
-        if self.kind != "sleep" and enough and len(found) >= enough:
-            return await self._land(wait, found[:enough], complete=True)
+        now = await self.execution.session.store.now()
+        if found := self.satisfying(wait):
+            return await self._land(wait, found, complete=True)
         if wait.deadline and now.business >= self._closes_at(wait):
-            return await self._land(wait, found if self.kind == "collect" else None, complete=False)
-        self._park(wait)
+            return await self._land(wait, self.at_deadline(wait), complete=False)
+        self.execution.park(self.parked(wait, self._closes_at(wait)))
         raise Unresolved
+
+    def satisfying(self, wait: Wait) -> tuple[Message, ...]:
+        """Return the messages that end the wait before its deadline; () if there are not enough of them."""
+        enough = {"sleep": 0, "receive": 1}.get(self.kind, self.most)
+        found = self._matching(wait) if enough else ()
+        return found[:enough] if len(found) >= enough else ()
+
+    def at_deadline(self, wait: Wait) -> tuple[Message, ...] | None:
+        """Return the messages to which the deadline binds the wait; None unless it collects."""
+        return self._matching(wait) if self.kind == "collect" else None
 
     def _matching(self, wait: Wait) -> tuple[Message, ...]:
         """Return unbound signals of this name before the deadline that the model accepts, in order."""
@@ -152,8 +193,7 @@ class NamedWait:
 
     async def _land(self, wait: Wait, messages: tuple[Message, ...] | None, *, complete: bool) -> Wait:
         session = self.execution.session
-        numbers = None if messages is None else tuple(n.n for n in messages)
-        self.execution.reserved |= set(numbers or ())
+        numbers = self.reserve(messages)
         closes = mapping = None
         if session.store.skew and not complete:
             closes, mapping = self._closes_at(wait), session.store.mapping().version
@@ -161,7 +201,7 @@ class NamedWait:
             session.held.run,
             wait,
             numbers,
-            inbox_seq=session.held.inbox_read,
+            inbox_seq=None if self.kind == "sleep" else session.held.inbox_read,
             complete=complete,
             closes=closes,
             mapping=mapping,
@@ -169,11 +209,22 @@ class NamedWait:
         await session.chain.land(commit)
         return session.held.waits[wait.visit, wait.key]
 
+    def reserve(self, messages: tuple[Message, ...] | None) -> tuple[int, ...] | None:
+        """Return the numbers of messages, which no other wait of the execution can get from now on."""
+        if messages is None:
+            return None
+        numbers = tuple(n.n for n in messages)
+        self.execution.reserved |= set(numbers)
+        return numbers
+
     def _closes_at(self, wait: Wait) -> int:
         store = self.execution.session.store
-        return effect_verbs.closes_at(wait, store.mapping(), store.skew) if store.skew else wait.deadline
+        if not store.skew or self.kind == "sleep":  # no message is stamped before the end of a sleep
+            return wait.deadline
+        return effect_verbs.closes_at(wait.deadline, store.mapping(), store.skew)
 
-    def _park(self, wait: Wait) -> None:
+    def parked(self, wait: Wait, closes: int) -> Parked:
+        """Return what operators see of the open wait, and its timer. `closes`: when its deadline has passed."""
         kind: Literal["timer", "signal"] = "timer" if self.kind == "sleep" else "signal"
         then = {
             "sleep": "continues",
@@ -181,13 +232,31 @@ class NamedWait:
             "collect": "continues with the messages so far",
         }[self.kind]
         waiting = WaitingFor(kind, wait.name, since=wait.since, until=wait.deadline, then=then if wait.deadline else "")
-        armed = Timer(f"wait {wait.name}", self._closes_at(wait)) if wait.deadline else None
-        self.execution.park(Parked("park", waiting, armed))
+        armed = Timer(f"wait {wait.key}", closes) if wait.deadline else None
+        return Parked("park", waiting, armed)
 
-    def load(self, message: Message) -> Any:
-        """Return the payload of a message as the model."""
-        assert self.codec is not None
-        return self.codec.admit(message.payload)
+    def value_of(self, messages: tuple[Message, ...] | None) -> Any:
+        """Return what the node gets: a model, a list of models, or None at the deadline and after a sleep."""
+        if self.codec is None:
+            return None
+        values = [self.codec.admit(message.payload) for message in messages or ()]
+        return values if self.kind == "collect" else next(iter(values), None)
+
+
+def wait_key(name: str, number: int | None) -> str:
+    """Return the key of a wait in its visit. Raises InvalidInput for a round that is no number."""
+    if number is None:
+        return name
+    if type(number) is not int or not 0 <= number <= VISITS_MAX:
+        why = f"it is a number from 0 to {VISITS_MAX:,}, higher for each wait of this name"
+        raise InvalidInput(f"round={number!r} of wait {name}", why, "for n in range(5): await ctx.receive(…, round=n)")
+    return f"{name}#{number}"
+
+
+def round_of(key: str) -> int | None:
+    """Return the round in the key of a wait; None without one."""
+    _, found, number = key.partition("#")
+    return int(number) if found else None
 
 
 def _instant(name: str, given: datetime) -> int:

@@ -31,6 +31,7 @@ from outlast.core.business_days import BusinessDays
 from outlast.core.codec import canonical, digest
 from outlast.core.durations import CALENDAR_PLACES, Duration, Term
 from outlast.core.events import utc
+from outlast.core.first_wait import set_key
 from outlast.core.keys import check_key
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
@@ -51,9 +52,10 @@ from outlast.engine.approval_waits import (
     known_name,
     request_approval,
 )
-from outlast.engine.context_calls import ASKED_MAX, ContextCall
+from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given
+from outlast.engine.first_waits import first_ended, name_of, remembered_winner
 from outlast.engine.lookups import look_up
-from outlast.engine.named_waits import NamedWait
+from outlast.engine.named_waits import NamedWait, wait_key
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
@@ -88,12 +90,14 @@ def _seen(
 ) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
     """Record each coroutine of a method, so that the end of the node finds those never awaited."""
     name = method.__name__
+    waits = name in context_calls.SINGLE_WAITS
 
     @wraps(method)
     def call(self: "NodeContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         coroutine = method(self, *args, **kwargs)
         frame = sys._getframe(1)
-        self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno))
+        given = Given(args, kwargs) if waits else None
+        self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno, given))
         return coroutine
 
     return call
@@ -249,7 +253,16 @@ class NodeContext(Context[Any]):
 
     @override
     @_seen
-    async def approval(
+    async def approval(self, *args: Any, **kwargs: Any) -> Decision[Any]:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        question = self._question(*args, **kwargs)
+        self._count_wait(question)
+        return await self._decision(question)
+
+    def _question(
         self,
         plan: Plan[Any],
         /,
@@ -266,11 +279,9 @@ class NodeContext(Context[Any]):
         quorum: int = 1,
         editable: Sequence[str] = (),
         formerly: str = "",
-    ) -> Decision[Any]:
-        execution = self._execution
-        execution.note_progress()
-        if execution.closing:
-            await execution.never()
+        round: int | None = None,
+    ) -> Question:
+        """Return the request of `ctx.approval` with these arguments. Raises InvalidInput, LimitExceeded."""
         check_arguments(
             f"approval {name or plan.activity}",
             summary=summary,
@@ -281,9 +292,9 @@ class NodeContext(Context[Any]):
             quorum=quorum,
             editable=editable,
         )
-        name = known_name(execution, plan, name, formerly) if formerly else name
+        name = known_name(self._execution, plan, name, formerly) if formerly else name
         question = Question(
-            name=name or plan.activity,
+            name=wait_key(name or plan.activity, round),
             plans=(plan, *alternatives),
             summary=summary,
             who=str(rule_of(f"approval {name or plan.activity}", by)),
@@ -296,22 +307,17 @@ class NodeContext(Context[Any]):
             editable=tuple(editable),
         )
         check_question(question)
-        flight = (execution.session.held.run.visit, f"approval?{question.name}")
-        if flight[1] in execution.asked:
-            raise Conflict(
-                f"approval {question.name} was asked for twice in one visit",
-                "an approval is known by its name, which is the activity's unless name= says another",
-                "give each a name: ctx.approval(…, name=…)",
-            )
-        execution.asked.add(flight[1])
-        execution.count((f"?{flight[1]}",))
+        return question
+
+    async def _decision(self, question: Question) -> Decision[Any]:
+        """Return the decision, or wait for it."""
+        execution = self._execution
         row = answered_before(execution, question)
         if row is None:
             if execution.lingering:
                 await execution.never()
-            expected = execution.expected
-            if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
-                await expected.hold(plan.activity, plan, is_request=True)
+            await self._held_request(question)
+            flight = (self.visit, name_of(question))
             row = await execution.deduplicate(flight, partial(_decided, execution, question), self._give_up)
         if row.status in (ApprovalStatus.AGAIN, ApprovalStatus.REJECTED):
             word: Literal["again", "rejected"] = "again" if row.status is ApprovalStatus.AGAIN else "rejected"
@@ -319,6 +325,13 @@ class NodeContext(Context[Any]):
         chosen = chosen_plan(execution, question, row)
         approvers = tuple(vote.by for vote in votes_of(row))
         return Decision("approved", row.reason, row.decided_by, chosen, approvers, changes_of(row))
+
+    async def _held_request(self, question: Question) -> None:
+        """Hold a new request while a recorded call of its activity has not been asked for (EFF-9)."""
+        execution, plan = self._execution, question.plans[0]
+        expected = execution.expected
+        if expected is not None and expected.holds(plan.activity, is_request=True) and is_new(execution, question):
+            await expected.hold(plan.activity, plan, is_request=True)
 
     # --- asking policy ---------------------------------------------------------------------
     @override
@@ -353,18 +366,30 @@ class NodeContext(Context[Any]):
     # --- waiting ---------------------------------------------------------------------------
     @override
     @_seen
-    async def sleep(
-        self, duration: Duration | None = None, /, *, until: datetime | BusinessDays | None = None, name: str = SLEEP
-    ) -> None:
+    async def sleep(self, *args: Any, **kwargs: Any) -> None:
+        await self._wait(self._sleep(*args, **kwargs))
+
+    def _sleep(
+        self,
+        duration: Duration | None = None,
+        /,
+        *,
+        until: datetime | BusinessDays | None = None,
+        name: str = SLEEP,
+        round: int | None = None,
+    ) -> NamedWait:
         if isinstance(duration, BusinessDays):
             raise InvalidInput(f"ctx.sleep({duration})", CALENDAR_PLACES, "ctx.sleep(until=business_days(…))")
         if duration is None and until is None:
             raise InvalidInput("ctx.sleep() without an end", "it takes a duration or an instant", 'ctx.sleep("12h")')
-        await self._wait(NamedWait(self._execution, "sleep", name, timeout=duration, until=until))
+        return NamedWait(self._execution, "sleep", name, timeout=duration, until=until, number=round)
 
     @override
     @_seen
-    async def receive(
+    async def receive(self, *args: Any, **kwargs: Any) -> Any:
+        return await self._wait(self._receive(*args, **kwargs))
+
+    def _receive(
         self,
         name: str,
         model: type[Any],
@@ -372,14 +397,18 @@ class NodeContext(Context[Any]):
         *,
         timeout: Term | None = None,
         until: datetime | BusinessDays | None = None,
-    ) -> Any:
-        wait = NamedWait(self._execution, "receive", name, timeout=timeout, until=until, model=model)
-        messages = await self._wait(wait)
-        return wait.load(messages[0]) if messages else None
+        round: int | None = None,
+    ) -> NamedWait:
+        return NamedWait(self._execution, "receive", name, timeout=timeout, until=until, model=model, number=round)
 
     @override
     @_seen
-    async def collect(
+    async def collect(self, *args: Any, **kwargs: Any) -> list[Any]:
+        wait = self._collect(*args, **kwargs)
+        answer: list[Any] = [] if kwargs.get("limit") == 0 else await self._wait(wait)
+        return answer
+
+    def _collect(
         self,
         name: str,
         model: type[Any],
@@ -388,33 +417,88 @@ class NodeContext(Context[Any]):
         timeout: Term | None = None,
         until: datetime | BusinessDays | None = None,
         limit: int | None = None,
-    ) -> list[Any]:
+        round: int | None = None,
+    ) -> NamedWait:
         if timeout is None and until is None:
             raise InvalidInput(f"ctx.collect({name!r}) without an end", "it would never return", 'timeout="48h"')
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInput(f"ctx.collect(limit={limit!r})", "it is a number of signals", "limit=5")
-        if limit == 0:
-            return []
-        wait = NamedWait(self._execution, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0)
-        messages = await self._wait(wait)
-        return [wait.load(message) for message in messages or ()]
+        return NamedWait(
+            self._execution, "collect", name, timeout=timeout, until=until, model=model, most=limit or 0, number=round
+        )
+
+    @override
+    @_seen
+    async def first(self, *waits: Any) -> Any:
+        given = waits[0] if len(waits) == 1 and isinstance(waits[0], Mapping) else dict(enumerate(waits))
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            for each in given.values():
+                context_calls.close(each)
+            await execution.never()
+        calls = context_calls.taken(given.values(), self._asked)
+        made = {key: self._made(call) for key, call in zip(given, calls, strict=True)}
+        names = {name_of(wait): key for key, wait in made.items()}
+        for wait in made.values():
+            self._count_wait(wait)
+        won = remembered_winner(execution, list(names))
+        if won is None:
+            if execution.lingering:
+                await execution.never()
+            for wait in made.values():
+                if isinstance(wait, Question):
+                    await self._held_request(wait)
+            ended = partial(first_ended, execution, {name: made[key] for name, key in names.items()})
+            won = await execution.deduplicate((self.visit, set_key(names)), ended, self._give_up)
+        wait = made[names[won]]
+        return names[won], await (self._decision(wait) if isinstance(wait, Question) else self._answered(wait))
+
+    def _made(self, call: ContextCall) -> NamedWait | Question:
+        """Return the wait that a call of the context has not begun."""
+        assert call.given is not None
+        args, kwargs = call.given.args, call.given.kwargs
+        if call.name == "collect" and kwargs.get("limit") == 0:
+            raise InvalidInput(
+                f"{call} has limit=0", "it would always be first", "leave it out, or give a limit from 1"
+            )
+        make: dict[str, Callable[..., NamedWait | Question]]
+        make = {"sleep": self._sleep, "receive": self._receive, "collect": self._collect, "approval": self._question}
+        return make[call.name](*args, **kwargs)
+
+    def _count_wait(self, wait: NamedWait | Question) -> None:
+        """Count a wait among those of the execution. Raises Conflict if it was asked for before."""
+        execution, name = self._execution, name_of(wait)
+        if name in execution.asked:
+            if isinstance(wait, Question):
+                raise Conflict(
+                    f"approval {wait.name} was asked for twice in one visit",
+                    "an approval is known by its name, which is the activity's unless name= says another",
+                    "give each a name: ctx.approval(…, name=…)",
+                )
+            raise Conflict(
+                f"wait {wait.key} was asked for twice in one visit", "a wait is known by its name", "give each a name"
+            )
+        execution.asked.add(name)
+        execution.count((f"?{name}",))
 
     async def _wait(self, wait: NamedWait) -> Any:
         execution = self._execution
         execution.note_progress()
         if execution.closing:
             await execution.never()
-        if wait.name in execution.asked:
-            raise Conflict(
-                f"wait {wait.name} was asked for twice in one visit", "a wait is known by its name", "give each a name"
-            )
-        execution.asked.add(wait.name)
-        execution.count((f"?wait?{wait.name}",))
+        self._count_wait(wait)
+        return await self._answered(wait)
+
+    async def _answered(self, wait: NamedWait) -> Any:
+        """Return what the node gets from a wait, or wait for it."""
+        execution = self._execution
         if (bound := wait.bound()) is not None:
-            return wait.notes_of(bound)
+            return wait.value_of(wait.notes_of(bound))
         if execution.lingering:
             await execution.never()
-        return await execution.deduplicate((self.visit, f"wait?{wait.name}"), wait.answer, self._give_up)
+        notes = await execution.deduplicate((self.visit, name_of(wait)), wait.answer, self._give_up)
+        return wait.value_of(notes)
 
     # --- values that stay equal in a visit ---------------------------------------
     @override

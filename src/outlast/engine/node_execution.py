@@ -179,7 +179,7 @@ class NodeExecution:
         self.first_digests: dict[EffectKey, str] = {}  # digest of the first call under each key
         self.log_entries: dict[str, LogEntry] = {}  # entries of the engine for the event log: denials
         self.reserved: set[int] = set()  # messages that a wait is about to bind
-        self.asked: set[str] = set()  # names of the waits and approvals of this execution
+        self.asked: set[str] = set()  # `wait?key` and `approval?name` of this execution
         self._calls: set[str] = set()  # all calls and waits, also those answered from the ledger
         self._streamed = False
         self._ahead: set[str] | None = None  # recorded calls and waits to which this execution has not come
@@ -234,6 +234,10 @@ class NodeExecution:
             self.session.chain.submit(effect_verbs.remember(run, kept))
         due = kept_due(kept)
         return Deadline(due.ms, due)
+
+    def awaited_names(self) -> set[str]:
+        """Return the names of the waits of this execution, to which signals are sent."""
+        return {each.removeprefix("wait?").partition("#")[0] for each in self.asked if each.startswith("wait?")}
 
     # --- reports of calls and waits ---------------------------------------------------------------
     def park(self, parked: Parked) -> None:

@@ -185,7 +185,7 @@ def with_given_up(result: NodeResult, given_up: Misplaced) -> NodeResult:
     """Return the result of a node that did not await a wait to its end: a failure. Its own error gets a note.
 
     An end that the node chose (`Fail`, `Cancel`) is kept if it follows from another error. Otherwise the node chose it
-    because of a timer or of the first of several waits.
+    because of a timer or a race of asyncio.
     """
     if not isinstance(result, Raised):
         return Raised(given_up) if isinstance(result, Returned | Resting) else result

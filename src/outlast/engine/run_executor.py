@@ -245,7 +245,7 @@ class RunExecutor:
                     continue
                 await self._commit(end)
             except ConditionFailed as moved:
-                asked = self.execution.asked if self.execution is not None else ()
+                asked = self.execution.awaited_names() if self.execution is not None else ()
                 if isinstance(move, Resting) and moved.reason == INBOX_SEQ and await session.pass_over(asked):
                     continue
                 raise
@@ -505,7 +505,7 @@ class RunExecutor:
         """Settle open effects while a person is asked about another one, then wait on (S-16)."""
         session, run = self.session, self.session.held.run
         if (
-            any(RULES[a.reason].stops and not RULES[a.reason].settles for a in way.left)
+            any(a.stops and not RULES[a.reason].settles for a in way.left)
             or self._workflow.lane != run.lane
             or not any(e.status is EffectStatus.INTENDED for e in session.held.open_effects())
             or any(effect_misfits(self._workflow, run, session.held.effects.values()))

@@ -3,7 +3,7 @@
 The engine implements this interface. To test a node alone, subclass it and override the methods that the node uses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, ParamSpec, overload
@@ -26,6 +26,14 @@ S = TypeVar("S", bound=BaseModel, default=Any)
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 K = TypeVar("K")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
 SLEEP: Final = "sleep"
 """The name of a sleep that was given none."""
 
@@ -107,6 +115,7 @@ class Context(Generic[S]):
         quorum: int = 1,
         editable: Sequence[str] = (),
         formerly: str = "",
+        round: int | None = None,
     ) -> Decision[R]:
         """Ask a person whom `by` allows to decide on a `plan`, or on one of the alternatives.
 
@@ -124,6 +133,7 @@ class Context(Generic[S]):
         - `quorum`: number of different people who must approve the same plan; one rejection rejects.
         - `editable`: arguments that an approver may change; the changed plan is `chosen`, the original cannot run.
         - `formerly`: an earlier `name`. It is kept where the visit has asked for this plan under it.
+        - `round`: see `receive`.
 
         Raises InvalidInput.
         """
@@ -165,45 +175,184 @@ class Context(Generic[S]):
 
     # --- waiting ---------------------------------------------------------------------------
     @overload
-    async def sleep(self, duration: Duration, /, *, name: str = ...) -> None: ...
+    async def sleep(self, duration: Duration, /, *, name: str = ..., round: int | None = ...) -> None: ...
     @overload
-    async def sleep(self, /, *, until: datetime | BusinessDays, name: str = ...) -> None: ...
-    async def sleep(self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP) -> None:
+    async def sleep(self, /, *, until: datetime | BusinessDays, name: str = ..., round: int | None = ...) -> None: ...
+    async def sleep(
+        self, duration: Any = None, /, *, until: Any = None, name: str = SLEEP, round: int | None = None
+    ) -> None:
         """Wait for a `duration` ("12h", a `timedelta`), or `until` an instant or the end of `business_days`.
 
         The run leaves memory while it waits.
 
-        The duration counts from the first execution of this line in the visit, in business time. `name` tells two
-        sleeps of one visit apart.
+        The duration counts from the first execution of this line in the visit, in business time. `name` and `round`
+        tell two sleeps of one visit apart.
         """
         raise NotImplementedError
 
     @overload
-    async def receive(self, name: str, model: type[M], /) -> M: ...
+    async def receive(self, name: str, model: type[M], /, *, round: int | None = ...) -> M: ...
     @overload
-    async def receive(self, name: str, model: type[M], /, *, timeout: Term) -> M | None: ...
+    async def receive(self, name: str, model: type[M], /, *, timeout: Term, round: int | None = ...) -> M | None: ...
     @overload
-    async def receive(self, name: str, model: type[M], /, *, until: datetime | BusinessDays) -> M | None: ...
-    async def receive(self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None) -> Any:
+    async def receive(
+        self, name: str, model: type[M], /, *, until: datetime | BusinessDays, round: int | None = ...
+    ) -> M | None: ...
+    async def receive(
+        self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None, round: int | None = None
+    ) -> Any:
         """Wait for the first unconsumed signal of this `name` and return its payload as a `model`.
 
         Returns None at the deadline: `timeout` is a duration from the first execution of this line in the visit,
         `until` an instant. Either may be `business_days`. Without either, the run waits until a signal arrives.
+
+        `round` tells several waits for one name in one visit apart: a number that rises with each. Signals are sent to
+        the name. The earlier wait must have ended before the next one begins.
         """
         raise NotImplementedError
 
     @overload
-    async def collect(self, name: str, model: type[M], /, *, timeout: Term, limit: int | None = None) -> list[M]: ...
+    async def collect(
+        self, name: str, model: type[M], /, *, timeout: Term, limit: int | None = None, round: int | None = ...
+    ) -> list[M]: ...
     @overload
     async def collect(
-        self, name: str, model: type[M], /, *, until: datetime | BusinessDays, limit: int | None = None
+        self,
+        name: str,
+        model: type[M],
+        /,
+        *,
+        until: datetime | BusinessDays,
+        limit: int | None = None,
+        round: int | None = ...,
     ) -> list[M]: ...
     async def collect(
-        self, name: str, model: type[M], /, *, timeout: Any = None, until: Any = None, limit: int | None = None
+        self,
+        name: str,
+        model: type[M],
+        /,
+        *,
+        timeout: Any = None,
+        until: Any = None,
+        limit: int | None = None,
+        round: int | None = None,
     ) -> list[M]:
         """Return all signals of this `name` that arrive before the deadline, in order of arrival, each as a `model`.
 
         The deadline is that of `receive`: `timeout` or `until`. Returns earlier once there are `limit` signals.
+        `round`: see `receive`.
+        """
+        raise NotImplementedError
+
+    @overload
+    async def first(
+        self, a: Coroutine[Any, Any, A], b: Coroutine[Any, Any, B], /
+    ) -> tuple[Literal[0], A] | tuple[Literal[1], B]: ...
+    @overload
+    async def first(
+        self, a: Coroutine[Any, Any, A], b: Coroutine[Any, Any, B], c: Coroutine[Any, Any, C], /
+    ) -> tuple[Literal[0], A] | tuple[Literal[1], B] | tuple[Literal[2], C]: ...
+    @overload
+    async def first(
+        self,
+        a: Coroutine[Any, Any, A],
+        b: Coroutine[Any, Any, B],
+        c: Coroutine[Any, Any, C],
+        d: Coroutine[Any, Any, D],
+        /,
+    ) -> tuple[Literal[0], A] | tuple[Literal[1], B] | tuple[Literal[2], C] | tuple[Literal[3], D]: ...
+    @overload
+    async def first(
+        self,
+        a: Coroutine[Any, Any, A],
+        b: Coroutine[Any, Any, B],
+        c: Coroutine[Any, Any, C],
+        d: Coroutine[Any, Any, D],
+        e: Coroutine[Any, Any, E],
+        /,
+    ) -> (
+        tuple[Literal[0], A] | tuple[Literal[1], B] | tuple[Literal[2], C] | tuple[Literal[3], D] | tuple[Literal[4], E]
+    ): ...
+    @overload
+    async def first(
+        self,
+        a: Coroutine[Any, Any, A],
+        b: Coroutine[Any, Any, B],
+        c: Coroutine[Any, Any, C],
+        d: Coroutine[Any, Any, D],
+        e: Coroutine[Any, Any, E],
+        f: Coroutine[Any, Any, F],
+        /,
+    ) -> (
+        tuple[Literal[0], A]
+        | tuple[Literal[1], B]
+        | tuple[Literal[2], C]
+        | tuple[Literal[3], D]
+        | tuple[Literal[4], E]
+        | tuple[Literal[5], F]
+    ): ...
+    @overload
+    async def first(
+        self,
+        a: Coroutine[Any, Any, A],
+        b: Coroutine[Any, Any, B],
+        c: Coroutine[Any, Any, C],
+        d: Coroutine[Any, Any, D],
+        e: Coroutine[Any, Any, E],
+        f: Coroutine[Any, Any, F],
+        g: Coroutine[Any, Any, G],
+        /,
+    ) -> (
+        tuple[Literal[0], A]
+        | tuple[Literal[1], B]
+        | tuple[Literal[2], C]
+        | tuple[Literal[3], D]
+        | tuple[Literal[4], E]
+        | tuple[Literal[5], F]
+        | tuple[Literal[6], G]
+    ): ...
+    @overload
+    async def first(
+        self,
+        a: Coroutine[Any, Any, A],
+        b: Coroutine[Any, Any, B],
+        c: Coroutine[Any, Any, C],
+        d: Coroutine[Any, Any, D],
+        e: Coroutine[Any, Any, E],
+        f: Coroutine[Any, Any, F],
+        g: Coroutine[Any, Any, G],
+        h: Coroutine[Any, Any, H],
+        /,
+    ) -> (
+        tuple[Literal[0], A]
+        | tuple[Literal[1], B]
+        | tuple[Literal[2], C]
+        | tuple[Literal[3], D]
+        | tuple[Literal[4], E]
+        | tuple[Literal[5], F]
+        | tuple[Literal[6], G]
+        | tuple[Literal[7], H]
+    ): ...
+    @overload
+    async def first(self, waits: Mapping[K, Coroutine[Any, Any, T]], /) -> tuple[K, T]: ...
+    async def first(self, *waits: Any) -> Any:
+        """Wait for the first of several waits and return its position and its value; the others are closed.
+
+            match await ctx.first(ctx.receive("bid", Bid), ctx.sleep("48h"), ctx.approval(plan, …)):
+                case 0, bid: …
+                case 1, _: …
+                case 2, decision: …
+
+        It takes two to eight calls of `receive`, `collect`, `sleep` and `approval` that nothing else awaits, or a
+        mapping of them, which returns the key instead of the position. One commit ends the first and closes the others,
+        so each re-run gets the same one, even if others could end by then.
+
+        Of several messages and decisions the one that arrived first wins. A deadline wins only if each of them came at
+        or after it; of two deadlines the earlier one. A rejection wins as an approval does. A signal that a closed wait
+        has not taken stays for later waits, under another `name` or `round`. An approval that lost is withdrawn. One
+        whose time runs out does not end the others: an operator is asked, and they go on.
+
+        Raises InvalidInput, with file and line, for what is no wait.
         """
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Timers and races of asyncio around a wait of the context, found in the source of a node's code.
 
-A wait that parks is answered in a later execution. A timer of the process, or the first of several waits, never ends
-it, so such code is refused when its workflow is loaded. Code that the source does not show is found by the engine while
+A wait that parks is answered in a later execution. A timer of the process, or another call of asyncio, never ends it,
+so such code is refused when its workflow is loaded. Code that the source does not show is found by the engine while
 the node runs, if it awaits `asyncio.wait` or `wait_for`.
 """
 
@@ -20,7 +20,7 @@ from outlast.flow.reach import OURS, functions_of, names_in
 from outlast.flow.registry import place
 from outlast.flow.source import tree_of
 
-WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
+WAITS: Final = frozenset({"sleep", "receive", "collect", "approval", "first"})
 RACES: Final = (asyncio.wait, asyncio.wait_for, asyncio.as_completed)
 TIMERS: Final = frozenset(
     {("asyncio", "timeout"), ("asyncio", "timeout_at"), ("async_timeout", "timeout"), ("async_timeout", "timeout_at")}
@@ -60,9 +60,8 @@ def waits_in_races(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
 def _mistake(node: Node, found: RacedWait) -> DefinitionError:
     return DefinitionError(
         f"{node.title} has ctx.{found.wait} ({found.wait_at}) inside {found.race} ({found.race_at})",
-        "a run that waits occupies no process: a timer of asyncio does not end its wait, and the first of several "
-        "waits is not built",
-        "give the wait timeout=, within= or until=, and await several waits with asyncio.gather",
+        "a run that waits occupies no process, so neither a timer nor a race of asyncio ends its wait",
+        "give the wait timeout=, within= or until=; await several with asyncio.gather, or the first with ctx.first",
         where=found.race_at,
     )
 

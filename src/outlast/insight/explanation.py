@@ -9,7 +9,6 @@ from outlast.core.compensation import owed, undone
 from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.lanes import OWN
 from outlast.core.machine import (
-    OVERLAY_ONLY,
     RULES,
     TERMINAL,
     ApprovalStatus,
@@ -180,7 +179,8 @@ def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 
 
 def _wait_row(rows: RunFacts, wait: WaitingFor) -> Wait | None:
-    return next((w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit), None)
+    mine = (w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit)
+    return next((w for w in mine if w.since == wait.since), None)
 
 
 def _decision(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
@@ -269,7 +269,7 @@ def explain(rows: RunFacts) -> RunExplanation:
     tripped = () if is_over(run) else _overlays(rows)
     clause = part.clause
     unblock = list(part.unblock)
-    stops = any(a.reason not in OVERLAY_ONLY for a in run.attention)
+    stops = any(a.stops for a in run.attention)
     for entry in tripped:
         clause = f"{_why(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in _commands(rows, entry)]
@@ -308,7 +308,7 @@ def _overlays(rows: RunFacts) -> tuple[Attention, ...]:
     """Return the unanswered reasons that do not stop the run."""
     way = _route(rows)
     left = () if isinstance(way, EndCancelled | EndFailed) else way.left
-    return tuple(a for a in left if a.reason in OVERLAY_ONLY)
+    return tuple(a for a in left if not a.stops)
 
 
 def _ledger(rows: RunFacts) -> dict[tuple[int, str], Effect]:
@@ -324,7 +324,7 @@ def _part(rows: RunFacts) -> ExplanationPart:
     if isinstance(way, EndCancelled | EndFailed):
         return _to_end(rows, way)
     if isinstance(way, Rest):
-        return _needs_person(rows, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+        return _needs_person(rows, tuple(a for a in way.left if a.stops))
     if is_held(rows.run):
         return _executing(rows)
     if way.answers:
@@ -335,7 +335,7 @@ def _part(rows: RunFacts) -> ExplanationPart:
 def _obstacle(rows: RunFacts, way: Route) -> ExplanationPart | None:
     """Return the part that explains why an undoing run does not proceed now, or None."""
     if isinstance(way, Rest):
-        return _needs_person(rows, tuple(a for a in way.left if a.reason not in OVERLAY_ONLY))
+        return _needs_person(rows, tuple(a for a in way.left if a.stops))
     if is_held(rows.run):
         return _executing(rows)
     return None if rows.is_due() else waiting_part(rows)
@@ -395,7 +395,7 @@ def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
         return ExplanationPart(
             clause, "its open effects are settled, then it ends", start_one(rows), since=since, facts=facts
         )
-    stopping = tuple(a for a in run.attention if a.reason not in OVERLAY_ONLY)
+    stopping = tuple(a for a in run.attention if a.stops)
     inner = _needs_person(rows, stopping) if stopping else waiting_part(rows)
     return inner._replace(clause=f"{asked} and first {inner.clause}", since=since, facts=facts)
 

@@ -33,6 +33,7 @@ from outlast.telemetry.redact import redacted
 BARS_MAX: Final = 400
 MARKS_MAX: Final = 400
 OPEN: Final = WaitStatus.OPEN.value
+CLOSED: Final = WaitStatus.CLOSED.value
 ENDED: Final = "ended"
 DEADLINE: Final = "deadline"
 REPEATED: Final = "repeated"
@@ -125,7 +126,7 @@ class _Bars:
     def __init__(self, rows: TimelineRows) -> None:
         self._rows = rows
         self._history = rows.history
-        self._waits = {(wait.visit, wait.key): wait for wait in rows.waits}
+        self._waits = {(wait.visit, wait.name, wait.since): wait for wait in rows.waits}
         self._approvals = {approval.id: approval for approval in rows.approvals}
 
     def all(self) -> Iterator[TimelineBar]:
@@ -233,7 +234,10 @@ class _Bars:
         row = self._approvals.get(approval)
         if row is not None:
             return ENDED if row.status is ApprovalStatus.PENDING else row.status.value
-        of = self._waits.get((span.event.visit, wait.what)) if wait.kind in ("timer", "signal") else None
+        named = (span.event.visit, wait.what, wait.since)
+        of = self._waits.get(named) if wait.kind in ("timer", "signal") else None
+        if of is not None and of.status is WaitStatus.CLOSED:
+            return CLOSED
         if of is not None and of.status is WaitStatus.BOUND and of.binding is None and wait.kind == "signal":
             return DEADLINE
         return ENDED

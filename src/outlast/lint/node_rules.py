@@ -141,8 +141,8 @@ def _is_lost(source: SourceFile, call: ast.Call, code: Function) -> bool:
 
 @rule(
     "OL306",
-    "A run that waits occupies no process: a timer of asyncio does not end its wait, and a race has no first.",
-    "give the wait timeout=, within= or until=, and await several waits with asyncio.gather",
+    "A run that waits occupies no process, so neither a timer nor a race of asyncio ends its wait.",
+    "give the wait timeout=, within= or until=; await all of several with asyncio.gather, or the first with ctx.first",
 )
 def _race_around_a_wait(source: SourceFile) -> Found:
     contexts = frozenset(each.context for each in source.functions if each.context)

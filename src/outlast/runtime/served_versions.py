@@ -17,7 +17,7 @@ from outlast.core.lanes import (
     workflow_in,
 )
 from outlast.core.limits import FLAGGED_MAX
-from outlast.core.machine import OVERLAY_ONLY, RULES, TERMINAL, Choice, Reason, RunStatus
+from outlast.core.machine import RULES, TERMINAL, Choice, Reason, RunStatus
 from outlast.core.mailbox import check_unfinished
 from outlast.core.paging import pages
 from outlast.core.rows.run_columns import Attention
@@ -172,7 +172,7 @@ def _reason(run: Run, workflow: str, version: int, node: str, serving: frozenset
     """Return the attention reason that the move answers. Raises Conflict if the run can continue where it is."""
     if run.workflow != workflow:
         raise Conflict(f"{run.run} is a run of {run.workflow}", f"not of {workflow}", "name the run's own workflow")
-    stops: list[Attention] = [a for a in run.attention if a.reason not in OVERLAY_ONLY]
+    stops: list[Attention] = [a for a in run.attention if a.stops]
     mine = [a.reason for a in stops if a.reason in ANSWERED_BY_MOVE]
     if mine:
         return mine[0]

@@ -89,7 +89,8 @@ def decide_of(recording: Recording) -> Decide:
                 return _decision(recording, asked)
             case "signal":
                 waits = [wait for wait in recording.waits if (wait.name, wait.visit) == (asked.name, asked.visit)]
-                return send(*waits[0].payloads) if waits and waits[0].payloads else None
+                payloads = [payload for wait in waits for payload in wait.payloads]
+                return send(*payloads) if payloads else None
             case "attention":
                 return _choice(recording.acts, asked.name)
         return None

@@ -15,7 +15,7 @@ from typing_extensions import override
 from outlast.core.crash_points import point
 from outlast.core.events import EventType
 from outlast.core.keys import ADMISSION
-from outlast.core.machine import ApprovalStatus, Reason
+from outlast.core.machine import ApprovalStatus, Reason, WaitStatus
 from outlast.core.rows.effect_rows import Wait
 from outlast.core.rows.run_rows import is_over
 from outlast.engine.attempts import ActivityCaller, CallAttempt, PendingCall
@@ -254,7 +254,7 @@ def _questions(rows: RunRows, state: Any) -> list[PendingQuestion]:
 
 
 def _open_signal(wait: Wait) -> bool:
-    return wait.kind != "sleep" and not wait.binding_text and wait.name != ELSEWHERE
+    return wait.kind != "sleep" and wait.status is WaitStatus.OPEN and wait.name != ELSEWHERE
 
 
 def _act(run: AppRun[Any], question: PendingQuestion, answer: ScriptedAnswer) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from outlast.core.codec import compact
 from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, Choice, Reason, RunStatus
+from outlast.core.machine import CHOICES, RULES, Choice, Reason, RunStatus
 from outlast.core.rows.columns import CACHED_TEXTS, Column, stored_text, typed
 from outlast.core.usage import Amounts
 
@@ -78,6 +78,12 @@ class Attention(NamedTuple):
     digest: str = ""  # contradiction: digest of the call that the recorded answer may serve
     until: int = 0  # business; from here on the run continues without an answer; 0 = never
     missing: tuple[str, ...] = ()  # node_diverged: names of what was recorded and not asked for again
+    goes_on: bool = False  # approval_timeout: other waits of its ctx.first may still end
+
+    @property
+    def stops(self) -> bool:
+        """True if the run does nothing until a person answers."""
+        return RULES[self.reason].stops and not self.goes_on
 
     def choices(self, beside: Iterable["Attention"] = ()) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry. `beside`: the attention set of the run.
@@ -219,6 +225,8 @@ def _dump_attention(items: Iterable[Attention]) -> str:
     for each in plain:
         if not each["missing"]:
             del each["missing"]
+        if not each["goes_on"]:
+            del each["goes_on"]
     return compact(plain) if plain else ""
 
 
