@@ -266,6 +266,7 @@ OF_THE_THREADS: Final = (
     _row(threads.use_by_checkpoints_alone, "A thread is in use if a task or a subgraph has written.", THREADS),
     _row(threads.writers_past_a_removal, "No row is written to a thread that is being deleted.", THREADS),
     _row(threads.threads_purged_whatever_their_use, "A purge looks at a thread again before it deletes it.", THREADS),
+    _row(threads.writers_without_turns, "A write of a task does not lose against each next checkpoint.", THREADS),
 )
 OF_THE_STORES: Final = (
     # S-1: the inbox

@@ -28,6 +28,7 @@ from tests.langgraph.test_saver import (
     stored_with,
 )
 from tests.langgraph.test_thread_retention import is_whole_or_gone, stays_or_goes_whole, used_after_it_was_found
+from tests.langgraph.test_thread_turns import a_slow_write_lands_beside_checkpoints
 from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RT-3")
@@ -188,6 +189,7 @@ CASES: tuple[tuple[str, Promise], ...] = (
     ("use_by_checkpoints_alone", a_thread_of_which_a_task_ended_is_in_use),
     ("writers_past_a_removal", a_subgraph_of_a_deleted_thread_leaves_no_row),
     ("threads_purged_whatever_their_use", a_thread_is_looked_at_again_before_its_deletion),
+    ("writers_without_turns", a_slow_write_lands_beside_checkpoints),
 )
 
 
@@ -203,7 +205,7 @@ def breaks(promise: Promise) -> bool:
 
     try:
         asyncio.run(main())
-    except (AssertionError, Corrupt, pytest.fail.Exception):
+    except (AssertionError, Conflict, Corrupt, pytest.fail.Exception):
         return True
     return False
 

@@ -1,6 +1,7 @@
 """Safeguards of the threads of LangGraph: who may put, what a prune deletes, what stored bytes may make."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from outlast.core import graph_threads as decisions
@@ -10,6 +11,7 @@ from outlast.engine import thread_removal
 from outlast.engine.thread_removal import ERASED_AT_ONCE
 from outlast.runtime import graph_threads
 from outlast.runtime.graph_threads import GraphThreads
+from outlast.runtime.thread_turns import ThreadTurns
 from tests.removals import Patch, replace
 
 
@@ -92,3 +94,11 @@ def threads_purged_whatever_their_use(patch: Patch) -> None:
         return await mark(store, tenant, thread)
 
     replace(patch, mark, marked)
+
+
+def writers_without_turns(patch: Patch) -> None:
+    @asynccontextmanager
+    async def at_once(self: ThreadTurns, key: Any, *, alone: bool) -> AsyncIterator[None]:
+        yield
+
+    replace(patch, ThreadTurns.take, at_once)

@@ -4,11 +4,13 @@ What can go wrong: two writers put a checkpoint after the same parent, a prune d
 names, or a process dies between two commits. Each commit replaces the GraphThread row of its namespace or expects its
 version, so the later of two writers reads again and decides again. Values are written before the checkpoint that names
 them: what a killed process leaves is never read, and goes with the thread. Commits of a subgraph also expect the row of
-the graph itself, with which `engine/thread_removal.py` makes a whole thread absent before it deletes it.
+the graph itself, with which `engine/thread_removal.py` makes a whole thread absent before it deletes it. Writers of one
+process take turns (`thread_turns.py`), so that they meet newer versions only of other processes.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +49,7 @@ from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.state.snapshot_codec import pack, unpack
 from outlast.engine.thread_removal import ERASED_AT_ONCE, erase_removed, remove_thread
 from outlast.errors import Conflict, Corrupt, InvalidInput, NotFound, Stale, Uncertain
+from outlast.runtime.thread_turns import ThreadTurns
 from outlast.store.port import Store
 from outlast.store.queries import Page, Under
 
@@ -119,17 +122,28 @@ class GraphThreads:
     def __init__(self, store: Store, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
+        self._turns = ThreadTurns()
 
     # --- writing -------------------------------------------------------------------------
     async def put(self, new: NewCheckpoint) -> None:
         """Store a checkpoint. Raises Conflict if another writer has put one after the same parent."""
         check_key(new.thread, new.ns, new.checkpoint, new.parent)
-        for _ in range(TRIES):
-            try:
-                return await self._put(new)
-            except (Stale, Uncertain):
-                continue  # read and decide again: a commit that landed is put again without effect
+        async with self._turn((self._tenant, new.thread, new.ns), alone=True):
+            for _ in range(TRIES):
+                try:
+                    return await self._put(new)
+                except (Stale, Uncertain):
+                    continue  # read and decide again: a commit that landed is put again without effect
         raise _contended(new.thread)
+
+    @asynccontextmanager
+    async def _turn(self, line: Line, *, alone: bool) -> AsyncIterator[None]:
+        """Wait until no writer of this process moves a row that the next commit of this namespace expects."""
+        async with AsyncExitStack() as stack:
+            if line[2]:
+                await stack.enter_async_context(self._turns.take((*line[:2], ""), alone=False))
+            await stack.enter_async_context(self._turns.take(line, alone=alone))
+            yield
 
     async def _put(self, new: NewCheckpoint) -> None:
         line = (self._tenant, new.thread, new.ns)
@@ -240,11 +254,13 @@ class GraphThreads:
     async def put_writes(self, new: TaskWrites) -> None:
         """Store values that a task wrote at a checkpoint. One that is there already stays, or is replaced."""
         check_key(new.thread, new.ns, new.checkpoint, new.task)
-        for _ in range(TRIES):
-            try:
-                return await self._put_writes((self._tenant, new.thread, new.ns), new)
-            except (Stale, Uncertain):
-                continue
+        line = (self._tenant, new.thread, new.ns)
+        async with self._turn(line, alone=False):
+            for _ in range(TRIES):
+                try:
+                    return await self._put_writes(line, new)
+                except (Stale, Uncertain):
+                    continue
         raise _contended(new.thread)
 
     async def _put_writes(self, line: Line, new: TaskWrites) -> None:
