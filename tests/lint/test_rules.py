@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.lint import RULES, lint_file, lint_text, python_files
+from outlast.lint import RULES, lint_file, lint_text, python_files, selected
 from outlast.lint.rules import CHECKS
 from tests.lint.snippets import BAD, GOOD, HEAD
 
@@ -40,6 +40,21 @@ def test_without_its_check_a_mistake_of_a_rule_is_not_named(code: str, monkeypat
     source = HEAD + next(source for each, source in BAD.values() if each == code)
     monkeypatch.delitem(CHECKS, code)
     assert [each for each in lint_text("bad.py", source.replace("  #!", "")) if each.code == code] == []
+
+
+@pytest.mark.parametrize("code", CHECKS)
+def test_each_rule_is_silenced_in_its_line_with_a_reason_only(code: str) -> None:
+    source = HEAD + next(source for each, source in BAD.values() if each == code)
+    (line,) = (n for n, each in enumerate(source.splitlines(), 1) if each.endswith("#!"))
+
+    def found(comment: str) -> set[str]:
+        return {each.code for each in lint_text("a.py", source.replace("#!", comment)) if each.line == line}
+
+    others = found("") - {code}  # a key of time is also the clock in a node
+    codes = ", ".join([code, *others])
+    assert code in found("")
+    assert found(f"# outlast: ignore[{codes}] the reason") == set()
+    assert found(f"# outlast: ignore[{codes}]") == {code, *others, "OL001"}
 
 
 @pytest.mark.parametrize("folder", ["examples", "src/outlast", "tests", "bench"])
@@ -78,6 +93,8 @@ def test_a_file_that_cannot_be_read_as_python_is_a_finding(tmp_path: Path) -> No
     odd = tmp_path / "odd.py"
     odd.write_bytes(b"# -*- coding: utf-8 -*-\nx = '\xff'\n")
     assert [each.code for each in lint_file(odd).findings] == ["OL003"]
+    others = selected(ignore=["OL003"])
+    assert lint_text("a.py", "import outlast\ndef f(:\n", others) == [] and not lint_file(odd, others).findings
 
 
 def test_only_selected_rules_are_checked() -> None:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, get_args
 import click
 
 from outlast.cli.command_session import client as client_of
-from outlast.cli.command_session import no_module_for_service, on_client, reads_client, settings_now, warn_unserved
+from outlast.cli.command_session import no_module_for_service, on_client, reads_client, warn_unserved
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import CliSettings, Group
+from outlast.cli.global_options import CliSettings, Group, settings_now
 from outlast.cli.modules import load_workflows
 from outlast.cli.run_page import all_events, data_of, last_event
 from outlast.cli.screen import DECISION_SCHEMA, Screen, json_of_model

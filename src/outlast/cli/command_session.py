@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from outlast.cli.exit_codes import OK, USAGE
-from outlast.cli.global_options import CliSettings, one_place
+from outlast.cli.global_options import CliSettings, settings_now
 from outlast.cli.screen import Screen
 from outlast.clocks import SystemClock
 from outlast.core.lanes import worker_command
@@ -29,13 +29,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 UNSENT_S = 2.0
 """Time for which a command repeats a request that cannot be sent, because a person waits for it."""
-
-
-def settings_now() -> CliSettings:
-    """Return the global options of the running command. Raises click.UsageError if they exclude each other."""
-    settings = click.get_current_context().ensure_object(CliSettings)
-    one_place(settings)
-    return settings
 
 
 def the_store_itself(settings: CliSettings) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
-from outlast.cli.command_session import reads_client, settings_now
+from outlast.cli.command_session import reads_client
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import ELSEWHERE, Command, Group
+from outlast.cli.global_options import ELSEWHERE, Command, Group, settings_now
 from outlast.cli.screen import Screen
 from outlast.cli.serving import liveness_of
 from outlast.core.durations import Liveness, milliseconds, span

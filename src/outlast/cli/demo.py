@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 import outlast
-from outlast.cli.command_session import settings_now
-from outlast.cli.global_options import Command
+from outlast.cli.global_options import Command, settings_now
 from outlast.core.lanes import OWN, SCHEDULERS
 from outlast.errors import NotFound
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import click
 
-from outlast.cli.command_session import settings_now, the_store_itself
+from outlast.cli.command_session import the_store_itself
 from outlast.cli.exit_codes import OK, interrupted
-from outlast.cli.global_options import CliSettings, Command, env_of, words_of
+from outlast.cli.global_options import CliSettings, Command, env_of, settings_now, words_of
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.serve import extra, port_option, run_service
 from outlast.cli.serving import SLOW_S, slowly

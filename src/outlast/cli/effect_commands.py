@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from outlast.cli.command_session import client as client_of
-from outlast.cli.command_session import no_module_for_service, reads_client, says, settings_now, warn_unserved
+from outlast.cli.command_session import no_module_for_service, reads_client, says, warn_unserved
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import CliSettings, Group
+from outlast.cli.global_options import CliSettings, Group, settings_now
 from outlast.cli.modules import load_workflows
 from outlast.cli.run_page import PURGED, uncertain_lines
 from outlast.cli.screen import DECISION_SCHEMA, EFFECT_ID, Screen, iso_of, json_of_model

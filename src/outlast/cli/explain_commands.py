@@ -5,9 +5,9 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from outlast.cli.command_session import reads_client, settings_now
+from outlast.cli.command_session import reads_client
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import Command, Group
+from outlast.cli.global_options import Command, Group, settings_now
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.serving import liveness_of, liveness_options

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import reads_store, settings_now
+from outlast.cli.command_session import reads_store
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import Command
+from outlast.cli.global_options import Command, settings_now
 from outlast.cli.screen import Screen
 from outlast.cli.text import json_escaped
 from outlast.errors import InvalidInput

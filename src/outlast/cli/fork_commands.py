@@ -8,9 +8,9 @@ from typing import Any, Literal
 import click
 
 from outlast.cli.command_session import client as client_of
-from outlast.cli.command_session import no_module_for_service, settings_now, warn_unserved
+from outlast.cli.command_session import no_module_for_service, warn_unserved
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import CliSettings, Command
+from outlast.cli.global_options import CliSettings, Command, settings_now
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.core.machine import EffectStatus

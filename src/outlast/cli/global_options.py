@@ -97,6 +97,13 @@ def one_place(settings: CliSettings) -> None:
         raise click.UsageError(f"--{min(named)} needs --store: a service identifies you by your token")
 
 
+def settings_now() -> CliSettings:
+    """Return the global options of the running command. Raises click.UsageError if they exclude each other."""
+    settings = click.get_current_context().ensure_object(CliSettings)
+    one_place(settings)
+    return settings
+
+
 def words_of(settings: CliSettings) -> list[str]:
     """Return the global options for a child process; `env_of` has the store."""
     words = [f"--{name}={getattr(settings, name)}" for name in ("tenant", "output") if name in settings.given]

@@ -5,9 +5,8 @@ from typing import Final
 
 import click
 
-from outlast.cli.command_session import settings_now
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import Command
+from outlast.cli.global_options import Command, settings_now
 from outlast.cli.screen import Screen
 from outlast.errors import Conflict, InvalidInput
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import settings_now
 from outlast.cli.exit_codes import OK, RUN_FAILED
-from outlast.cli.global_options import Command
+from outlast.cli.global_options import Command, settings_now
 from outlast.cli.modules import file_of_module, load_module
 from outlast.cli.screen import Screen
 from outlast.errors import DefinitionError

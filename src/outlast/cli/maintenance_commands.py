@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import on_store, reads_store, settings_now, unsure
+from outlast.cli.command_session import on_store, reads_store, unsure
 from outlast.cli.exit_codes import OK, RUN_FAILED
-from outlast.cli.global_options import Command
+from outlast.cli.global_options import Command, settings_now
 from outlast.cli.screen import Screen
 from outlast.cli.text import duration
 from outlast.clocks import SystemClock

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import operations, screen_of, settings_now
+from outlast.cli.command_session import operations, screen_of
 from outlast.cli.exit_codes import OK, RUN_FAILED
-from outlast.cli.global_options import CliSettings, Group
+from outlast.cli.global_options import CliSettings, Group, settings_now
 from outlast.cli.modules import load_policy
 from outlast.cli.screen import Screen
 from outlast.cli.text import duration

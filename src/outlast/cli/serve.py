@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from outlast.cli.command_session import operations, settings_now
+from outlast.cli.command_session import operations
 from outlast.cli.developer import DeveloperQuestions
 from outlast.cli.exit_codes import CONFLICT, OK, OUR_FAULT
-from outlast.cli.global_options import CliSettings, Command, env_of, words_of
+from outlast.cli.global_options import CliSettings, Command, env_of, settings_now, words_of
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.serving import (

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from outlast.cli.command_session import client as client_of
-from outlast.cli.command_session import no_module_for_service, on_client, settings_now, warn_unserved
+from outlast.cli.command_session import no_module_for_service, on_client, warn_unserved
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.fact_options import fact_options
-from outlast.cli.global_options import CliSettings, Command
+from outlast.cli.global_options import CliSettings, Command, settings_now
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.run_page import hidden_fields
 from outlast.cli.screen import Screen

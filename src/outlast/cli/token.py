@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import settings_now
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import Command, Group
+from outlast.cli.global_options import Command, Group, settings_now
 from outlast.cli.screen import Screen
 from outlast.cli.text import inert
 from outlast.clocks import SystemClock

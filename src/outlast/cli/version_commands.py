@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from outlast.cli.command_session import on_client, operations, reads_client, settings_now
+from outlast.cli.command_session import on_client, operations, reads_client
 from outlast.cli.exit_codes import CONFLICT, OK, RUN_FAILED
-from outlast.cli.global_options import CliSettings, Command, Group
+from outlast.cli.global_options import CliSettings, Command, Group, settings_now
 from outlast.cli.lint_commands import linted, show
 from outlast.cli.modules import load_workflows, split
 from outlast.cli.screen import Screen

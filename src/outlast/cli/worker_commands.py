@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from outlast.cli.command_session import operations, settings_now
+from outlast.cli.command_session import operations
 from outlast.cli.exit_codes import CONFLICT, OK
-from outlast.cli.global_options import CliSettings, Command
+from outlast.cli.global_options import CliSettings, Command, settings_now
 from outlast.cli.modules import load_workflows
 from outlast.cli.screen import Screen
 from outlast.cli.serving import (

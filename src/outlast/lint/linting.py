@@ -71,7 +71,7 @@ def lint_text(
         source = SourceFile(text, imported)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
-        return [_finding(path, line, 1, NOT_READ, str(getattr(error, "msg", error)))]
+        return _not_read(path, line, str(getattr(error, "msg", error)), codes)
     if not source.uses_outlast:
         return []
     found: dict[tuple[int, int, str], LintFinding] = {}
@@ -91,9 +91,13 @@ def lint_file(path: Path, codes: Collection[str] | None = None, module: ModuleTy
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read", error.strerror or str(error), "name a file or a folder") from error
     except (SyntaxError, UnicodeDecodeError) as error:
-        return Linted([_finding(str(path), 1, 1, NOT_READ, str(error))], 1, 0)
+        return Linted(_not_read(str(path), 1, str(error), codes), 1, 0)
     imported = imported_activities(module) if module is not None else {}
     return Linted(lint_text(str(path), text, codes, imported), 1, text.count("\n") + (not text.endswith("\n")))
+
+
+def _not_read(path: str, line: int, detail: str, codes: Collection[str] | None) -> list[LintFinding]:
+    return [_finding(path, line, 1, NOT_READ, detail)] if codes is None or NOT_READ in codes else []
 
 
 def imported_activities(module: ModuleType) -> dict[str, DeclaredActivity]:
