@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from base64 import b64decode
 from pathlib import Path
 
@@ -78,3 +79,15 @@ def test_threads_of_all_tenants_are_purged_with_runs_if_asked(outlast: Terminal)
     assert asked.code == 2 and "every thread of LangGraph" in asked.out + asked.err
     assert "2 threads of LangGraph deleted" in outlast("purge", "--threads", "0s", "--yes").out
     assert outlast("threads", "ls", "-o", "json").json["threads"] == []
+
+
+def test_a_checkpoint_that_cannot_be_read_is_a_row_that_says_so(outlast: Terminal) -> None:
+    """Once one damaged row ended the command, and the others of its thread could not be seen."""
+    kept(outlast, "t-1")
+    with sqlite3.connect(outlast.folder / outlast.url.removeprefix("sqlite:")) as db:
+        changed = "UPDATE graph_checkpoint SET metadata = '[7' WHERE checkpoint = (SELECT min(checkpoint) FROM {})"
+        assert db.execute(changed.format("graph_checkpoint")).rowcount == 1
+    shown = outlast("threads", "show", "t-1")
+    assert shown.code == 0 and shown.out.count("unreadable") == 1 and "loop 1" in shown.out
+    *rest, first = outlast("threads", "show", "t-1", "-o", "json").json["checkpoints"]
+    assert "metadata cannot be read" in first["problem"] and not any("problem" in each for each in rest)

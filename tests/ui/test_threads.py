@@ -1,7 +1,9 @@
 """Pages of the threads of LangGraph: the list, and the checkpoints of one with parents, branches, writes and sizes."""
 
 import asyncio
+import os
 import re
+import subprocess
 from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +19,7 @@ from tests.ui.conftest import Service
 from tests.ui.html_page import HtmlPage
 
 pytestmark = pytest.mark.req("RT-3")
+UTF8 = {**os.environ, "LC_ALL": "C.UTF-8"}
 HOSTILE = "</td><script>alert(1)</script>\"'>{{7*7}}\u202e\u0007 a/b?c=d&e#f%41 " + "w" * 300
 
 
@@ -95,9 +98,29 @@ def test_a_long_thread_is_paged_and_says_what_it_leaves_out(service: Service, mo
     monkeypatch.setattr(thread_pages, "READ_MAX", 3)
     first = service.get("/ui/thread?thread=long").text
     assert "checkpoint-c3" in first and "checkpoint-c2" not in first and "The last 3 are shown" in first
+    assert "branches" not in first, "none is among those that were read"
+    on(service, put(threads, "long", "c5", "c3", branches=True))
+    assert "6 on at least 2 branches" in HtmlPage(service.get("/ui/thread?thread=long").text).text
+    on(service, threads.delete("long"))
+    for n in range(5):
+        on(service, put(threads, "long", f"c{n}", f"c{n - 1}" if n else ""))
     (later,) = {each["href"] for each in HtmlPage(first).links if each.get("rel") == "next"}
     second = service.get(later).text
     assert "checkpoint-c2" in second and "checkpoint-c1" not in second and 'rel="next"' not in second
+
+
+def test_a_thread_of_many_subgraphs_links_to_those_that_changed_last(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph gives each call of a subgraph a namespace. Once the page had a link to each of 10,000."""
+    monkeypatch.setattr(thread_pages, "SPACES_MAX", 2)
+    threads = threads_of(service)
+    for ns in ("", "sub:1", "sub:2", "sub:3", "sub:4"):
+        on(service, put(threads, "many", "c1", ns=ns))
+    page = HtmlPage(service.get("/ui/thread?thread=many&ns=sub:1").text)
+    linked = [each["href"].partition("ns=")[2] for each in page.links if "thread=many" in each["href"]]
+    assert [each.replace("%3A", ":") for each in linked] == ["", "sub:1", "sub:3", "sub:4"]
+    assert "5 namespaces, of which those that changed last are shown" in page.text
 
 
 def test_texts_of_a_graph_are_inert(service: Service) -> None:
@@ -152,6 +175,18 @@ def test_hostile_bytes_and_damaged_rows_are_text_under_the_same_policy(service: 
         assert page.status_code == 200 and policy_of(page) == policy
         assert "<script>alert" not in page.text and "<img src=x" not in page.text and "Traceback" not in page.text
     assert "unreadable" in row_of(page.text, "c1") and "unreadable" not in row_of(page.text, "c2")
+
+
+def test_a_command_names_a_thread_with_invisible_characters_for_a_shell(service: Service) -> None:
+    """A page shows their code points. Once the command had these in place of the characters, and found no thread."""
+    thread = "\u202e\u05e9\u05dc a'b\\c\u0007"
+    on(service, put(threads_of(service), thread, "c1"))
+    page = HtmlPage(service.get(f"/ui/thread?thread={quote(thread)}").text).text
+    (word,) = re.findall(r"outlast threads show (\$'.*?c\\u0007')", page)
+    assert (
+        subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True, env=UTF8).stdout
+        == thread.encode()
+    )
 
 
 def policy_of(page: Any) -> str:

@@ -16,7 +16,7 @@ from outlast.cli.text import duration, json_escaped
 from outlast.core.durations import span
 from outlast.core.graph_threads import GraphData, unused_before
 from outlast.core.rows.graph_rows import GraphCheckpoint, GraphThread
-from outlast.errors import InvalidInput, NotFound
+from outlast.errors import Corrupt, InvalidInput, NotFound
 from outlast.models import exact_instant
 from outlast.runtime.graph_threads import GraphThreads, ReadCheckpoint
 from outlast.runtime.operations import Operations
@@ -69,11 +69,11 @@ async def show(ops: Operations, screen: Screen, thread: str) -> int:
     screen.line(f"{thread} has {len(checkpoints):,} checkpoints in {len(spaces):,} namespaces")
     rows = []
     for row in checkpoints:
-        details = row.details()
+        details, channels, problem = _details(row)
         last = " (last)" if heads.get(row.ns) == row.checkpoint else ""
-        what = f"{details.get('source', '')} {details.get('step', '')}"
+        what = problem or f"{details.get('source', '')} {details.get('step', '')}"
         at = screen.since(exact_instant(row.at))
-        rows.append((f"{row.checkpoint}{last}", row.ns or "-", what, row.parent or "-", " ".join(row.places()), at))
+        rows.append((f"{row.checkpoint}{last}", row.ns or "-", what, row.parent or "-", " ".join(channels), at))
     screen.table(("CHECKPOINT", "NAMESPACE", "SOURCE, STEP", "AFTER", "CHANNELS", "PUT"), rows)
     return OK
 
@@ -169,16 +169,25 @@ def _shown(row: GraphThread) -> dict[str, Any]:
     }
 
 
+def _details(row: GraphCheckpoint) -> tuple[dict[str, Any], list[str], str]:
+    """Return the metadata and the channels of a checkpoint, and why they cannot be read, or ''."""
+    try:
+        return row.details(), [*row.places()], ""
+    except Corrupt as error:
+        return {}, [], f"unreadable: {error.what}"
+
+
 def _checkpoint(row: GraphCheckpoint, heads: dict[str, str]) -> dict[str, Any]:
+    details, channels, problem = _details(row)
     return {
         "checkpoint": row.checkpoint,
         "namespace": row.ns,
         "after": row.parent,
         "last": heads.get(row.ns) == row.checkpoint,
-        "metadata": row.details(),
-        "channels": [*row.places()],
+        "metadata": details,
+        "channels": channels,
         "at": exact_instant(row.at).isoformat(),
-    }
+    } | ({"problem": problem} if problem else {})
 
 
 def _values(read: ReadCheckpoint) -> dict[str, Any]:

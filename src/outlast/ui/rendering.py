@@ -109,6 +109,9 @@ def command_line(words: Iterable[object]) -> str:
 
 
 def _quoted(word: str) -> str:
+    if CONTROLS.search(word):  # a page shows their code points, which a shell must read as the characters
+        escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+        return "$'" + CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"
     plain = word.replace(PLACEHOLDER, "x")
     return word if quote(plain) == plain else quote(word)
 

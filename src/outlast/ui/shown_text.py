@@ -47,7 +47,18 @@ def isolated(value: Any) -> Any:
     if not reorders and not LONG.search(value):
         return shown
     name = "bdi" if reorders else "span"
-    return Markup(f'<{name} class="any">{{}}</{name}>').format(shown)
+    inner = Markup("").join(_between(value)) if reorders else shown
+    return Markup(f'<{name} class="any">{{}}</{name}>').format(inner)
+
+
+def _between(text: str) -> Iterator[Markup]:
+    """Yield the parts of a text. A code point is isolated, because its brackets would change places otherwise."""
+    at = 0
+    for found in CONTROLS.finditer(text):
+        yield escape(text[at : found.start()])
+        yield Markup("<bdi>[{}]</bdi>").format(code_point(found[0]))
+        at = found.end()
+    yield escape(text[at:])
 
 
 def isolated_pieces(pieces: Iterable[tuple[str, str]]) -> Markup:

@@ -25,6 +25,8 @@ router = APIRouter(prefix="/ui", route_class=PageRoute)
 SIZE: Final = 50
 READ_MAX: Final = 1_000
 """Checkpoints of a namespace that are read, the last ones. The command line shows all."""
+SPACES_MAX: Final = 20
+"""Namespaces to which a page links, besides the graph itself and the shown one."""
 Name = Annotated[str, Query(max_length=500)]
 
 
@@ -80,6 +82,7 @@ async def get_thread(
         versions={"thread": stamp([row[:4] for row in spaces], after)},
         space=space,
         spaces=spaces,
+        linked=linked(spaces, space),
         read=len(rows),
         rows=shown,
         after=after,
@@ -87,6 +90,15 @@ async def get_thread(
         branch_count=max(branches(rows, space.head).values(), default=0),
         at=exact_instant,
     )
+
+
+def linked(spaces: Sequence[GraphThread], shown: GraphThread) -> list[GraphThread]:
+    """Return the namespaces to which a page links: the graph itself, the shown one, and those that changed last.
+
+    LangGraph gives each call of a subgraph a namespace, so a thread may have thousands.
+    """
+    last = sorted(spaces, key=lambda each: (each.changed_at, each.ns), reverse=True)[:SPACES_MAX]
+    return [each for each in spaces if not each.ns or each.ns == shown.ns or each in last]
 
 
 async def _last(threads: GraphThreads, space: GraphThread) -> list[GraphCheckpoint]:
