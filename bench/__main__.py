@@ -51,6 +51,8 @@ LONG = (
     "agent",
     "agents",
     "schedulers",
+    "graph_threads",
+    "lint",
     "units",
 )
 NAMES = (*EVERYDAY, *LONG)

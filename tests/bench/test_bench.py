@@ -15,7 +15,7 @@ from tests import slices
 from tests.postgres import server
 
 ON = {
-    "postgres": {"control", "steps_effectful", "steps_readonly", "state", "takeover", "service"},
+    "postgres": {"control", "steps_effectful", "steps_readonly", "state", "takeover", "service", "graph_threads"},
     "dynamodb": {"units"},
 }
 """Each method of the server's engine is used by one of them. `scripts/bench --quick --store postgres` runs the rest."""

@@ -13,6 +13,7 @@ from operator import add
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, Any, Final, TypedDict
+from unittest.mock import ANY
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
@@ -33,6 +34,18 @@ from outlast.store.memory import MemoryCore, MemoryStore
 from outlast.store.port import Store
 from tests.conformance import HandClock
 from tests.conformance.test_stores import Dynamo, Memory, Postgres, Sqlite, Subjects
+from tests.langgraph.methods import (
+    BESIDE_THEIRS,
+    CAPABILITIES,
+    FORMS,
+    NO_STORE,
+    OURS_ALONE,
+    PAGE,
+    methods,
+    theirs_has,
+    written,
+)
+from tests.langgraph.methods import STORES as STORE_NAMES
 
 pytestmark = pytest.mark.req("RT-3")
 STORES: Final[tuple[Callable[[Path], Subjects], ...]] = (Memory, Sqlite, Postgres, Dynamo)
@@ -49,11 +62,6 @@ async def opened(subject: Callable[[Path], Subjects], folder: Path, writers: int
 
 
 # --- LangGraph's own suite ---------------------------------------------------------------
-CAPABILITIES = {
-    "put", "put_writes", "get_tuple", "list", "delete_thread", "delete_for_runs", "copy_thread", "prune",
-}  # fmt: skip
-
-
 @EACH
 def test_the_published_suite_passes_whole(subject: Callable[[Path], Subjects], tmp_path: Path) -> None:
     @checkpointer_test(name="OutlastSaver")
@@ -147,23 +155,80 @@ async def played(saver: Any, form: str) -> list[Any]:
     return seen
 
 
-@EACH
-@pytest.mark.parametrize("form", ["async", "sync"])
-def test_each_method_answers_as_langgraphs_saver_does(
-    subject: Callable[[Path], Subjects], form: str, tmp_path: Path
-) -> None:
-    async def main() -> list[Any]:
-        async with opened(subject, tmp_path) as (store,):
+def on_a_store(subject: Callable[[Path], Subjects], folder: Path, story: Callable[[Any], Any]) -> Any:
+    """Play a story with a saver on a new store."""
+
+    async def main() -> Any:
+        async with opened(subject, folder) as (store,):
             saver = OutlastSaver(store)
             try:
-                return await played(saver, form)
+                return await story(saver)
             finally:
                 await asyncio.to_thread(saver.close)
 
+    return asyncio.run(main())
+
+
+EACH_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+@EACH
+@EACH_FORM
+def test_each_method_answers_as_langgraphs_saver_does(
+    subject: Callable[[Path], Subjects], form: str, tmp_path: Path
+) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "oracle.db")) as oracle:
         expected = asyncio.run(played(oracle, "sync"))
-    for found, wanted in zip(asyncio.run(main()), expected, strict=True):
+    seen = on_a_store(subject, tmp_path, lambda saver: played(saver, form))
+    for found, wanted in zip(seen, expected, strict=True):
         assert found == wanted
+    assert {name for name, _ in seen} == BESIDE_THEIRS
+
+
+@EACH
+@EACH_FORM
+def test_each_method_that_langgraphs_saver_lacks_does_as_its_docstring_says(
+    subject: Callable[[Path], Subjects], form: str, tmp_path: Path
+) -> None:
+    async def story(saver: OutlastSaver) -> set[str]:
+        used: set[str] = set()
+
+        async def do(name: str, *args: Any, **options: Any) -> None:
+            used.add(name)
+            await call(saver, form, name, *args, **options)
+
+        async def ids(thread: str) -> list[str]:
+            return [each[1]["id"] for each in await call(saver, form, "list", config_of(thread))]
+
+        for n, graph_run in enumerate(("r1", "r1", "r2")):
+            made = checkpoint_of(f"c{n}", log=["x" * 5_000] * (n + 1))
+            metadata: Any = {**(LOOP if n else FIRST), "run_id": graph_run}
+            await call(
+                saver, form, "put", config_of("t", f"c{n - 1}" if n else ""), made, metadata, made["channel_versions"]
+            )
+        before = await call(saver, form, "get_tuple", config_of("t"))
+        await do("copy_thread", "t", "u")
+        copied = await call(saver, form, "get_tuple", config_of("u"))
+        assert await ids("u") == ["c2", "c1", "c0"] and copied.checkpoint == before.checkpoint
+        await do("prune", ["u"])
+        assert await ids("u") == ["c2"] and await ids("t") == ["c2", "c1", "c0"]
+        assert await call(saver, form, "get_tuple", config_of("u")) == copied._replace(parent_config=ANY)
+        await do("delete_for_runs", ["r1"])
+        assert await ids("t") == ["c2"] and await ids("u") == ["c2"]
+        await do("prune", ["t", "u"], strategy="delete")
+        assert await ids("t") == [] and await ids("u") == []
+        return used
+
+    assert on_a_store(subject, tmp_path, story) == OURS_ALONE
+
+
+def test_the_table_of_methods_is_whole_and_current() -> None:
+    """Each method of the interface is in a story above, and the page has the table of them."""
+    assert methods() == BESIDE_THEIRS | OURS_ALONE | NO_STORE
+    assert {name for name in BESIDE_THEIRS | OURS_ALONE if theirs_has(name)} == BESIDE_THEIRS
+    assert len(STORES) == len(STORE_NAMES)
+    page = PAGE.read_text(encoding="utf-8")
+    assert "| `prune` |" in page and written(page) == page
 
 
 # --- graphs ------------------------------------------------------------------------------
