@@ -226,7 +226,8 @@ class ServiceConnection:
             base_url=base + API,
             headers=headers,
             trust_env=not is_here(base),  # a proxy does not reach this machine's loopback
-            verify=base.startswith("https:"),  # plain HTTP has no certificate; loading the authorities takes 25 ms
+            # Plain HTTP to loopback has no certificate, and loading the authorities takes 25 ms. `HTTPS:` is TLS.
+            verify=not (is_here(base) and urlsplit(base).scheme == "http"),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_ALIVE),
         )
 
