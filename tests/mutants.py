@@ -55,6 +55,7 @@ GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
+LIVING_FORKS: Final = _tests("tests/engine/test_living_forks.py", "forks of runs in flight")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
 EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of recorded runs")
 FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
@@ -361,7 +362,13 @@ OF_FORKS: Final = (
     _row(
         forks.futures_known, "The body of a fork does not know calls that its ancestor made later.", FORKS, FORK_WALKS
     ),
-    _row(forks.runs_in_flight_forked, "A run that may still act is not forked.", FORKS),
+    _row(forks.runs_in_flight_forked, "A run that may still act is not forked without a reason.", FORKS, LIVING_FORKS),
+    _row(forks.notes_not_read, "A run with a note of a fork shares its calls once per run.", LIVING_FORKS),
+    _row(forks.intents_without_version, "A holder that has not read a note makes no call once per run.", LIVING_FORKS),
+    _row(forks.purges_not_seen, "A ledger that is purged while it is read is not forked.", LIVING_FORKS),
+    _row(forks.forks_not_kept, "A run does not undo by itself what a fork relies on.", LIVING_FORKS),
+    _row(forks.reopened_made_by_a_fork, "A fork waits for a call that its ancestor may repeat.", LIVING_FORKS),
+    _row(forks.pasts_of_every_attempt, "A fork reads the copies of one attempt only.", LIVING_FORKS),
     _row(forks.fork_before_its_copies, "A fork has its past before it is a run.", FORKS),
     _row(forks.redacted_marks_kept, "A fork does not begin with the mark of a redacted value.", PREVIEWS),
     _row(forks.answers_previewed_for_ever, "A preview counts a recorded answer for one call.", PREVIEWS),

@@ -92,4 +92,12 @@ def test_what_cannot_be_forked_is_refused_with_a_reason(ended: Terminal) -> None
     ended.start(run="r2")
     ended.approval("r2")
     goes_on = ended("runs", "fork", "r2")
-    assert goes_on.code != 0 and "has ended" in goes_on.err
+    assert goes_on.code == 0 and "--both-go-on REASON" in goes_on.out + goes_on.err
+    refused = ended("runs", "fork", "r2", "--from", "1", "--approvers", "lead")
+    assert refused.code != 0 and "--both-go-on" in refused.err
+    why = "the lead asked for both"
+    preview = ended("runs", "fork", "r2", "--from", "1", "--approvers", "lead", "--both-go-on", why, "--dry-run")
+    assert "r2 has not ended and goes on, too" in preview.out and "prevents it" not in preview.out
+    started = ended("runs", "fork", "r2", "--from", "1", "--approvers", "lead", "--both-go-on", why, "--id", "r3")
+    assert started.code == 0 and f"r2 had not ended and goes on, too: {why}" in started.out
+    assert "r3 by" in ended("explain", "r2").out and why in ended("explain", "r3").out

@@ -3,15 +3,29 @@
 from outlast.core import forks
 from outlast.core.commit import Commit, Put
 from outlast.core.forks import CopiedCall, ForkTerms
+from outlast.core.living_forks import ForkNote, note_fork, notes_of
 from outlast.core.rows.effect_rows import MEMO
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.core.verbs import Forked, NewRun
 from outlast.core.verbs import start as start_verb
 from outlast.store.port import Store
-from tests.conformance.subject import LANE, T0, TENANT, Subject, ended, fence, held, refused_for, the_run, two
+from tests.conformance.subject import (
+    LANE,
+    T0,
+    TENANT,
+    Subject,
+    effect_row,
+    ended,
+    fence,
+    held,
+    intend,
+    refused_for,
+    the_run,
+    two,
+)
 
 FORK = "fork-1"
-TERMS = ForkTerms("run-1", "run-1", 1, approvers="lead")
+TERMS = ForkTerms("run-1", "run-1", 1, approvers="lead", past="p")
 CALLS = tuple(
     CopiedCall(n, "run-1", 3, "write", "visit", 1, "pay", f"pay/{n}", "d", n < 60, "done", "", f"x-{n}", b'"paid"')
     for n in range(1, 121)
@@ -27,7 +41,7 @@ async def _ancestor(store: Store) -> Run:
 
 def _copies(first: int, last: int) -> Commit:
     calls = CALLS[first - 1 : last]
-    return Commit(tuple(Put(MEMO, forks.memo_of_call(TENANT, FORK, call, T0), 0) for call in calls))
+    return Commit(tuple(Put(MEMO, forks.memo_of_call(TENANT, FORK, call, "p", T0), 0) for call in calls))
 
 
 async def _last(store: Store, ancestor: Run) -> Commit:
@@ -82,3 +96,22 @@ async def a_copied_answer_is_used_once(s: Subject) -> None:
     run = await the_run(b, FORK)
     await a.commit(Commit((Put(MEMO, forks.use_of(run, CALLS[99], 2, T0), 0),)))
     await refused_for("version", b.commit(Commit((Put(MEMO, forks.use_of(run, CALLS[99], 3, T0), 0),))))
+
+
+async def a_note_refuses_an_intent_that_names_the_version(s: Subject) -> None:
+    """A note of a fork raises the version of a run that another process holds, whose epoch and other commits stay."""
+    a, b = await two(s)
+    mine = await held(a)
+    named = fence(mine)._replace(version=mine.version)
+    await a.commit(intend(effect_row("run-1", "pay/1"), mine)._replace(fence=named))
+    note = ForkNote(FORK, "ana", "both go on", 1, 1, mine.visit, "ask")
+    await b.commit(note_fork(mine, note, 0, now=await b.now()))
+    await refused_for("version", a.commit(intend(effect_row("run-1", "pay/2"), mine)._replace(fence=named)))
+    await a.commit(intend(effect_row("run-1", "pay/3"), mine))
+    await refused_for("version", b.commit(note_fork(mine, note, 1, now=await b.now())))
+    (rows,) = await b.run_rows([(TENANT, "run-1")])
+    assert rows is not None and (rows.run.epoch, rows.run.owner) == (mine.epoch, mine.owner)
+    assert notes_of({(memo.visit, memo.key): memo for memo in rows.memos}) == (note,)
+    await refused_for("version", a.commit(Commit((Put(RUN, ended(mine), mine.version),), fence(mine))))
+    now = await the_run(a)
+    await a.commit(intend(effect_row("run-1", "pay/2"), now)._replace(fence=fence(now)._replace(version=now.version)))

@@ -44,6 +44,7 @@ REQUIREMENTS = {
     "copies_land_before_their_run": "RUN-10",
     "a_fork_is_refused_if_its_ancestor_changed": "RUN-10",
     "a_copied_answer_is_used_once": "RUN-10",
+    "a_note_refuses_an_intent_that_names_the_version": "RUN-10",
 }
 
 

@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from outlast.core import approvals, attention, compensation, effect_verbs, mailbox, run_transition, verbs, version_move
+from outlast.core import (
+    approvals,
+    attention,
+    compensation,
+    effect_verbs,
+    living_forks,
+    mailbox,
+    run_transition,
+    verbs,
+    version_move,
+)
 from outlast.core.commit import Commit
 from outlast.core.machine import ApprovalStatus, Choice, Reason, RunStatus, WaitStatus
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Approval, Effect, Wait
@@ -116,6 +126,10 @@ class Drive:
 
     def transfer(self) -> "Drive":
         return self.speak(version_move.transfer(self.run, "temporal", now=at(self.t), by="p", reason=""))
+
+    def note_fork(self) -> "Drive":
+        note = living_forks.ForkNote("f", "p", "both go on", 1, 1, self.run.visit, "ask")
+        return self.speak(living_forks.note_fork(self.run, note, 0, now=at(self.t)))
 
     def finish(self, outcome: RunStatus) -> "Drive":
         approvals = [row for row in self.rows if isinstance(row, Approval)]

@@ -182,6 +182,14 @@ def transfers() -> None:
         assert (after.visit, after.status, after.owner) == (before.visit, before.status, "")
 
 
+def notes_of_forks() -> None:
+    """A fork is noted with and without a holder: owner, epoch, visit and wait stay, and the version rises."""
+    for drive in (Drive().start(), running(), recovering(), running().give("park")):
+        before = drive.run
+        after = drive.note_fork().run
+        assert after == before._replace(version=before.version + 1, seq=before.seq + 1, event_hash=after.event_hash)
+
+
 async def leases() -> None:
     clock = VirtualClock()
     store = MemoryStore(MemoryCore(clock), "wr")
@@ -202,6 +210,7 @@ def drive_everything() -> None:
     waits_and_approvals()
     restores()
     transfers()
+    notes_of_forks()
     asyncio.run(leases())
     every_move()
 

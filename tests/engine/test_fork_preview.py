@@ -11,7 +11,7 @@ from outlast import Context, Workflow
 from outlast.core.forks import CopiedCall, ForkTerms, outcomes_in_fork
 from outlast.engine import fork_start
 from outlast.engine.fork_start import ForkRequest, PreviewedFork
-from outlast.errors import Conflict, InvalidInput, NotFound
+from outlast.errors import InvalidInput, NotFound
 from outlast.models.fork_answers import ForkPreview
 from outlast.telemetry.redact import GONE, redacted, restored
 from outlast.testing.virtual_runtime import App
@@ -142,8 +142,8 @@ def test_signals_after_the_checkpoint_are_offered(app: App) -> None:
 
 def test_what_cannot_be_forked_has_no_preview(app: App) -> None:
     run = app.start(hears, {"item": "pen"})
-    with pytest.raises(Conflict):
-        shown(app, run.id, "first")
+    found = shown(app, run.id, "first")
+    assert found.in_flight and "it is waiting and may still act, as the fork may" in " ".join(found.refused)
     with pytest.raises(NotFound):
         shown(app, ended(app), "nowhere")
 

@@ -96,7 +96,7 @@ class Ground:
 
     def offers(self) -> list[Offer]:
         """Return the checkpoints of the run, each with the calls that its fork copies."""
-        return self.app.do(offers_of(self.app.store, self.app.runtime.operations.tenant, self.run.id))
+        return self.app.do(offers_of(self.app.store, self.app.runtime.operations.tenant, self.run.id))[1]
 
     def fork(self, point: ForkPoint, effects: Effects) -> AppRun[Any]:
         """Fork the run, and let the fork go as far as it can without a decision."""

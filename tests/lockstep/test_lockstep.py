@@ -117,7 +117,8 @@ class Dice:
             return None
         inbox_seq = None if self.random.random() < 0.5 else row.inbox_seq - (self.random.random() < 0.1)
         mapping = None if self.random.random() < 0.9 else self.random.randrange(2)
-        return Fence(TENANT, row.run, row.epoch + (self.random.random() < 0.1), row.visit, inbox_seq, mapping)
+        version = None if self.random.random() < 0.7 else self.version(row.version)
+        return Fence(TENANT, row.run, row.epoch + (self.random.random() < 0.1), row.visit, inbox_seq, mapping, version)
 
     def expects(self, row: Run) -> tuple[Expect, ...]:
         if self.random.random() < 0.8:

@@ -113,7 +113,7 @@ class Forks:
         if s.f[i].batches:
             run = _run("a")
             calls = forks.copies_of(run, POINT, [self._effect(story)], (), None)
-            calls = [forks.call_of_memo(forks.memo_of_call("t", FORKS[i], each, 1)) for each in calls]
+            calls = [forks.call_of_memo(forks.memo_of_call("t", FORKS[i], each, "p", 1)) for each in calls]
         if self.answers_undone:
             calls = [c._replace(status="done") if c.status == EffectStatus.UNDONE else c for c in calls]  # type: ignore[comparison-overlap]
         if not self.waits:
@@ -218,7 +218,7 @@ class Forks:
     def _undoes(self, s: S, i: int) -> bool:
         """Return True if a cancel of the fork would undo an effect of its past, by the rows that it has."""
         run = _run(FORKS[i])
-        memos = [forks.memo_of_call("t", FORKS[i], call, 1) for call in self._ledger(s, i).calls]
+        memos = [forks.memo_of_call("t", FORKS[i], call, "p", 1) for call in self._ledger(s, i).calls]
         rows: list[Effect] = [self._effect(s.story)._replace(run=FORKS[i])] if self.copies_effects else []
         assert all(isinstance(memo, Memo) for memo in memos)
         return bool(compensation.owed(run, rows))

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from outlast.core import forks
+from outlast.core import effect_verbs, forks, living_forks
 from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms, FromRecording, answer_in_fork
-from outlast.core.rows.run_rows import is_over
-from outlast.engine import fork_calls, fork_start
+from outlast.core.run_transition import fence
+from outlast.engine import fork_calls, fork_start, held_run
 from outlast.engine.activity_calls import answer_of_fork
 from outlast.engine.fork_calls import CallInFork
 from outlast.telemetry import redact
@@ -75,7 +75,52 @@ def futures_known(patch: Patch) -> None:
 
 
 def runs_in_flight_forked(patch: Patch) -> None:
-    patch.setattr(fork_start, "is_over", lambda run: run is not None or is_over(run))
+    def forkable(run: Any, asked: Any) -> None:
+        return None
+
+    replace(patch, fork_start._check_forkable, forkable)
+
+
+def notes_not_read(patch: Patch) -> None:
+    def none(memos: Any) -> tuple[()]:
+        return ()
+
+    patch.setattr(held_run, "notes_of", none)
+
+
+def intents_without_version(patch: Patch) -> None:
+    def without(run: Any, *, inbox_seq: Any = None, mapping: Any = None, version: Any = None) -> Any:
+        return fence(run, inbox_seq=inbox_seq, mapping=mapping)
+
+    patch.setattr(effect_verbs, "fence", without)
+
+
+def purges_not_seen(patch: Patch) -> None:
+    async def before(store: Any, run: Any) -> bool:
+        return False
+
+    replace(patch, fork_start.ledger_purged, before)
+
+
+def forks_not_kept(patch: Patch) -> None:
+    def nothing(notes: Any, effect: Any) -> str:
+        return ""
+
+    replace(patch, living_forks.kept_by_forks, nothing)
+
+
+def reopened_made_by_a_fork(patch: Patch) -> None:
+    async def never(session: Any, run: str) -> bool:
+        return False
+
+    replace(patch, fork_calls._may_act, never)
+
+
+def pasts_of_every_attempt(patch: Patch) -> None:
+    def one(calls: Any) -> str:
+        return "one"
+
+    replace(patch, forks.past_of, one)
 
 
 def fork_before_its_copies(patch: Patch) -> None:

@@ -53,9 +53,7 @@ ROWS: Final = {
         "lanes_without_versions",
     ),
     "RUN-9": _row("insight/test_explain", "one_sentence_for_every_state", "reasons_not_explained"),
-    "RUN-10": _row(
-        "engine/test_budgets", "a_raise_repeats_no_paid_call", "no_budget_check", "fork of a run that has not ended"
-    ),
+    "RUN-10": _row("engine/test_budgets", "a_raise_repeats_no_paid_call", "no_budget_check"),
     "RUN-11": _row(
         "core/test_business_days",
         "a_term_ends_at_the_same_wall_time_on_a_later_business_day",

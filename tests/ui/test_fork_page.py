@@ -324,11 +324,10 @@ def test_a_redacted_value_stays_and_is_not_shown(service: Service) -> None:
 def test_a_run_that_cannot_be_forked_says_why(service: Service) -> None:
     run = service.start("parcel", number="F1")
     service.waits(run)
-    for address in (f"/ui/runs/{run}/fork", f"/ui/runs/{run}/fork?from=1"):
-        page = page_of(service, address, status=409)
-        assert "may still act" in page.text and "wait until it has ended" in page.text
+    page = page_of(service, f"/ui/runs/{run}/fork?from=1")
+    assert "has not ended" in page.text and "both_go_on" in page.ids and "may still act" in page.text
     assert "fork-run" not in page_of(service, f"/ui/runs/{run}").ids
-    assert "Fork from here" not in page_of(service, f"/ui/runs/{run}/checkpoints").text
+    assert "fork-this" in page_of(service, f"/ui/runs/{run}/actions").ids
     ended = runs_of(service)["plain"]
     nowhere = page_of(service, f"/ui/runs/{ended}/fork?from=nowhere", status=404)
     assert "no checkpoint nowhere" in nowhere.text

@@ -1,4 +1,4 @@
-"""`outlast runs fork`: start a new run from a checkpoint of an ended run, or list its checkpoints."""
+"""`outlast runs fork`: start a new run from a checkpoint of another, or list its checkpoints."""
 
 import asyncio
 import json
@@ -43,6 +43,7 @@ Lookups = Literal["recorded", "live"]
 @click.option("--approvers", default="", metavar="RULE", help="Who approves where the policy names no approvers.")
 @click.option("--signals", default="", metavar="ID,…|all", help="Later signals that it gets [none].")
 @click.option("--accept-undone", is_flag=True, help="Begin although effects of the past may not be in force.")
+@click.option("--both-go-on", default="", metavar="REASON", help="Why a run that has not ended and its fork both act.")
 @click.option("--dry-run", is_flag=True, help="Print what the fork would do, and start nothing.")
 @click.option("--id", "fork_id", default="", metavar="ID", help="Id of the fork: the same id is the same fork [new].")
 @click.option("--module", metavar="MODULE", help="Module that declares the workflow [OUTLAST_MODULE].")
@@ -55,13 +56,15 @@ def fork(
     approvers: str,
     signals: str,
     accept_undone: bool,
+    both_go_on: str,
     dry_run: bool,
     fork_id: str,
     module: str | None,
 ) -> None:
-    """Start a new run from a checkpoint of an ended RUN.
+    """Start a new run from a checkpoint of RUN.
 
-    Its past is copied and never repeated. Without --from, list the checkpoints.
+    Its past is copied and never repeated. Without --from, list the checkpoints. A RUN that has not ended needs
+    --both-go-on, because it and the fork may both act.
 
     \b
     outlast runs fork RUN
@@ -77,7 +80,13 @@ def fork(
         raise click.UsageError("--approvers is for --effects ask and recorded: in a live fork the policy decides")
     given = _state(state.read()) if state else None
     wanted = [each for each in signals.split(",") if each]
-    options: dict[str, Any] = {"lookups": lookups, "signals": wanted, "accept_undone": accept_undone, "state": given}
+    options: dict[str, Any] = {
+        "lookups": lookups,
+        "signals": wanted,
+        "accept_undone": accept_undone,
+        "both_go_on": both_go_on,
+        "state": given,
+    }
     if not dry_run:
         options["fork_id"] = fork_id or None
     code = asyncio.run(_fork(settings, module, run, point, effects, approvers, options, dry_run=dry_run))
@@ -133,7 +142,8 @@ async def _list_points(client: Client, screen: Screen, run: str) -> int:
         for p in found.points
     ]
     screen.table(("CHECKPOINT", "NODE", "AT", "CALLS BEFORE", "AFTER", "TO ACCEPT"), rows)
-    screen.advice(f"outlast runs fork {run} --from CHECKPOINT --approvers RULE")
+    both = " --both-go-on REASON" if found.in_flight else ""
+    screen.advice(f"outlast runs fork {run} --from CHECKPOINT --approvers RULE{both}")
     return OK
 
 
@@ -146,6 +156,7 @@ def _print(screen: Screen, view: RunForked) -> None:
     once = [call for call in writes if call.once_per == "run" and call.status == EffectStatus.DONE]
     screen.pairs(
         (
+            ("both act", [f"{view.run} had not ended and goes on, too: {view.both_go_on}"] if view.both_go_on else []),
             ("past", [f"{view.copied} calls copied, none is made again"]),
             ("changed", [", ".join(view.changed)] if view.changed else []),
             ("accepted", view.accepted),
@@ -168,6 +179,7 @@ def _print_preview(screen: Screen, found: ForkPreview) -> None:
     changes = [f"{each.path or 'state'}: {each.checkpoint or '–'} → {each.fork or '–'}" for each in found.changes]
     screen.pairs(
         (
+            ("both act", [f"{found.run} has not ended and goes on, too"] if found.in_flight else []),
             ("prevents it", found.refused),
             ("past", [f"{found.copied} calls copied, none is made again"]),
             ("changed", [*changes, *([f"… and {found.more_changes} more"] if found.more_changes else [])]),

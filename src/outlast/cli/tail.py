@@ -298,6 +298,7 @@ WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     EventType.REQUEUED: _requeued,
     EventType.ADMITTED: lambda data: f"slots {data['slots']}",
     EventType.LOGGED: lambda data: str(data["text"]),
+    EventType.FORKED: lambda data: f"into {data['fork']} by {data['by']}, both go on: {data['reason']}",
     EventType.DENIED: lambda data: f"{data['text']} (policy {data['policy_version']})",
     **{each: lambda data: str(data["reason"] or data.get("end", "")) for each in ENDINGS},
 }

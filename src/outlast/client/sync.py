@@ -444,9 +444,9 @@ class SyncClient:
         )
 
     def fork_points(self, run: str) -> ForkPointList:
-        """Return the checkpoints from which an ended `run` can be forked, oldest first, with the calls of each.
+        """Return the checkpoints from which a `run` can be forked, oldest first, with the calls of each.
 
-        Raises NotFound, and Conflict (`not_ended`, `purged`).
+        Raises NotFound, and Conflict (`purged`).
         """
         return self._loop.run(lambda: self._target.fork_points(run))
 
@@ -461,15 +461,16 @@ class SyncClient:
         lookups: Literal["recorded", "live"] = "recorded",
         signals: Sequence[str] = (),
         accept_undone: bool = False,
+        both_go_on: str = "",
     ) -> ForkPreview:
-        """Return what a fork of an ended `run` would begin with, read, ask for and send. It starts nothing.
+        """Return what a fork of a `run` would begin with, read, ask for and send. It starts nothing.
 
-        `point`, `approvers`, `state`, `effects`, `lookups`, `signals` and `accept_undone` are those of `fork_run`;
-        `effects="live"` is for `fork_run_live`. The field `refused` of the answer has every reason for which the start
-        would be refused, but a wrong `state` raises InvalidInput with its fields. The field `state` is that of the
-        checkpoint, redacted: a mark that stays in its place in an edited state means the value of the checkpoint.
+        `point`, `approvers`, `state`, `effects`, `lookups`, `signals`, `accept_undone` and `both_go_on` are those of
+        `fork_run`; `effects="live"` is for `fork_run_live`. The field `refused` of the answer has every reason for
+        which the start would be refused, but a wrong `state` raises InvalidInput with its fields. The field `state` is
+        that of the checkpoint, redacted: a mark that stays in its place in an edited state means its value.
 
-        Raises NotFound, InvalidInput, and Conflict (`not_ended`, `purged`).
+        Raises NotFound, InvalidInput, and Conflict (`purged`).
         """
         return self._loop.run(
             lambda: self._target.fork_preview(
@@ -481,6 +482,7 @@ class SyncClient:
                 lookups=lookups,
                 signals=signals,
                 accept_undone=accept_undone,
+                both_go_on=both_go_on,
             )
         )
 
@@ -495,18 +497,21 @@ class SyncClient:
         lookups: Literal["recorded", "live"] = "recorded",
         signals: Sequence[str] = (),
         accept_undone: bool = False,
+        both_go_on: str = "",
         fork_id: str | None = None,
     ) -> RunForked:
-        """Start a new run from a checkpoint of an ended `run`. Its past is copied and never repeated.
+        """Start a new run from a checkpoint of a `run`. Its past is copied and never repeated.
 
         `point` is the number of a checkpoint, or the node that the fork executes first. `state` replaces the state of
         the checkpoint. With `effects="ask"` each write waits for a person; with "recorded" a write that the run made
         after the checkpoint is answered as then, and only others wait. `approvers` is the rule of who approves where
         neither the policy nor the node names approvers. `lookups="live"` makes lookups again. `signals` names signals
         after the checkpoint that the fork gets, or is ("all",). `accept_undone` begins although effects of the past may
-        not be in force. `fork_id` names the fork: the same id is the same fork.
+        not be in force. `both_go_on` is the reason why a run that has not ended and its fork both go on: both may act.
+        `fork_id` names the fork: the same id is the same fork.
 
-        Raises NotFound, InvalidInput, and Conflict (`not_ended`, `purged`, `undone_effects`).
+        Raises NotFound, InvalidInput, LimitExceeded, and Conflict (`not_ended`, `compensating`, `purged`,
+        `undone_effects`).
         """
         return self._loop.run(
             lambda: self._target.fork_run(
@@ -518,6 +523,7 @@ class SyncClient:
                 lookups=lookups,
                 signals=signals,
                 accept_undone=accept_undone,
+                both_go_on=both_go_on,
                 fork_id=fork_id,
             )
         )
@@ -531,16 +537,24 @@ class SyncClient:
         lookups: Literal["recorded", "live"] = "recorded",
         signals: Sequence[str] = (),
         accept_undone: bool = False,
+        both_go_on: str = "",
         fork_id: str | None = None,
     ) -> RunForked:
-        """Start a new run from a checkpoint of an ended `run`, whose writes the policy alone permits.
+        """Start a new run from a checkpoint of a `run`, whose writes the policy alone permits.
 
-        `point`, `state`, `lookups`, `signals`, `accept_undone` and `fork_id` are those of `fork_run`. A call once per
-        run is shared with the run: what it has done is not done again. Raises as `fork_run`.
+        `point`, `state`, `lookups`, `signals`, `accept_undone`, `both_go_on` and `fork_id` are those of `fork_run`. A
+        call once per run is shared with the run: what it has done is not done again. Raises as `fork_run`.
         """
         return self._loop.run(
             lambda: self._target.fork_run_live(
-                run, point, state=state, lookups=lookups, signals=signals, accept_undone=accept_undone, fork_id=fork_id
+                run,
+                point,
+                state=state,
+                lookups=lookups,
+                signals=signals,
+                accept_undone=accept_undone,
+                both_go_on=both_go_on,
+                fork_id=fork_id,
             )
         )
 

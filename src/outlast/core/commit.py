@@ -81,7 +81,8 @@ class Fence(NamedTuple):
     """Condition: the claim is still in force, with the same epoch, owner and visit (S-2, S-15).
 
     `inbox_seq`: no message has arrived since the inbox was read (S-1). `mapping`: version of the clock mapping by which
-    the commit's instants were converted (S-4).
+    the commit's instants were converted (S-4). `version`: the run's row has not changed, because a caller may tell the
+    holder of a fork through it (S-28).
     """
 
     tenant: str
@@ -90,6 +91,7 @@ class Fence(NamedTuple):
     visit: int
     inbox_seq: int | None = None
     mapping: int | None = None
+    version: int | None = None
 
 
 class Chain:

@@ -7,7 +7,7 @@ holder cannot write.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, When, changed, in_portions
+from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, When, changed, in_portions
 from outlast.core.limits import DETAIL_CHARS_MAX, KEY_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason, WaitStatus, approval_target, effect_target, wait_target
 from outlast.core.row_checks import check_effect
@@ -72,9 +72,8 @@ def intend(
     version `mapping`, and the commit lands under no other (S-4, S-20).
     """
     assert run.due_at is not None, "only a holder intends"
-    not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms)
-    if latest_real is not None:
-        not_after = min(not_after, latest_real)
+    latest = () if latest_real is None else (latest_real,)
+    not_after = min(now.real + what.start_budget_ms, run.due_at - what.timeout_ms, *latest)
     assert not_after > now.real, "the budget has room for the attempt: the executor checks before it intends"
     current, previous = previous, None if previous is None else _carried(run, previous)
     mine = previous if previous is not None and previous.by_run in ("", run.run) else None
@@ -123,7 +122,18 @@ def intend(
     if approval is not None:
         puts.append(_consumed(approval, what))
     whens = (When(approval.valid_until, False, "business", "lapsed"),) if approval is not None else ()
-    return Commit(tuple(puts), fence(run, mapping=mapping), whens=whens, label=f"{run.run} intend {what.key}")
+    held = _claim_of(run, what, current, mapping)
+    return Commit(tuple(puts), held, whens=whens, label=f"{run.run} intend {what.key}")
+
+
+def _claim_of(run: Run, what: Intent, current: Effect | None, mapping: int | None) -> Fence:
+    """Return the fence of an intent.
+
+    A new call once per run names the version of the run's row, because a fork that was started since would make it, too
+    (S-28).
+    """
+    is_new = current is None and not (what.visit or what.shared)
+    return fence(run, mapping=mapping, version=run.version if is_new else None)
 
 
 def _consumed(approval: Approval, what: Intent) -> Put:

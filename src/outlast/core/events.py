@@ -44,6 +44,7 @@ class EventType(StrEnum):
     RESTORED = "dev.outlast.run.restored"
     LOGGED = "dev.outlast.run.logged"
     DENIED = "dev.outlast.run.denied"
+    FORKED = "dev.outlast.run.forked"
 
 
 ENDINGS: Final = frozenset({EventType.FINISHED_WELL, EventType.FAILED, EventType.CANCELLED})

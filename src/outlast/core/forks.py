@@ -16,6 +16,7 @@ no consumer of the ledger can take a copied call for one of the fork. Four thing
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
@@ -23,7 +24,9 @@ from outlast.core.divergence import is_answer
 from outlast.core.events import EventType
 from outlast.core.keys import ADMISSION, LINEAGE, OncePer, plain_key
 from outlast.core.machine import EffectStatus
+from outlast.core.mailbox import REOPENED
 from outlast.core.rows.columns import decoded
+from outlast.core.rows.effect_columns import ERROR
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.run_rows import Event, Message, Run
 from outlast.errors import Conflict, Corrupt, NotFound
@@ -58,6 +61,10 @@ class ForkTerms(NamedTuple):
     """A person accepted that effects of the past may not be in force. Recorded answers of undone effects serve, too."""
     edited: bool = False
     """It began with another state than that of the checkpoint."""
+    both_go_on: str = ""
+    """Reason why both go on. '': its ancestor had ended."""
+    past: str = ""
+    """Name of its copies among those of starts with this run id that were given up."""
 
     @property
     def asks(self) -> bool:
@@ -113,6 +120,14 @@ class CopiedCall(NamedTuple):
             "first_visit": self.visit,
         }
         return Effect(**plain)
+
+    @property
+    def is_open(self) -> bool:
+        """True if its run may have made it, or may make it: open, uncertain, or reopened by a person."""
+        if self.status == EffectStatus.REFUSED:
+            error = ERROR.decode(self.error)
+            return error is not None and error.code == REOPENED
+        return self.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
     def as_memo(self, run: Run, visit: int, at: int) -> Memo:
         """Return the memo of a lookup of the fork that this answer serves."""
@@ -185,23 +200,33 @@ def check_accepted(point: ForkPoint, *, accepted: bool) -> None:
 
 # --- copies ------------------------------------------------------------------------------------------
 def copies_of(
-    run: Run, point: ForkPoint, effects: Iterable[Effect], memos: Iterable[Memo], ledger: "ForkLedger | None"
+    run: Run,
+    point: ForkPoint,
+    effects: Iterable[Effect],
+    memos: Iterable[Memo],
+    ledger: "ForkLedger | None",
+    until: int | None = None,
 ) -> list[CopiedCall]:
     """Return the calls that a fork copies, in the order of the ancestor's visits.
 
     `effects`: those of the run, and those of its tenant that it owns or used. `ledger`: of an ancestor that is a fork.
+    `until`: the last visit whose calls are copied, of an ancestor that was noted before it had ended; None: all.
     """
     found: list[tuple[tuple[int, int, int], CopiedCall]] = []
     for effect in effects:
-        if not effect.undoes:
-            visit = made_in(effect)
+        visit = made_in(effect)
+        if not effect.undoes and (until is None or visit <= until):
             found.append(((visit, effect.ordinal, 0), _copied_effect(run, point, effect, visit)))
     for memo in memos:
-        if is_answer(memo) and memo.activity != ADMISSION:
+        if is_answer(memo) and memo.activity != ADMISSION and (until is None or memo.visit <= until):
             past = memo.visit < point.visit if memo.visit else memo.at <= point.at
             found.append(((memo.visit, memo.at, 1), _copied_memo(run, memo, past=past)))
     if ledger is not None:
-        found += [((call.visit, call.n, 2), call) for call in _inherited(ledger, point)]
+        found += [
+            ((call.visit, call.n, 2), call)
+            for call in _inherited(ledger, point)
+            if call.once_per == "run" or until is None or call.visit <= until
+        ]
     return [call._replace(n=n) for n, (_, call) in enumerate(sorted(found, key=lambda each: each[0]), 1)]
 
 
@@ -261,14 +286,24 @@ def _inherited(ledger: "ForkLedger", point: ForkPoint) -> Iterator[CopiedCall]:
             yield call
 
 
-def memo_of_call(tenant: str, run: str, call: CopiedCall, at: int) -> Memo:
+def memo_of_call(tenant: str, run: str, call: CopiedCall, past: str, at: int) -> Memo:
     """Return the memo that keeps a copied call."""
+    return Memo(tenant, run, 0, f"{_CALL}{past}/{call.n:06d}", "", "", _text_of(call), "", at)
+
+
+def _text_of(call: CopiedCall) -> bytes:
     plain = call._asdict()
     del plain["response"], plain["n"]
     text = compact(plain).encode()
-    if call.response is not None:
-        text = text[:-1] + _RESPONSE.encode() + call.response + b"}"
-    return Memo(tenant, run, 0, f"{_CALL}{call.n:06d}", "", "", text, "", at)
+    return text if call.response is None else text[:-1] + _RESPONSE.encode() + call.response + b"}"
+
+
+def past_of(calls: Iterable[CopiedCall]) -> str:
+    """Return the name of these copies. A start that was given up, when other calls had been made, has other names."""
+    found = sha256()
+    for call in calls:
+        found.update(_text_of(call))
+    return found.hexdigest()[:8]
 
 
 def call_of_memo(memo: Memo) -> CopiedCall:
@@ -277,7 +312,7 @@ def call_of_memo(memo: Memo) -> CopiedCall:
     head, separator, response = text.partition(_RESPONSE.encode())
     plain = decoded(head + b"}" if separator else head, f"the copied call in memo {memo.key}")
     try:
-        n = int(memo.key.removeprefix(_CALL))
+        n = int(memo.key.rpartition("/")[2])
         return CopiedCall(**plain, n=n, response=response[:-1] if separator else None)
     except (TypeError, ValueError) as error:
         raise Corrupt(f"memo {memo.run}/{memo.key}: it keeps no copied call: {error!r}") from error
@@ -322,17 +357,25 @@ class ForkLedger:
             self.used[int(memo.key.removeprefix(_USED))] = where["visit"], where["of"]
 
 
-def ledger_of(memos: Mapping[tuple[int, str], Memo]) -> ForkLedger | None:
-    """Return the copied calls of a run by its memos; None if it is no fork. Raises Corrupt."""
+def terms_of(memos: Mapping[tuple[int, str], Memo]) -> ForkTerms | None:
+    """Return the terms of a fork by its memos; None if the run is no fork. Raises Corrupt."""
     first = memos.get((0, TERMS))
     if first is None:
         return None
     plain = decoded(first.response or b"", "the terms of the fork")
     try:
-        terms = ForkTerms(**plain)
+        return ForkTerms(**plain)
     except TypeError as error:
         raise Corrupt(f"memo {first.run}/{first.key}: it keeps no terms: {error!r}") from error
-    calls = sorted((call_of_memo(m) for (_, key), m in memos.items() if key.startswith(_CALL)), key=lambda c: c.n)
+
+
+def ledger_of(memos: Mapping[tuple[int, str], Memo]) -> ForkLedger | None:
+    """Return the copied calls of a run by its memos; None if it is no fork. Raises Corrupt."""
+    terms = terms_of(memos)
+    if terms is None:
+        return None
+    mine = f"{_CALL}{terms.past}/"
+    calls = sorted((call_of_memo(m) for (_, key), m in memos.items() if key.startswith(mine)), key=lambda c: c.n)
     ledger = ForkLedger(terms, calls)
     for memo in memos.values():
         ledger.add(memo)
@@ -404,7 +447,7 @@ def _once_per_run(named: Sequence[CopiedCall], same: Same) -> ForkAnswer:
     for call in named:
         if call.once_per != "run" or call.status == EffectStatus.UNDONE:
             continue
-        if call.status in (EffectStatus.INTENDED, EffectStatus.UNCERTAIN):
+        if call.is_open:
             return WaitForAncestor(call)
         if call.status == EffectStatus.REFUSED and not call.past:
             continue
@@ -416,7 +459,7 @@ def _is_replayable(call: CopiedCall, terms: ForkTerms) -> bool:
     """Return True if the outcome is known, and a person has accepted that an undone effect counts as done."""
     if call.status == EffectStatus.UNDONE:
         return terms.accept_undone
-    return call.status in (EffectStatus.DONE, EffectStatus.REFUSED)
+    return not call.is_open
 
 
 class KnownCall(NamedTuple):

@@ -122,6 +122,7 @@ PERSON_CHARS_MAX = 200
 """Characters of the name of a caller."""
 ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
+FORKS_NOTED_MAX = 100  # forks of one run that are started before it has ended: a claim reads each note
 COUNT_MAX = 1_000  # rows of one kind that a page counts: a count of so many means so many or more
 FLAGGED_MAX = 10_000  # flagged runs that are counted by reason, because a reason must not hide another one
 

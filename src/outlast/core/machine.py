@@ -151,6 +151,9 @@ TABLE: Final[tuple[Transition, ...]] = (
     *_transitions("advance", R.RUNNING, R.RUNNING, R.RECOVERING),
     *_transitions("log", R.RUNNING, R.RUNNING),  # its node wrote a line and goes on
     *_transitions("log", R.RECOVERING, R.RECOVERING),
+    *(
+        Transition("note_fork", each, each) for each in (R.QUEUED, R.RUNNING, R.WAITING, R.RECOVERING)
+    ),  # a caller began a fork of it
     *_transitions("move", R.RUNNING, R.RUNNING),  # to another version or node; the visit stays
     *_transitions("move", R.RECOVERING, R.RECOVERING),
     *(

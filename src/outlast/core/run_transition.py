@@ -109,9 +109,9 @@ def _logged(run: Run, log_entries: Sequence[LogEntry], now: Instant) -> tuple[Ru
     return run, puts
 
 
-def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None) -> Fence:
-    """Return the fence of the current claim, also for `inbox_seq` and `mapping` if given."""
-    return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping)
+def fence(run: Run, *, inbox_seq: int | None = None, mapping: int | None = None, version: int | None = None) -> Fence:
+    """Return the fence of the current claim, also for `inbox_seq`, `mapping` and `version` if given."""
+    return Fence(run.tenant, run.run, run.epoch, run.visit, inbox_seq, mapping, version)
 
 
 def due_of(timers: Iterable[Timer], mapping: Mapping) -> int | None:

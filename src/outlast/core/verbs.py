@@ -57,7 +57,7 @@ class Forked(NamedTuple):
 
     of: str
     seq: int  # the ancestor's event with whose state it begins
-    version: int  # of the ancestor's row; its change refuses the start
+    version: int  # of the ancestor's row, whose change refuses the start; 0 = it has a note of the fork
     visit: int
     visits: Facts[str, int]  # of each node, as the ancestor counted them there
     terms: Facts[str, object]  # for the first event
@@ -126,7 +126,7 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
     row = row._replace(event_hash=born.hash)
     check_run(row)
     token = (Put(TOKEN, new.token, 0),) if new.token else ()
-    expects = () if forked is None else (Expect(RUN, (new.tenant, forked.of), forked.version),)
+    expects = () if forked is None or not forked.version else (Expect(RUN, (new.tenant, forked.of), forked.version),)
     puts = (Put(RUN, row, 0), Put(EVENT, born, 0), *token, *new.rows)
     return Commit(puts, expects=expects, label=f"{new.run} start")
 

@@ -45,7 +45,14 @@ from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine.effect_calls import check_transaction
 from outlast.engine.effect_executor import EffectExecutor
-from outlast.engine.fork_calls import answer_of_fork, given, is_new_to_fork, rows_known_in_fork, shared_key_of
+from outlast.engine.fork_calls import (
+    answer_of_fork,
+    given,
+    is_new_to_fork,
+    rows_known_in_fork,
+    shared_in_lineage,
+    shared_key_of,
+)
 from outlast.engine.former_digests import call_as_offered, is_same_call
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import (
@@ -197,6 +204,10 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
             return given(execution, activity, decided)
         activity, call = decided
         ident = (0 if activity.once_per == "tenant" else visit, call.key)
+        effect = session.held.effects.get(ident)
+    elif effect is None and session.held.fork_notes and activity.once_per == "run":
+        activity, call = shared_in_lineage(execution, session.held.run.run, activity, call)
+        ident = (0, call.key)
         effect = session.held.effects.get(ident)
     if effect is None and session.held.approvals and activity.has_sets:
         call = call_as_offered(activity, call, session.held.run, session.held.approvals.values())

@@ -24,8 +24,10 @@ from outlast.core.forks import (
 )
 from outlast.core.keys import lineage_key
 from outlast.core.machine import EffectStatus
+from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.core.rows.run_rows import RUN, is_over
 from outlast.core.run_transition import fence
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, contradiction, refusal_of
@@ -110,8 +112,11 @@ def rows_known_in_fork(
 
 def shared_key_of(session: RunSession, activity: Activity[Any, Any], key: str) -> str:
     """Return the key of the row that other runs share with this one; '' if the activity has none."""
-    if activity.once_per == "run" and activity.kind == "write" and session.held.fork is not None:
-        return lineage_key(session.held.fork.terms.root, key)
+    if activity.once_per == "run" and activity.kind == "write":
+        if session.held.fork is not None:
+            return lineage_key(session.held.fork.terms.root, key)
+        if session.held.fork_notes:
+            return lineage_key(session.held.run.run, key)
     return key if activity.once_per == "tenant" else ""
 
 
@@ -140,7 +145,12 @@ def _decided(execution: NodeExecution, ledger: ForkLedger, activity: Activity[An
 def _to_make(execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall) -> CallInFork:
     if activity.once_per != "run":
         return CallInFork(activity, call)
-    shared = call._replace(key=lineage_key(ledger.terms.root, call.key))
+    return shared_in_lineage(execution, ledger.terms.root, activity, call)
+
+
+def shared_in_lineage(execution: NodeExecution, root: str, activity: Activity[Any, Any], call: BoundCall) -> CallInFork:
+    """Return a call once per run under the key that its lineage shares. `root`: the oldest ancestor."""
+    shared = call._replace(key=lineage_key(root, call.key))
     if execution.expected is not None:  # its row has this key
         execution.expected.ask_for((f"{activity.name}?{shared.key}",))
     return CallInFork(activity.for_lineage(), shared)
@@ -171,17 +181,24 @@ def _ask_person(execution: NodeExecution, activity: Activity[Any, Any], call: Bo
 async def _settled(execution: NodeExecution, copied: CopiedCall) -> FromRecording | None:
     """Return the answer of a call that its run had not settled at the start of the fork; None if it may be made.
 
-    Raises Unresolved while it is open or uncertain there, or the row is gone.
+    Raises Unresolved while it is open, reopened or uncertain there, or the row is gone. A reopened one is not made any
+    more by a run that has ended.
     """
     session = execution.session
     row = await session.store.load(EFFECT, (session.held.run.tenant, copied.of, 0, copied.key))
     if row is not None and row.status is EffectStatus.DONE:
         found = copied._replace(status=row.status.value, response=row.response, error=row.error_text)
         return FromRecording(found, records=False)
-    if row is not None and row.settled_at:
+    if row is not None and row.settled_at and not (is_reopened(row) and await _may_act(session, copied.of)):
         return None
     now = session.clock.now
     then = "continues once it is known whether the call happened"
     waiting = WaitingFor("effect", copied.text, who=f"run {copied.of}", since=now.business, then=then)
     execution.park(Parked("park", waiting, Timer(copied.text, now.real + SHARED_LOOK_AGAIN, real=True)))
     raise Unresolved
+
+
+async def _may_act(session: RunSession, run: str) -> bool:
+    """Return True if a run has not ended."""
+    row = await session.store.load(RUN, (session.held.run.tenant, run))
+    return row is not None and not is_over(row)

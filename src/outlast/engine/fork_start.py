@@ -1,18 +1,23 @@
-"""The start of a fork: it copies the calls of an ended run, then writes the row of the new run (S-28).
+"""The start of a fork: it copies the calls of another run, then writes the row of the new run (S-28).
 
 Theory of operation. The copies land in batches, and the last commit writes the run. Faults, and why none does harm:
 
 1. *The process dies between two batches.* No run exists, so no worker executes half of a past. The same request, with
    the same run id, finds the batches that landed and goes on. Copies without a run are never read.
-2. *The ancestor changes between two batches.* It has ended, so only an answer of a person may still change an effect.
-   The last commit expects the version of its row.
-3. *Two processes start the same fork.* They write equal copies, and one of them the run.
+2. *The ancestor changes between two batches.* If it has ended, only an answer of a person may still change an effect,
+   and the last commit expects the version of its row. If it has not, a note lands before the copies are read. From then
+   on it neither undoes an effect of the fork's past nor makes a call once per run by itself (`core/living_forks.py`).
+   The fork begins with the calls as they were read after the note.
+3. *Two processes start the same fork.* They write equal copies, and one of them the run. If the ancestor acts
+   between them, the copies differ, and have different names. The row of the terms says which are those of the fork.
+4. *The ledger of the ancestor is purged.* Whether it is purged is asked after its rows were read.
 """
 
 import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -34,12 +39,15 @@ from outlast.core.forks import (
     memo_of_call,
     memo_of_terms,
     outcomes_in_fork,
+    past_of,
     point_named,
     points_of,
     signals_of,
 )
-from outlast.core.keys import check_name
+from outlast.core.keys import check_name, check_reason
 from outlast.core.lanes import scheduler_of
+from outlast.core.living_forks import ForkNote, note_fork, notes_of
+from outlast.core.machine import RunStatus
 from outlast.core.rows.effect_rows import MEMO
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_rows import EVENT, TOKEN, Event, Message, Run, Token, is_over
@@ -50,13 +58,14 @@ from outlast.engine.admission import limits_of
 from outlast.engine.commands import find_run, new_run, signal
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
-from outlast.errors import Conflict, InvalidInput, NotFound, NotStorable, OutlastError, Stale
+from outlast.errors import Conflict, Ended, InvalidInput, NotFound, NotStorable, OutlastError, Stale
 from outlast.flow.workflow import Workflow
 from outlast.store.port import RunRows, Store
 from outlast.store.queries import ROWS_MAX
 from outlast.telemetry.redact import GONE, restored
 
 OFFERED_MAX: Final = 100
+NOTE_TRIES: Final = 20  # readings of an ancestor that changes between two of them
 
 
 class ForkRequest(NamedTuple):
@@ -73,6 +82,8 @@ class ForkRequest(NamedTuple):
     approvers: str = ""
     signals: tuple[str, ...] = ()
     accept_undone: bool = False
+    both_go_on: str = ""
+    """Reason why a run that has not ended and its fork both go on."""
 
 
 class StartedFork(NamedTuple):
@@ -103,21 +114,23 @@ class PreviewedFork(NamedTuple):
     """State with which the fork would begin."""
     refused: tuple[OutlastError, ...]
     """Reasons for which the start would be refused."""
+    in_flight: bool
+    """The ancestor has not ended, so it may act, too."""
 
 
-async def offers_of(store: Store, tenant: str, of: str) -> list[tuple[ForkPoint, list[CopiedCall]]]:
-    """Return the last checkpoints from which a run can be forked, with the calls that a fork copies.
+async def offers_of(store: Store, tenant: str, of: str) -> tuple[bool, list[tuple[ForkPoint, list[CopiedCall]]]]:
+    """Return True if a run has not ended, and its last checkpoints with the calls that a fork copies.
 
-    Raises NotFound, and Conflict if the run cannot be forked.
+    Raises NotFound, and Conflict (`purged`).
     """
     found = await _ancestor(store, tenant, of)
-    return [(point, found.copies(point)) for point in found.points[-OFFERED_MAX:]]
+    return not is_over(found.run), [(point, found.copies(point)) for point in found.points[-OFFERED_MAX:]]
 
 
 async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, tenant: str) -> PreviewedFork:
     """Return what `fork` with this request would do. Nothing is written.
 
-    Raises NotFound, Conflict (`not_ended`, `purged`), and InvalidInput for a given state. Other reasons to refuse the
+    Raises NotFound, Conflict (`purged`), and InvalidInput for a given state. Other reasons to refuse the
     fork are members of the answer, so that a person sees all of them with the rest.
     """
     of = await _ancestor(store, tenant, asked.of)
@@ -127,6 +140,7 @@ async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, 
     state = before if asked.state is None else await _state(workflow, point, asked, before)
     checks: list[Callable[[], object]] = [
         partial(_check_terms, asked),
+        partial(_check_forkable, of.run, asked),
         partial(check_accepted, point, accepted=asked.accept_undone),
         partial(_check_node, workflow, point),
         *([partial(_check_fits, workflow, point, before)] if asked.state is None else []),
@@ -146,34 +160,41 @@ async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, 
         before=before,
         state=state,
         refused=tuple(refused),
+        in_flight=not is_over(of.run),
     )
 
 
 async def fork(
     store: Store, workflow: Workflow[Any], asked: ForkRequest, *, tenant: str, actor: str, run: str
 ) -> StartedFork:
-    """Start a fork of an ended run. `workflow`: code of the version in which it is executed.
+    """Start a fork. `workflow`: code of the version in which it is executed.
 
-    Raises NotFound, InvalidInput and Conflict (`not_ended`, `purged`, `undone_effects`), LimitExceeded.
+    Raises NotFound, InvalidInput and Conflict (`not_ended`, `compensating`, `purged`, `undone_effects`), LimitExceeded.
     """
     check_name("run", run)
     _check_terms(asked)
     of = await _ancestor(store, tenant, asked.of)
     point = point_named(of.points, asked.point)
+    _check_forkable(of.run, asked)
     check_accepted(point, accepted=asked.accept_undone)
     before = await _state_at(store, of, point)
     state = await _state(workflow, point, asked, before)
     changed = _changed(before, state)
     _check_node(workflow, point)
     terms = of.terms(point, asked, edited=bool(changed))
-    calls = of.copies(point)
     signals = _signals(of, point, asked.signals)
-    started = StartedFork(run, True, point, tuple(calls), changed)
+    started = StartedFork(run, True, point, tuple(of.copies(point, run)), changed)
     identity = digest(of.run.run, point.seq, terms._asdict(), state.decode(), sorted(asked.signals))
     token = Token(tenant, "", f"fork/{run}", identity, run, point.at)
     if await _exists(store, token):
         return started._replace(created=False)
-    for portion in in_portions(Put(MEMO, memo_of_call(tenant, run, call, point.at), 0) for call in calls):
+    if not is_over(of.run):
+        of = await _noted(store, of, point, asked, actor, run)
+        check_accepted(point_named(of.points, str(point.seq)), accepted=asked.accept_undone)
+        started = started._replace(copied=tuple(of.copies(point, run)))
+    terms = terms._replace(past=past_of(started.copied))
+    copies = (memo_of_call(tenant, run, call, terms.past, point.at) for call in started.copied)
+    for portion in in_portions(Put(MEMO, memo, 0) for memo in copies):
         await _copy(store, run, portion)
     try:
         await store.commit(await _first_commit(store, workflow, of, point, terms, token, state, actor))
@@ -192,10 +213,13 @@ class _Ancestor(NamedTuple):
     history: tuple[Event, ...]
     points: list[ForkPoint]
     ledger: ForkLedger | None
+    notes: tuple[ForkNote, ...]
 
-    def copies(self, point: ForkPoint) -> list[CopiedCall]:
-        """Return the calls that a fork from this point copies."""
-        return copies_of(self.run, point, (*self.rows.effects, *self.rows.shared), self.rows.memos, self.ledger)
+    def copies(self, point: ForkPoint, fork: str = "") -> list[CopiedCall]:
+        """Return the calls that a fork from this point copies. `fork`: its id, by which a note of it is found."""
+        until = next((note.until for note in self.notes if note.fork == fork), None)
+        effects = (*self.rows.effects, *self.rows.shared)
+        return copies_of(self.run, point, effects, self.rows.memos, self.ledger, until)
 
     def terms(self, point: ForkPoint, asked: ForkRequest, *, edited: bool = False) -> ForkTerms:
         """Return the terms of a fork from this point."""
@@ -208,38 +232,77 @@ class _Ancestor(NamedTuple):
             approvers=asked.approvers,
             accept_undone=asked.accept_undone,
             edited=edited,
+            both_go_on=asked.both_go_on,
         )
 
 
 async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
-    run = await find_run(store, tenant, of)
-    if not is_over(run):
-        raise Conflict(
-            f"run {of} cannot be forked",
-            f"it is {run.status} and may still act, so an effect of its past may change",
-            "wait until it has ended, or cancel it",
-            refusal="not_ended",
-        )
-    if await ledger_purged(store, run):
-        raise Conflict(
-            f"run {of} cannot be forked",
-            f"it ended at {iso(run.ended_at)}, and its ledger was purged since, so its past is not known",
-            "keep ledgers longer with ledger_kept",
-            refusal="purged",
-        )
+    await find_run(store, tenant, of)
     (rows,) = await store.run_rows([(tenant, of)])
     if rows is None:
         raise NotFound(f"no run {of}", "it was deleted just now", "list runs with: outlast runs ls")
+    if is_over(rows.run) and await ledger_purged(store, rows.run):  # asked after the rows, so none is missing in them
+        raise Conflict(
+            f"run {of} cannot be forked",
+            f"it ended at {iso(rows.run.ended_at)}, and its ledger was purged since, so its past is not known",
+            "keep ledgers longer with ledger_kept",
+            refusal="purged",
+        )
     found: list[Event] = []
     while page := await store.rows(EVENT, (tenant, of), after=key_of(EVENT, found[-1]) if found else ()):
         found += page
         if len(page) < ROWS_MAX:
             break
-    ledger = ledger_of({(memo.visit, memo.key): memo for memo in rows.memos})
-    return _Ancestor(rows.run, rows, tuple(found), points_of(found, (*rows.effects, *rows.shared)), ledger)
+    history = tuple(event for event in found if event.seq <= rows.run.seq)  # later ones have effects that were not read
+    memos = {(memo.visit, memo.key): memo for memo in rows.memos}
+    points = points_of(history, (*rows.effects, *rows.shared))
+    return _Ancestor(rows.run, rows, history, points, ledger_of(memos), notes_of(memos))
+
+
+def _check_forkable(run: Run, asked: ForkRequest) -> None:
+    """Raise Conflict if a run may still act and the caller has given no reason, or if it undoes its effects."""
+    if is_over(run):
+        return
+    if run.ending_text:
+        raise Conflict(
+            f"run {run.run} cannot be forked",
+            "it undoes its effects, so those of its past are changing",
+            "wait until it has ended",
+            refusal=RunStatus.COMPENSATING.value,
+        )
+    if not asked.both_go_on:
+        raise Conflict(
+            f"run {run.run} cannot be forked",
+            f"it is {run.status} and may still act, as the fork may",
+            "wait until it has ended, or give a reason why both go on: --both-go-on REASON",
+            refusal="not_ended",
+        )
+
+
+async def _noted(
+    store: Store, of: "_Ancestor", point: ForkPoint, asked: ForkRequest, actor: str, run: str
+) -> "_Ancestor":
+    """Land the note of a fork in the ledger of its ancestor, and return the ancestor as it is after that.
+
+    Raises Conflict if the ancestor undoes its effects, or changes too often, and LimitExceeded.
+    """
+    for _ in range(NOTE_TRIES):
+        if is_over(of.run) or any(note.fork == run for note in of.notes):
+            return of
+        _check_forkable(of.run, asked)
+        note = ForkNote(run, actor, asked.both_go_on, point.seq, point.visit, of.run.visit, asked.effects)
+        commit = note_fork(of.run, note, len(of.notes), now=await store.now())
+        with suppress(Stale, Ended):
+            await store.commit(commit)
+        of = await _ancestor(store, of.run.tenant, of.run.run)
+    if is_over(of.run) or any(note.fork == run for note in of.notes):
+        return of
+    raise Conflict(f"run {of.run.run} was not forked", "it changes too often", "try again")
 
 
 def _check_terms(asked: ForkRequest) -> None:
+    if asked.both_go_on:
+        check_reason(asked.both_go_on)
     if asked.effects != "live" and not asked.approvers:
         raise InvalidInput(
             "a fork needs approvers",
@@ -351,8 +414,9 @@ async def _first_commit(
         visits.update(_visits_before(of))
     details = StartDetails(correlation_id=of.run.correlation_id, objective=of.run.objective)
     new = new_run(workflow, node, state, token=token, actor=actor, details=details, now=now.business)
+    version = of.run.version if is_over(of.run) else 0
     new = new._replace(
-        forked=Forked(of.run.run, point.seq, of.run.version, point.visit, visits, terms._asdict()),
+        forked=Forked(of.run.run, point.seq, version, point.visit, visits, terms._asdict()),
         rows=(*new.rows, Put(MEMO, memo_of_terms(new.tenant, new.run, terms, now.business), 0)),
     )
     return start_verb(new, now, limited=bool(await limits_of(store, new.tenant)))

@@ -24,6 +24,7 @@ from outlast.core.commit import Commit, Instant, Put
 from outlast.core.divergence import Missing, Requested
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import TERMS, ForkLedger, ledger_of
+from outlast.core.living_forks import notes_of
 from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE
@@ -50,6 +51,7 @@ class HeldRun:
         "effects",
         "evidence",
         "fork",
+        "fork_notes",
         "group",
         "has_new_messages",
         "inbox_known",
@@ -86,6 +88,7 @@ class HeldRun:
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
         self.fork: ForkLedger | None = ledger_of(self.memos) if (0, TERMS) in self.memos else None
+        self.fork_notes = notes_of(self.memos)
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
         self.evidence: tuple[Evidence, ...] = rows.evidence

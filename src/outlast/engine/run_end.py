@@ -14,6 +14,7 @@ from outlast.core import compensation as core
 from outlast.core import effect_verbs
 from outlast.core.codec import digest
 from outlast.core.failed_calls import EffectKey
+from outlast.core.living_forks import kept_by_forks
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED, NO_ERROR
@@ -123,7 +124,8 @@ def _prepared(
 
     None: the answer that a person stated does not fit, so the effect is uncertain again and a person is called.
     """
-    if (why := kept_by_others(original)) and not (row is not None and is_reopened(row)):
+    why = kept_by_others(original) or kept_by_forks(execution.session.held.fork_notes, original)
+    if why and not (row is not None and is_reopened(row)):
         return "used_by_others", why
     try:
         activity = execution.workflow.activity(original.activity)

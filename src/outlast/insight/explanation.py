@@ -275,6 +275,7 @@ def explain(rows: RunFacts) -> RunExplanation:
         unblock += [way.command for way in _commands(rows, entry)]
     facts = [("objective", run.objective)] if run.objective else []
     facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
+    facts += lineage_facts(rows)
     if scheduler := scheduler_text(rows):
         facts.append(("scheduler", scheduler))
     if not is_over(run) and (group := group_text(run)):
@@ -298,6 +299,21 @@ def explain(rows: RunFacts) -> RunExplanation:
         unblock=list(dict.fromkeys(unblock)),
         results=rows.results,
     )
+
+
+def lineage_facts(rows: RunFacts) -> list[tuple[str, str]]:
+    """Return the run that this one was forked from, and the forks that were started before it had ended."""
+    run, facts = rows.run, list[tuple[str, str]]()
+    if run.forked_from:
+        at = f" at checkpoint {rows.fork.seq}" if rows.fork is not None else ""
+        why = rows.fork.both_go_on if rows.fork is not None else ""
+        both = f", which had not ended and goes on, too: {why}" if why else ""
+        facts.append(("fork of", f"{run.forked_from}{at}{both}"))
+    if rows.fork_notes:
+        named = [f"{note.fork} by {note.by} at checkpoint {note.seq}: {note.reason}" for note in rows.fork_notes[-5:]]
+        more = [f"{len(rows.fork_notes) - 5} earlier ones"] if len(rows.fork_notes) > 5 else []
+        facts.append(("forks that go on, too", "; ".join([*named, *more])))
+    return facts
 
 
 def _route(rows: RunFacts) -> Route:

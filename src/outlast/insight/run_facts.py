@@ -9,7 +9,9 @@ from outlast.core.business_days import Due
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, EventType, iso
+from outlast.core.forks import ForkTerms
 from outlast.core.lanes import OWN, scheduler_of, worker_command
+from outlast.core.living_forks import ForkNote
 from outlast.core.machine import Choice
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
@@ -49,6 +51,8 @@ class RunFacts(NamedTuple):
     answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
     ceiling: Due | None = None  # of the run, if it is counted in business days
+    fork: ForkTerms | None = None  # terms of its start, if it is a fork and its ledger exists
+    fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
 
     @property
     def history(self) -> RunHistory:

@@ -12,8 +12,10 @@ from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import ms_of
 from outlast.core.events import selects
+from outlast.core.forks import terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.limits import RUNS_PER_READ
+from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
@@ -247,6 +249,7 @@ class TenantRows:
         )
         topology = await self.store.load(TOPOLOGY, (STORE, rows.run.lane))
         structure = topology.structure() if topology is not None else {}
+        memos = {(memo.visit, memo.key): memo for memo in rows.memos}
         return RunFacts(
             run=rows.run,
             now=rows.now,
@@ -267,6 +270,8 @@ class TenantRows:
             answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
             ceiling=await self._ceiling(rows.run),
+            fork=terms_of(memos),
+            fork_notes=notes_of(memos),
         )
 
     async def _ceiling(self, run: Run) -> Due | None:

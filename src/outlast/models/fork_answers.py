@@ -36,6 +36,7 @@ class ForkPointList(Model):
     """Checkpoints from which a run can be forked, oldest first."""
 
     run: str
+    in_flight: bool = Field(description="Whether the run has not ended. A fork needs a reason why both go on.")
     points: list[OfferedPoint]
 
 
@@ -78,6 +79,7 @@ class ForkPreview(Model):
     effects: str = Field(description="How its writes are permitted: `ask`, `recorded` or `live`.")
     lookups: str = Field(description="`recorded`: lookups are answered from the recording if they can be.")
     approvers: str
+    in_flight: bool = Field(description="Whether the run has not ended, so that it and the fork may both act.")
     refused: list[str] = Field(description="Reasons for which the start would be refused.")
     copied: Count = Field(description="Number of calls of the past, which the fork never makes.")
     calls: list[PreviewedCall] = Field(description="Calls of the run after the checkpoint, at most 200.")
@@ -106,3 +108,4 @@ class RunForked(Model):
     later: list[LaterCall] = Field(description="Calls of its ancestor after the checkpoint, at most 200.")
     changed: list[str] = Field(description="Fields of the state that differ from those of the checkpoint.")
     accepted: list[str] = Field(description="Effects of the past that may not be in force.")
+    both_go_on: str = Field(description="Reason why the run, which had not ended, goes on as well. '' if it had ended.")

@@ -29,6 +29,7 @@ CHANGES_MAX: Final = 100
 
 async def fork_points(rows: TenantRows, run: str) -> ForkPointList:
     """Return the checkpoints from which a run can be forked. Raises NotFound, Conflict."""
+    in_flight, offered = await offers_of(rows.store, rows.tenant, run)
     found = [
         OfferedPoint(
             checkpoint=point.seq,
@@ -39,9 +40,9 @@ async def fork_points(rows: TenantRows, run: str) -> ForkPointList:
             past=sum(call.past for call in calls),
             later=_later(calls),
         )
-        for point, calls in await offers_of(rows.store, rows.tenant, run)
+        for point, calls in offered
     ]
-    return ForkPointList(run=run, points=found)
+    return ForkPointList(run=run, in_flight=in_flight, points=found)
 
 
 def forked(asked: ForkRequest, started: StartedFork) -> RunForked:
@@ -59,6 +60,7 @@ def forked(asked: ForkRequest, started: StartedFork) -> RunForked:
         later=_later(started.copied),
         changed=[*started.changed],
         accepted=[*started.point.to_accept],
+        both_go_on=asked.both_go_on,
     )
 
 
@@ -81,6 +83,7 @@ def _preview_of(asked: ForkRequest, found: PreviewedFork) -> ForkPreview:
         effects=asked.effects,
         lookups=asked.lookups,
         approvers=asked.approvers,
+        in_flight=found.in_flight,
         refused=[f"{each.what}: {each.why}" if each.why else each.what for each in found.refused],
         copied=len(found.past),
         calls=[PreviewedCall(**vars(_later_call(call)), outcome=outcome) for call, outcome in found.later[:LATER_MAX]],

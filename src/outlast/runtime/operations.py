@@ -866,4 +866,5 @@ def _with_terms(
         lookups=request.lookups,
         signals=tuple(request.signals),
         accept_undone=request.accept_undone,
+        both_go_on=request.both_go_on,
     )

@@ -142,7 +142,7 @@ class Batch:
         return Done(inbox_seq, self.now)
 
     def _fence(self, fence: Fence) -> Run:
-        tenant, name, epoch, visit, inbox_seq, mapping = fence
+        tenant, name, epoch, visit, inbox_seq, mapping, version = fence
         left = self._runs.get((tenant, name))
         run: Run | None = self._read(RUN, (tenant, name)) if left is None else left.row
         if run is None:
@@ -155,6 +155,8 @@ class Batch:
             raise Stale(INBOX_SEQ)
         if mapping is not None and mapping != self.now.mapping:
             raise Stale(MAPPING)
+        if version is not None and run.version != version:
+            raise Stale(VERSION)
         return run
 
     def _when(self, when: When) -> None:

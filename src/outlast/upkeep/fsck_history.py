@@ -21,6 +21,7 @@ SPOKEN: Final[dict[EventType, tuple[str, ...]]] = {
     EventType.QUEUED: ("queue",),
     EventType.CHECKPOINT: ("advance",),
     EventType.LOGGED: ("log",),
+    EventType.FORKED: ("note_fork",),
     EventType.PARKED: ("park", "retry", "await_settle"),
     EventType.HANDED_BACK: ("hand_back",),
     EventType.REQUEUED: ("requeue",),

@@ -203,6 +203,7 @@ def _in_force(fence: Fence, run: Run) -> list[Comparison]:
         Comparison("visit", "=", number(fence.visit)),
         Comparison("owner", "<>", text(ENDED)),
         Comparison("inbox_seq", "=", number(run.inbox_seq)),
+        *([_version_is(fence.version, RUN)] if fence.version is not None else ()),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Page that forks an ended run: its checkpoints, the terms, the preview of the fork, and its start.
+"""Page that forks a run: its checkpoints, the terms, the preview of the fork, and its start.
 
 A fork is started only with the terms whose preview the person has seen. The form carries the digest of that preview. If
 the terms or the run have changed since, the page shows the new preview and starts nothing.
@@ -61,6 +61,7 @@ class ForkDraft:
     approvers: str = ""
     signals: tuple[str, ...] = ()
     accept_undone: bool = False
+    both_go_on: str = ""
     fork_id: str = ""
     generated: str = ""
     """Id of the fork if the person types none. It is in the form, so a form that is sent twice starts one fork."""
@@ -84,6 +85,7 @@ class ForkDraft:
             form.text("approvers"),
             tuple(form.all("signal")),
             bool(form.text("accept_undone")),
+            form.text("both_go_on"),
             form.text("id"),
             form.text("generated"),
             form.text("seen"),
@@ -92,7 +94,7 @@ class ForkDraft:
     def terms(self) -> dict[str, Any]:
         """Return the terms as the client takes them, but the state."""
         approvers = {} if self.effects == "live" else {"approvers": self.approvers}
-        more = {"signals": self.signals, "accept_undone": self.accept_undone}
+        more = {"signals": self.signals, "accept_undone": self.accept_undone, "both_go_on": self.both_go_on}
         return {"lookups": self.lookups, **approvers, **more}
 
     def given_state(self, shown: object) -> dict[str, Any] | None:
@@ -310,4 +312,5 @@ def _options(draft: ForkDraft, found: ForkPreview) -> list[str]:
     words += ["--state", "FILE"] if found.changes else []
     words += ["--signals", ",".join(draft.signals)] if draft.signals else []
     words += ["--accept-undone"] if draft.accept_undone else []
+    words += ["--both-go-on", draft.both_go_on or "REASON"] if found.in_flight else []
     return words

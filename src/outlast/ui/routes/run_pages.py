@@ -320,7 +320,7 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
         count=len(found),
         after=after,
         size=ROWS,
-        forkable=summary.status in TERMINAL and is_permitted(request.state.principal, "preview_fork"),
+        forkable=is_permitted(request.state.principal, "preview_fork"),
     )
 
 

@@ -1,0 +1,482 @@
+"""Forks of a run that has not ended: both go on, and neither repeats or undoes an effect that the other relies on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import Context, Fail, Refused, Workflow, activity
+from outlast.core.limits import FORKS_NOTED_MAX
+from outlast.core.living_forks import notes_of
+from outlast.core.machine import EffectStatus
+from outlast.core.mailbox import REOPENED
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.run_rows import RUN
+from outlast.engine import fork_start
+from outlast.engine.fork_start import ForkRequest, StartedFork
+from outlast.errors import Conflict, LimitExceeded
+from outlast.store.port import maintenance
+from outlast.testing.virtual_runtime import App, AppRun, skip
+from outlast.upkeep.fsck import Fsck
+from tests.mutants import remove
+
+pytestmark = pytest.mark.req("RUN-10")
+
+WHY = "the customer asked for both"
+
+
+class Order(BaseModel):
+    """State of an order."""
+
+    item: str
+    sent: str = ""
+    fails: bool = False
+
+
+@dataclass
+class Outside:
+    """Requests that the receivers got, and what happens during one of them."""
+
+    writes: list[str] = field(default_factory=list)
+    during: dict[str, Callable[[], Awaitable[Any]]] = field(default_factory=dict)
+    refuses: set[str] = field(default_factory=set)
+    loses: set[str] = field(default_factory=set)
+
+    def count(self, word: str) -> int:
+        """Return the number of requests of a kind."""
+        return sum(each.split()[0] == word for each in self.writes)
+
+
+OUTSIDE = Outside()
+
+
+@pytest.fixture(autouse=True)
+def outside() -> Outside:
+    """Return an empty record."""
+    OUTSIDE.writes, OUTSIDE.during, OUTSIDE.refuses, OUTSIDE.loses = [], {}, set(), set()
+    return OUTSIDE
+
+
+async def write(what: str) -> str:
+    """Count a request; it is answered, refused, or its answer is lost."""
+    OUTSIDE.writes.append(what)
+    if (act := OUTSIDE.during.pop(what, None)) is not None:
+        await act()
+    if what in OUTSIDE.refuses:
+        raise Refused("no", f"{what} is refused")
+    if what in OUTSIDE.loses:
+        raise ConnectionAbortedError("no answer came")
+    return f"{what} no. {len(OUTSIDE.writes)}"
+
+
+@activity(key="reserve/{item}")
+async def reserve(item: str) -> str:
+    """Reserve an item."""
+    return await write(f"reserve {item}")
+
+
+@reserve.undo
+async def release(response: str, item: str) -> None:
+    """Give an item back."""
+    await write(f"release {item}")
+
+
+@activity(key="pack/{item}", no_undo="a box is cheap")
+async def pack(item: str) -> str:
+    """Pack an item."""
+    return await write(f"pack {item}")
+
+
+@activity(key="ship/{item}", once_per="run", if_uncertain="ask_person")
+async def ship(item: str) -> str:
+    """Ship an item, once per run."""
+    return await write(f"ship {item}")
+
+
+@ship.undo
+async def fetch_back(response: str, item: str) -> None:
+    """Fetch an item back."""
+    await write(f"fetch {item}")
+
+
+@activity(key="bill/{item}", no_undo="it is written off")
+async def bill(item: str) -> str:
+    """Bill an item."""
+    return await write(f"bill {item}")
+
+
+class Go(BaseModel):
+    """A signal without data."""
+
+
+orders = Workflow("living_orders", state=Order)
+
+
+@orders.node(start=True)
+async def begin(ctx: Context[Order]) -> Literal["deliver"]:
+    """Reserve."""
+    await ctx.do(reserve, ctx.state.item)
+    return "deliver"
+
+
+@orders.node
+async def deliver(ctx: Context[Order]) -> Literal["settle"]:
+    """Pack, wait, and ship."""
+    await ctx.do(pack, ctx.state.item)
+    await ctx.receive("go", Go)
+    with suppress(Refused):
+        ctx.state.sent = await ctx.do(ship, ctx.state.item)
+    return "settle"
+
+
+@orders.node
+async def settle(ctx: Context[Order]) -> None:
+    """Bill, wait, then end."""
+    await ctx.do(bill, ctx.state.item)
+    await ctx.receive("end", Go)
+    if ctx.state.fails:
+        raise Fail("it was not to be")
+
+
+direct = Workflow("direct_orders", state=Order)
+
+
+@direct.node(start=True)
+async def both(ctx: Context[Order]) -> None:
+    """Pack and ship."""
+    await ctx.do(pack, ctx.state.item)
+    await ctx.do(ship, ctx.state.item)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def app(request: pytest.FixtureRequest, outlast_app: Callable[..., App]) -> App:
+    """Return an app that serves the orders."""
+    return outlast_app(orders, direct, store=request.param)
+
+
+async def begun(
+    app: App, of: str, point: str, of_workflow: Workflow[Order, Any, Any] = orders, **given: Any
+) -> StartedFork:
+    """Fork a run that has not ended."""
+    asked = ForkRequest(of, point, **{"both_go_on": WHY, "effects": "live", **given})
+    tenant = app.runtime.operations.tenant
+    return await fork_start.fork(app.store, of_workflow, asked, tenant=tenant, actor="ana", run=f"fork-{asked.effects}")
+
+
+def fork(app: App, of: str, point: str, **given: Any) -> AppRun[Order]:
+    """Fork a run that has not ended, and let both go as far as they can."""
+    started = app.do(begun(app, of, point, **given))
+    app.settle()
+    return AppRun(app, orders, started.run)
+
+
+def notes(app: App, run: str) -> list[str]:
+    """Return the forks that the ledger of a run notes."""
+    return [note.fork for note in notes_of({(memo.visit, memo.key): memo for memo in app.rows(run).memos})]
+
+
+def started(app: App, **given: Any) -> AppRun[Order]:
+    """Return an order that waits before it ships."""
+    run = app.start(orders, {"item": "pen", **given})
+    assert run.status == "waiting"
+    return run
+
+
+def ends(*runs: AppRun[Order]) -> None:
+    """Send both signals to runs that wait for them."""
+    for run in runs:
+        run.signal("go", {})
+    for run in runs:
+        run.signal("end", {})
+
+
+# --- terms ---------------------------------------------------------------------------------------------
+def test_a_run_in_flight_needs_a_reason_and_is_told(app: App) -> None:
+    run = started(app)
+    with pytest.raises(Conflict) as refused:
+        fork(app, run.id, "deliver", both_go_on="")
+    assert refused.value.refusal == "not_ended" and "--both-go-on" in str(refused.value)
+    assert notes(app, run.id) == []
+    child = fork(app, run.id, "deliver")
+    assert notes(app, run.id) == [child.id]
+    (told,) = [event.data() for event in app.events(run.id) if event.kind == "run.forked"]
+    assert (told["fork"], told["by"], told["reason"], told["checkpoint"]) == (child.id, "ana", WHY, 3)
+    ends(run, child)
+    assert (run.status, child.status) == ("completed", "completed")
+
+
+def test_explain_of_each_names_the_other(app: App) -> None:
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    explain = app.runtime.operations.explain
+    assert app.do(explain(run.id)).facts["forks that go on, too"] == f"{child.id} by ana at checkpoint 3: {WHY}"
+    assert app.do(explain(child.id)).facts["fork of"] == (
+        f"{run.id} at checkpoint 3, which had not ended and goes on, too: {WHY}"
+    )
+
+
+def test_the_same_start_notes_one_fork(app: App) -> None:
+    run = started(app)
+    assert app.do(begun(app, run.id, "deliver")).created
+    assert not app.do(begun(app, run.id, "deliver")).created
+    assert notes(app, run.id) == ["fork-live"]
+
+
+def test_a_run_that_undoes_is_refused_until_it_has_ended(app: App, outside: Outside) -> None:
+    run = started(app, fails=True)
+    outside.refuses.add("release pen")
+    ends(run)
+    assert run.status == "compensating"
+    with pytest.raises(Conflict) as refused:
+        fork(app, run.id, "deliver")
+    assert refused.value.refusal == "compensating"
+    preview = app.do(app.runtime.operations.fork_preview(run.id, "deliver", effects="live", both_go_on=WHY))
+    assert preview.in_flight and any("undoes" in each for each in preview.refused)
+
+
+def test_the_forks_of_a_run_in_flight_are_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FORKS_NOTED_MAX == 100
+    monkeypatch.setattr("outlast.core.living_forks.FORKS_NOTED_MAX", 1)
+    run = started(app)
+    fork(app, run.id, "deliver")
+    with pytest.raises(LimitExceeded):
+        fork(app, run.id, "deliver", effects="recorded", approvers="lead")
+
+
+# --- calls once per run -------------------------------------------------------------------------------
+@pytest.mark.parametrize("first", ["run", "fork"])
+def test_both_make_a_call_once_per_run_once(app: App, outside: Outside, first: str) -> None:
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    both = (run, child) if first == "run" else (child, run)
+    ends(*both)
+    assert (run.status, child.status) == ("completed", "completed")
+    assert [outside.count(word) for word in ("reserve", "pack", "ship", "bill")] == [1, 2, 1, 2]
+    assert run.state.sent == child.state.sent == "ship pen no. 4"
+
+
+@pytest.mark.parametrize("during", ["pack pen", "bill pen"])
+def test_a_run_that_is_executed_while_it_is_forked_learns_of_it(app: App, outside: Outside, during: str) -> None:
+    """The note lands while a call of the run is in flight, before or after it has shipped."""
+    outside.during[during] = lambda: begun(app, "order-1", "deliver")
+    app.do(app.runtime.operations.start(orders, {"item": "pen"}, run_id="order-1"))
+    app.settle()
+    run, child = AppRun(app, orders, "order-1"), AppRun(app, orders, "fork-live")
+    ends(run)
+    ends(child)
+    assert (run.status, child.status) == ("completed", "completed")
+    assert notes(app, run.id) == ["fork-live"]
+    assert [outside.count(word) for word in ("reserve", "pack", "ship", "bill")] == [1, 2, 1, 2]
+
+
+def test_an_intent_that_has_not_read_the_note_is_refused(app: App, outside: Outside) -> None:
+    """The fork ships while its ancestor, which has not read the note, is about to ship in the same visit."""
+    shipped = asyncio.Event()
+
+    async def forks() -> None:
+        await begun(app, "order-1", "both", of_workflow=direct)
+        await shipped.wait()
+
+    async def ships() -> None:
+        shipped.set()
+
+    outside.during |= {"pack pen": forks, "ship pen": ships}
+    app.do(app.runtime.operations.start(direct, {"item": "pen"}, run_id="order-1"))
+    app.settle()
+    assert [outside.count(word) for word in ("pack", "ship")] == [2, 1]
+    rows = app.rows("order-1")
+    assert {(each.by_run, each.key) for each in rows.shared} == {("fork-live", "lineage?order-1/ship/pen")}
+    assert not any(each.key == "ship/pen" for each in rows.effects)
+
+
+def test_a_call_that_a_person_lets_its_run_repeat_is_waited_for(app: App, outside: Outside) -> None:
+    run = started(app)
+    outside.loses.add("ship pen")
+    run.signal("go", {})
+    assert run.attention == ["effect_uncertain"]
+    child = fork(app, run.id, "deliver")
+    child.signal("go", {})
+    assert [each.kind for each in child.now.waiting_for] == ["effect"]
+    outside.loses.clear()
+    app.clock.advance("5m")
+    run.resolve("ship/pen", "did_not_happen")
+    app.clock.advance("5m")
+    ends(run, child)
+    assert (run.status, child.status) == ("completed", "completed")
+    assert outside.count("ship") == 2, "one whose answer was lost, and that which a person let the run repeat"
+
+
+def test_a_fork_does_not_make_a_call_that_its_ancestor_will_repeat(
+    app: App, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fork looks after the answer of the person, and before its ancestor intends the call again."""
+    run = started(app)
+    outside.loses.add("ship pen")
+    run.signal("go", {})
+    child = fork(app, run.id, "deliver")
+    load = app.store.load
+
+    async def answered(kind: Any, key: Any) -> Any:
+        row = await load(kind, key)
+        if kind is not EFFECT or row is None:
+            return row
+        error = ERROR.encode(EffectError(REOPENED, "it was not sent"))
+        return row._replace(status=EffectStatus.REFUSED, error_text=error, settled_at=1)
+
+    monkeypatch.setattr(app.store, "load", answered)
+    child.signal("go", {})
+    assert [each.kind for each in child.now.waiting_for] == ["effect"]
+    assert outside.count("ship") == 1
+
+
+def test_a_fork_of_a_fork_in_flight_shares_with_the_oldest(app: App, outside: Outside) -> None:
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    grandchild = fork(app, child.id, "deliver", effects="recorded", approvers="lead")
+    assert notes(app, run.id) == [child.id] and notes(app, child.id) == [grandchild.id]
+    for each in (grandchild, run, child):
+        each.signal("go", {})
+    while grandchild.waiting_for and grandchild.waiting_for[0].startswith("approval"):
+        grandchild.approve()
+    assert outside.count("ship") == 1
+
+
+# --- undo --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("point", ["begin", "deliver"])
+def test_a_run_does_not_undo_what_its_fork_relies_on(app: App, outside: Outside, point: str) -> None:
+    """The run has shipped when it is forked. It fails, and a person decides about each effect that the fork has."""
+    run = started(app, fails=True)
+    run.signal("go", {})
+    child = fork(app, run.id, point)
+    run.signal("end", {})
+    assert run.attention == ["undo_failed"], "the latest effect is that which it shipped"
+    assert outside.count("fetch") == outside.count("release") == 0
+    assert f"run {child.id}, a fork of this run, relies on it" in str(app.rows(run.id).effects)
+    run.answer("undo_failed", "done_by_hand")
+    assert outside.count("release") == (point == "begin")
+    assert (run.status == "failed") == (point == "begin")
+
+
+def test_a_fork_of_a_run_in_flight_undoes_its_own_effects_only(app: App, outside: Outside) -> None:
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    child.cancel()
+    assert child.status == "cancelled" and outside.count("release") == 0
+    ends(run)
+    assert run.status == "completed"
+
+
+# --- purge, crash ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("landed", range(4))
+def test_a_start_that_was_interrupted_goes_on(
+    app: App, monkeypatch: pytest.MonkeyPatch, outside: Outside, landed: int
+) -> None:
+    """The run acts between the two attempts, so their copies differ, and the fork has those of the second."""
+    run = started(app)
+    monkeypatch.setattr(fork_start, "in_portions", lambda puts: [(put,) for put in puts])
+    commits, commit = [0], app.store.commit
+
+    async def dies(given: Any) -> Any:
+        commits[0] += 1
+        if commits[0] > landed:
+            raise ConnectionAbortedError
+        return await commit(given)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(app.store, "commit", dies)
+        with pytest.raises(ConnectionAbortedError):
+            app.do(begun(app, run.id, "deliver"))
+    run.signal("go", {})
+    child = fork(app, run.id, "deliver")
+    ends(child)
+    ends(run)
+    assert (run.status, child.status) == ("completed", "completed")
+    assert outside.count("ship") == 1
+    assert app.do(Fsck(app.store, chain=True).look()).findings == ()
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+def test_a_run_that_ends_and_is_purged_while_it_is_forked(
+    app: App, monkeypatch: pytest.MonkeyPatch, outside: Outside, reading: int
+) -> None:
+    """It is purged just before its rows are read for the first or the second time. Nothing begins with half a past."""
+    run = started(app)
+    if reading == 1:
+        ends(run)
+    read, count = app.store.run_rows, [0]
+
+    async def purges(runs: Any) -> Any:
+        count[0] += 1
+        if count[0] == reading:
+            if reading == 2:
+                for name in ("go", "end"):
+                    await app.runtime.operations.signal(run.id, name, {})
+                await app.runtime.operations.run_end(run.id, within_s=20)
+            await skip(app.store, hours=1)
+            assert await maintenance(app.store).purge_ledgers((await app.store.now()).business, 10)
+        return await read(runs)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(app.store, "run_rows", purges)
+        with pytest.raises(Conflict) as refused:
+            app.do(begun(app, run.id, "deliver"))
+    app.settle()
+    assert refused.value.refusal == "purged"
+    assert app.do(app.store.load(RUN, (app.runtime.operations.tenant, "fork-live"))) is None
+    assert outside.count("ship") == 1
+
+
+def test_an_interrupted_start_goes_on_with_the_calls_as_they_are_now(
+    app: App, monkeypatch: pytest.MonkeyPatch, outside: Outside
+) -> None:
+    """The first attempt copied a call that was uncertain. A person has settled it since."""
+    run = started(app)
+    outside.loses.add("ship pen")
+    run.signal("go", {})
+
+    async def dies(*given: Any) -> Any:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(fork_start, "_first_commit", dies)
+        with pytest.raises(ConnectionAbortedError):
+            app.do(begun(app, run.id, "deliver"))
+    run.resolve("ship/pen", "happened", "it came")
+    try:
+        child = fork(app, run.id, "deliver")
+    except Conflict as error:
+        pytest.fail(str(error))
+    ends(child)
+    assert (child.state.sent, outside.count("ship")) == ("it came", 1)
+
+
+REMOVED: dict[str, Callable[[App, Outside], None]] = {
+    "runs_in_flight_forked": lambda app, outside: test_a_run_in_flight_needs_a_reason_and_is_told(app),
+    "notes_not_read": lambda app, outside: test_both_make_a_call_once_per_run_once(app, outside, "run"),
+    "intents_without_version": test_an_intent_that_has_not_read_the_note_is_refused,
+    "purges_not_seen": lambda app, outside: test_a_run_that_ends_and_is_purged_while_it_is_forked(
+        app, pytest.MonkeyPatch(), outside, 1
+    ),
+    "forks_not_kept": lambda app, outside: test_a_run_does_not_undo_what_its_fork_relies_on(app, outside, "deliver"),
+    "reopened_made_by_a_fork": lambda app, outside: test_a_fork_does_not_make_a_call_that_its_ancestor_will_repeat(
+        app, outside, pytest.MonkeyPatch()
+    ),
+    "pasts_of_every_attempt": lambda app, outside: test_an_interrupted_start_goes_on_with_the_calls_as_they_are_now(
+        app, pytest.MonkeyPatch(), outside
+    ),
+}
+"""The test that fails without each safeguard."""
+
+
+@pytest.mark.parametrize("removed", REMOVED)
+def test_without_a_safeguard_its_test_fails(
+    outlast_app: Callable[..., App], outside: Outside, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    remove(removed, monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        REMOVED[removed](outlast_app(orders, direct), outside)
