@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.row_kind import Key, key_of
 from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
+from outlast.store.queries import Load, Query
 from tests.engine.world import MINUTE, QUIET, Receiver, Slow, World, ordering, write
 
 Spoil = Callable[[World], None]
@@ -45,17 +46,21 @@ def a_missing_event(world: World) -> None:
     [(nothing, True), (another_last_event, False), (a_row_behind_its_history, False),
      (a_checkpoint_of_another_visit, False), (a_missing_event, False)],
 )  # fmt: skip
-async def test_recovery_refuses_rows_that_contradict(world: World, spoil: Spoil, goes_on: bool) -> None:
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "among others"])
+async def test_recovery_refuses_rows_that_contradict(world: World, spoil: Spoil, goes_on: bool, others: int) -> None:
     slow = Slow()
     shop = Receiver(slow)
     flow = ordering(write(shop, mode="reconcile"), "a")
-    first = world.worker(flow)
+    beside = ordering(write(Receiver(Slow(), Slow()), mode="reconcile"), "b", name="beside")
+    first = world.worker(flow, beside)
     await world.start(flow)
     await slow.begun.wait()
+    for n in range(others):
+        await world.start(beside, f"other-{n}")
     first.kill()
     await world.settle()
-    second = world.worker(flow)
-    read = second.wire.run_rows
+    second = world.worker(flow, beside)
+    read, ask, loaded = second.wire.run_rows, second.wire.query, list[Key]()
 
     async def spoilt(runs: Any) -> Any:
         """Between the claim, which writes a new head, and the first look at the rows."""
@@ -64,11 +69,17 @@ async def test_recovery_refuses_rows_that_contradict(world: World, spoil: Spoil,
             spoil(world)
         return await read(runs)
 
+    async def asked(query: Query[Any]) -> Any:
+        if isinstance(query, Load) and query.kind is EVENT:
+            loaded.append(query.key)
+        return await ask(query)
+
     spoilt_yet: list[bool] = []
-    second.wire.run_rows = spoilt  # type: ignore[method-assign]
+    second.wire.run_rows, second.wire.query = spoilt, asked  # type: ignore[method-assign]
     await world.pass_(QUIET + MINUTE)
     if goes_on:
         assert world.status() == "completed"
+        assert bool(loaded) is (others == 0), "the last events of several runs are read by one query"
     else:
         assert world.reasons() == ["contradiction"]
         assert len(shop.attempts) == 1, "nothing was called"

@@ -24,10 +24,10 @@ from typing import Final
 from outlast.core.attention import flag
 from outlast.core.durations import CHANGE_POLL, SECOND
 from outlast.core.lanes import OWN
-from outlast.core.machine import LeaseStatus, Reason
+from outlast.core.machine import LeaseStatus, Reason, RunStatus
 from outlast.core.rows.effect_rows import APPROVAL, WAIT
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, Run, is_overdue
+from outlast.core.rows.run_rows import EVENT, RUN, Event, Run, RunKey, is_overdue
 from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.core.slices import SliceEnd, disagreement, new_history, slice_end
 from outlast.core.verbs import hand_back, moved
@@ -37,7 +37,7 @@ from outlast.engine.node_execution import WorkerServices
 from outlast.engine.run_executor import SliceLimit
 from outlast.engine.run_session import RunSession
 from outlast.errors import Corrupt, Ended, Rejected, Stale, Uncertain
-from outlast.store.port import Store, rows_of_each
+from outlast.store.port import RunRows, Store, rows_of_each
 from outlast.store.queries import Owned
 from outlast.telemetry import RECOVERY_LOCK_ACQUISITION_FAILURES
 
@@ -110,6 +110,7 @@ class Claims:
         capacity, watch = self._capacity, self._services.watch
         capacity.end_take(taking, ours)
         rows = await rows_of_each(self._store, [(run.tenant, run.run) for run in ours])
+        newest = await self._newest_events(rows)
         sessions: list[RunSession] = []
         for run, each in zip(ours, rows, strict=True):
             capacity.lost_claims.pop((run.tenant, run.run), None)
@@ -118,12 +119,28 @@ class Claims:
                 continue
             if each is None or each.run.epoch != run.epoch:
                 continue
-            session = RunSession(self._store, each, self._services.clock, watch)
+            last = newest.get((run.tenant, run.run))
+            session = RunSession(self._store, each, self._services.clock, watch, last)
             if watch is not None:
                 was = taking.before[each.run.tenant, each.run.run]
                 watch.held(was, session.held, session.clock.now, self._dead.last_renewal(was.owner))
             sessions.append(session)
         return sessions
+
+    async def _newest_events(self, rows: Sequence[RunRows | Corrupt | None]) -> dict[RunKey, Event]:
+        """Read the last event of each run that lost its worker, in one query. One run reads its own (CKP-6)."""
+        lost = [
+            each.run
+            for each in rows
+            if each is not None and not isinstance(each, Corrupt) and each.run.status is RunStatus.RECOVERING
+        ]
+        if len(lost) < 2:
+            return {}
+        try:
+            found = await self._store.load_many(EVENT, [(run.tenant, run.run, run.seq) for run in lost])
+        except Corrupt:  # of one run: each executor reads its own
+            return {}
+        return {(event.tenant, event.run): event for event in found if event is not None}
 
     async def _ask_person(self, run: Run, error: Corrupt) -> None:
         """Give a claimed run to a person, because one of its rows cannot be read. Raises StoreError."""

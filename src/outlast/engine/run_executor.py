@@ -58,7 +58,6 @@ from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows.effect_rows import Memo
 from outlast.core.rows.run_columns import Attention, Ending
-from outlast.core.rows.run_rows import EVENT
 from outlast.core.run_transition import LogEntry, write_log
 from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
@@ -347,7 +346,7 @@ class RunExecutor:
             detail = f"{run.crash_count} workers died, one after the other, while each held this run and no other"
             return self._flagged(Reason.POISONED, detail)
         if self._unchecked:
-            newest = await session.store.load(EVENT, (run.tenant, run.run, run.seq))
+            newest = await session.newest_event()
             if wrong := self._wrong or contradiction(run, session.held.last, newest):
                 return self._flagged(Reason.CONTRADICTION, wrong)
             self._unchecked = False

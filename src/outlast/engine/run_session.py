@@ -11,7 +11,7 @@ from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Put, actions_of, in_portions
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX
-from outlast.core.rows.run_rows import MESSAGE, STATE_CHUNK, Message
+from outlast.core.rows.run_rows import EVENT, MESSAGE, STATE_CHUNK, Event, Message
 from outlast.core.run_transition import fence
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import Amounts, Used
@@ -28,14 +28,23 @@ from outlast.telemetry.observer import Observer
 class RunSession:
     """The parts of one held run. Other modules change its parts through their methods alone."""
 
-    __slots__ = ("_owner", "_snapshots", "chain", "clock", "held", "late", "store")
+    __slots__ = ("_owner", "_snapshots", "chain", "clock", "held", "late", "newest", "store")
 
-    def __init__(self, store: Store, rows: RunRows, clock: Clock, watch: Observer | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rows: RunRows,
+        clock: Clock,
+        watch: Observer | None = None,
+        newest: Event | None = None,
+    ) -> None:
+        """Create the session of a claimed run. `newest`: the last event of its history, if it was read."""
         self.store = store
         self.clock = HolderClock(store, clock, rows.now)
         self.held = HeldRun(rows)
         self.late = LateRecords(store, rows.run.run, self.clock)
         self.chain = CommitChain(store, self.held, self.late, self.clock, watch)
+        self.newest = newest
         self._owner = rows.run.owner
         self._snapshots = SnapshotStore(store, rows.run.tenant, rows.run.run)
 
@@ -57,6 +66,14 @@ class RunSession:
         except (RunLost, ConditionFailed):
             pass  # expected: the run is lost
         await self.late.record_unsent(unsent)
+
+    async def newest_event(self) -> Event | None:
+        """Return the last event according to the run row, or None if it is missing. Raises StoreError, Corrupt."""
+        run, newest = self.held.run, self.newest
+        self.newest = None
+        if newest is not None and newest.seq == run.seq:
+            return newest
+        return await self.store.load(EVENT, (run.tenant, run.run, run.seq))
 
     # --- usage ----------------------------------------------------------------------------------
     async def used(self) -> Amounts:
