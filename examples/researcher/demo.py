@@ -16,6 +16,7 @@ from outlast.clocks import SystemClock
 from outlast.core.addresses import AddressPolicy
 from outlast.core.approvals import Actor
 from outlast.core.durations import SECOND
+from outlast.core.lanes import OWN
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import Conflict
 from outlast.models.runs import RunDetail
@@ -55,7 +56,12 @@ class SampleDemo:
     kills_max: int = 6
 
     def __init__(self, store: Store, folder: DemoFolder, state: DemoState, output: Output, *, unattended: bool) -> None:
-        """`unattended` makes no difference, because it asks no person. Raises Conflict if the folder holds a demo."""
+        """`unattended` makes no difference, because it asks no person.
+
+        Raises Conflict if the folder holds a demo, or if another engine is to schedule the run.
+        """
+        if folder.runtime != OWN:  # the service starts the run, and no worker of that engine would execute it
+            raise Conflict("only Outlast schedules the run of this sample", "", "leave --runtime out")
         if state.run:
             raise Conflict(f"{folder.path} holds a demo already", "a sample is played from its beginning")
         self._folder, self._state, self._output = folder, state, output

@@ -26,8 +26,10 @@ from examples.researcher.world import record
 from examples.researcher.world.__main__ import serve_world
 from examples.researcher.world.hostile import HOSTILE, LINKS
 from examples.researcher.world.pages import RELEVANT, Shape, Site, data_of
-from outlast.errors import RunFailed
+from outlast.clocks import SystemClock
+from outlast.errors import Conflict, RunFailed
 from outlast.runtime.stores import open_store
+from outlast.store.memory import MemoryCore, MemoryStore
 from tests.examples.researching import QUESTION, judged, play
 
 SITE = "http://127.0.0.1:8000"
@@ -81,6 +83,13 @@ def test_the_demo_proves_that_a_kill_changed_nothing(tmp_path: Path, monkeypatch
     assert proven.facts["proven"], proven.claims
     assert proven.facts["kills"] == 1 and proven.facts["rows"] == len(records_of(ShortDemo.shape))
     assert "<svg" in Path(proven.facts["report"]).read_text(encoding="utf-8")
+
+
+def test_the_demo_under_another_engine_is_refused(tmp_path: Path) -> None:
+    """It waited forever for a worker, because its service started the run for Outlast's own workers."""
+    folder = DemoFolder(tmp_path, "memory:", "memory:", True, "temporal")
+    with pytest.raises(Conflict, match="only Outlast schedules"):
+        ShortDemo(MemoryStore(MemoryCore(SystemClock()), "w"), folder, DemoState(), SilentOutput(), unattended=True)
 
 
 # --- one process -----------------------------------------------------------------------------------------------
