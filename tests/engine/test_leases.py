@@ -71,7 +71,6 @@ async def test_a_dead_worker_is_replaced_within_its_heartbeat_window(world: Worl
 
 
 @pytest.mark.req("REC-3", "REC-4")
-@pytest.mark.every_store
 async def test_two_workers_share_the_runs_of_a_dead_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One closes its row. The other looked 5 s later, when the first one had claimed all of ten thousand runs."""
     monkeypatch.setattr("outlast.engine.capacity.TAKE_OVER_MAX", 2)
