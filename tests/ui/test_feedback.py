@@ -187,7 +187,7 @@ def test_the_difference_is_on_the_screen_with_its_button(service: Service, open_
     ("text", "shown"),
     [
         ("plain text", "plain text"),
-        (ODD, '<bdi class="any">pay to [U+202E]evil[U+202C] acme</bdi>'),
+        (ODD, '<bdi class="any">pay to <bdi>[U+202E]</bdi>evil<bdi>[U+202C]</bdi> acme</bdi>'),
         ("\u0645\u0631\u062d\u0628\u0627", '<bdi class="any">\u0645\u0631\u062d\u0628\u0627</bdi>'),
         ("a\x1b[31mb\x00", "a[U+001B][31mb[U+0000]"),
         ("<b>\u05d0", '<bdi class="any">&lt;b&gt;\u05d0</bdi>'),

@@ -343,9 +343,9 @@ class Context(Generic[S]):
                 case 1, _: …
                 case 2, decision: …
 
-        It takes two to eight calls of `receive`, `collect`, `sleep` and `approval` that nothing else awaits, or a
-        mapping of them, which returns the key instead of the position. One commit ends the first and closes the others,
-        so each re-run gets the same one, even if others could end by then.
+        It takes two to eight calls of `receive`, `collect`, `sleep` and `approval` that nothing else awaits (`a`, `b`,
+        `c`, `d`, `e`, `f`, `g`, `h`), or a mapping `waits` of them, which returns the key instead of the position. One
+        commit ends the first and closes the others, so each re-run gets the same one, even if others could end by then.
 
         Of several messages and decisions the one that arrived first wins. A deadline wins only if each of them came at
         or after it; of two deadlines the earlier one. A rejection wins as an approval does. A signal that a closed wait
