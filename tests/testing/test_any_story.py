@@ -19,6 +19,7 @@ from outlast.testing.story import Broken, Script, StoryOptions, check_engine, op
 from outlast.testing.story_signals import signals_of
 from outlast.testing.story_values import fits, values_of
 from tests import forked
+from tests.mutants import remove
 from tests.testing.planted.faults import PLANTED, Planted, module_of
 
 pytest_plugins = ["pytester"]
@@ -51,6 +52,24 @@ def test_without_the_fault_nothing_is_reported(planted: Planted, tmp_path: Path)
     report = stories_of(workflow, planted.given, planted.holds, stories=30)
     assert (report.error, report.lines) == (None, [])
     assert report.stories >= 30
+
+
+@pytest.mark.parametrize(
+    ("removal", "missed"),
+    [
+        ("stories_without_signals", "lost bid"),
+        ("stories_without_refusals", "undo skipped"),
+        ("stories_without_time", "approval used after its expiry"),
+    ],
+)
+def test_without_a_part_of_the_machine_a_fault_is_missed(
+    removal: str, missed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = next(each for each in PLANTED if each.name == missed)
+    workflow = vars(module_of(planted, tmp_path, broken=True))[planted.workflow]
+    remove(removal, monkeypatch)
+    report = stories_of(workflow, planted.given, planted.holds, seed=SEEDS[missed], stories=300)
+    assert (report.error, report.lines) == (None, [])
 
 
 # --- the printed test ------------------------------------------------------------------------------
