@@ -114,6 +114,7 @@ class Execution:
         self.call = self.activity.bind((1,), {"amount": dice.choice((1, 2)), **tags})._replace(proposed=self.maybe(0.3))
         self.session = self.held = self.chain = self.clock = self
         self.fork = None
+        self.fork_notes = ()
         self.run = RUN
         self.tenant = RUN.tenant
         self.visit = VISIT if self.activity.once_per == "visit" else 0
