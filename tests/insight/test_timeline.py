@@ -159,7 +159,7 @@ def test_a_run_that_is_woken_and_parks_again_waits_once() -> None:
 @pytest.mark.parametrize(("binding", "outcome"), [("deadline", "deadline"), ("[1]", "ended")])
 def test_a_wait_for_a_signal_says_how_it_ended(binding: str, outcome: str) -> None:
     events = history(
-        STARTED, CLAIMED, parked(4, "signal", "bid", until=T + 30),
+        STARTED, CLAIMED, parked(4, "signal", "bid", since=T + 4, until=T + 30),
         (EventType.CLAIMED, 30, {"worker": "w-1", "new_epoch": 3}),
     )  # fmt: skip
     wait = Wait("acme", "run-1", 1, "bid", 2, WaitStatus.BOUND, "receive", "bid", T + 30, 0, binding, T + 4)
