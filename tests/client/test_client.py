@@ -207,13 +207,12 @@ def test_an_ended_run_is_forked_from_a_checkpoint(place: Place) -> None:
         assert {each.run for each in listed} == {fork.fork, live.fork}
         with pytest.raises(NotFound):
             await client.fork_run(run.id, "nowhere", approvers="lead")
-        waits_for_ever, _ = await asked_order(client)
-        with pytest.raises(Conflict):
-            await client.fork_points(waits_for_ever)
-
-    async def asked_order(client: Client) -> tuple[str, str]:
-        run, approval = await asked(client, "in-flight")
-        return run.id, approval
+        waiting, _ = await asked(client, "in-flight")
+        assert (await client.fork_points(waiting.id)).in_flight
+        with pytest.raises(Conflict, match="both"):
+            await client.fork_run(waiting.id, "1", approvers="lead")
+        both = await client.fork_run(waiting.id, "1", approvers="lead", both_go_on="to try another plan")
+        assert both.both_go_on == "to try another plan"
 
     place.play(test)
 
