@@ -60,9 +60,10 @@ def test_a_set_is_known_by_its_names_in_any_order() -> None:
 def test_the_commit_of_the_winner_closes_withdraws_remembers_and_takes_the_question_back() -> None:
     drive = Drive().start().claim().declare()
     approval = question(1)
-    timeout = Attention(Reason.APPROVAL_TIMEOUT, 5, "not decided", goes_on=True)
+    timeout = Attention(Reason.APPROVAL_TIMEOUT, approval.within_until, "not decided", goes_on=True)
+    of_another_set = timeout._replace(since=99)
     ceiling = Attention(Reason.TOTAL_TIMEOUT, 6, "too old")
-    run = drive.run._replace(attention_text=ATTENTION.encode([timeout, ceiling]))
+    run = drive.run._replace(attention_text=ATTENTION.encode([timeout, of_another_set, ceiling]))
     lost = drive.wait._replace(key="lost", name="lost")
     commit = first_wait.end_first(
         run, ["wait?a", "wait?lost", "approval?pay"], "wait?a", bound=Bound(drive.wait, (1,), True), lost=[lost],
@@ -74,5 +75,5 @@ def test_the_commit_of_the_winner_closes_withdraws_remembers_and_takes_the_quest
     assert [row.status for row in rows if isinstance(row, Approval)] == [ApprovalStatus.WITHDRAWN]
     assert "wait?a" in [first_wait.winner_of(row) for row in rows if isinstance(row, Memo) and row.response]
     (left,) = [row.attention for row in rows if isinstance(row, Run)]
-    assert [entry.reason for entry in left] == [Reason.TOTAL_TIMEOUT]
+    assert left == (of_another_set, ceiling)
     assert commit.fence is not None and commit.fence.inbox_seq == 1

@@ -103,7 +103,7 @@ def end_first(
     *,
     bound: Bound | None,
     lost: Iterable[Wait],
-    withdrawn: Iterable[Approval],
+    withdrawn: Sequence[Approval],
     inbox_seq: int,
     now: Instant,
 ) -> Commit:
@@ -123,10 +123,11 @@ def end_first(
         )
     writes = [*ends.writes, remembered(run, names, won, now), *(closed(wait) for wait in lost)]
     writes += [put for each in withdrawn if (put := withdraw(each, now, why=f"{won} ended first")) is not None]
-    over = [a for a in run.attention if a.goes_on]
-    if over:  # the approval that timed out is withdrawn, so an operator need not answer
-        left = ATTENTION.encode(a for a in run.attention if not a.goes_on)
-        entry = LogEntry(set_key(names), f"{won} has ended first: {over[0].detail}, which is withdrawn", {})
+    ends_of_lost = {approval.within_until for approval in withdrawn}
+    over = [a for a in run.attention if a.goes_on and a.since in ends_of_lost]
+    if over:  # an approval that timed out has lost, so an operator need not answer
+        left = ATTENTION.encode(a for a in run.attention if a not in over)
+        entry = LogEntry(set_key(names), f"{won} has ended first: {over[0].detail}, and need not be", {})
         writes += write_log(run._replace(attention_text=left), [entry], now=now).writes
     return ends._replace(writes=tuple(writes), label=f"{run.run} first {won}")
 
