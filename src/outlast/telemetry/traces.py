@@ -83,6 +83,14 @@ def visit_span(run: Run, visit: int) -> int:
     return _number(8, "visit", run.tenant, run.run, visit)
 
 
+def lineage(run: Run) -> dict[str, str]:
+    """Return the attribute that names the ancestor of a fork; empty for other runs.
+
+    It is no link, because the row of a fork does not have the trace of its ancestor.
+    """
+    return {"outlast.forked_from": run.forked_from} if run.forked_from else {}
+
+
 class _Ids:
     """Id generator that returns preset ids once, and otherwise those of the original generator."""
 
@@ -175,7 +183,7 @@ class Traces:
             self._ids.use_next(root.trace, root.span)
             at = run.created_at * NANOS
             none = self._api.set_span_in_context(self._api.INVALID_SPAN)
-            about = self._about(run.workflow, run.tenant, run.run)
+            about = self._about(run.workflow, run.tenant, run.run) | lineage(run)
             span = self._tracer.start_span("workflow.start", context=none, attributes=about, start_time=at)
             self._ids.use_next(0, 0)
             span.end(at)
@@ -216,7 +224,13 @@ class Traces:
     def _past(
         self, name: str, run: Run, parent: Parent, since: int, until: int, about: Mapping[str, Any], *, span: int = 0
     ) -> None:
-        attributes = {"outlast.workflow": run.workflow, "outlast.tenant": run.tenant, "outlast.run": run.run, **about}
+        attributes = {
+            "outlast.workflow": run.workflow,
+            "outlast.tenant": run.tenant,
+            "outlast.run": run.run,
+            **lineage(run),
+            **about,
+        }
         self._ids.use_next(0, span)
         context = self._under(parent)
         made = self._tracer.start_span(name, context=context, attributes=attributes, start_time=since * NANOS)
@@ -259,6 +273,7 @@ class Traces:
             "outlast.attempt": attempt,
             "outlast.run": run,
             "outlast.workflow": held.run.workflow,
+            **lineage(held.run),
         }
         if asks:
             about["outlast.reconcile"] = True
