@@ -7,7 +7,7 @@ from outlast.engine.attempts import ActivityCaller
 from tests.removals import Patch, replace
 
 EVALUATION = "outlast.testing.run_evaluation"
-STORIES = "outlast.testing.any_story"
+STORIES = "outlast.testing.story_search"
 """Loaded by the removals only: they import the plugin of pytest, which fails if that was imported before pytest."""
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 from outlast import Context, Workflow, activity, lookup
 from outlast.core.machine import EffectStatus
 from outlast.testing import Story, any_story, retell
-from outlast.testing.any_story import STEPS, StoryReport, sources_of, tell
 from outlast.testing.story import Broken, Script, StoryOptions, check_engine, open_story
+from outlast.testing.story_search import STEPS, StoryReport, sources_of, tell
 from outlast.testing.story_signals import signals_of
 from outlast.testing.story_values import fits, values_of
 from tests import forked

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         reject,
         send,
     )
-    from outlast.testing.any_story import any_story, retell
     from outlast.testing.campaign import RunEnd
     from outlast.testing.decorator import every_crash
     from outlast.testing.evaluation_data import AsRecorded, evaluation_cases
@@ -48,10 +47,11 @@ if TYPE_CHECKING:
     )
     from outlast.testing.single_node import NodeResult, node
     from outlast.testing.story import Story, StoryApproval, StoryCall, StoryEffect, StorySignal
+    from outlast.testing.story_search import any_story, retell
     from outlast.testing.virtual_runtime import App, AppFactory, skip
 
 _HOMES: Final = {
-    "outlast.testing.any_story": ("any_story", "retell"),
+    "outlast.testing.story_search": ("any_story", "retell"),
     "outlast.testing.story": ("Story", "StoryApproval", "StoryCall", "StoryEffect", "StorySignal"),
     "outlast.testing.faults": ("FaultKind", "FaultyStore"),
     "outlast.testing.single_node": ("NodeResult", "node"),

@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from outlast.testing.any_story import STEPS, StoryReport, sources_of, tell
 from outlast.testing.story import StoryOptions
+from outlast.testing.story_search import STEPS, StoryReport, sources_of, tell
 from tests.testing.planted.faults import PLANTED, Planted, module_of
 
 SEEDS = range(10)
