@@ -1,7 +1,7 @@
 """Calls that the context returned to the node's code, and what the code did with them (S-16).
 
-A call without await is never made. A wait that parks resolves in a later execution only. So a race and
-a timer of asyncio never end it, and a body that rests in such a call would wait for all of them without end.
+A call without await is never made. A wait that parks resolves in a later execution only. So a race and a timer
+of asyncio never end it, and a body that rests in such a call would wait for all of them without end.
 """
 
 import asyncio
