@@ -51,7 +51,7 @@ from outlast.upkeep.recording import RecordedAct, Recording, nodes_of
 TENANT: Final = "evaluation"
 ANCESTOR: Final = "recorded"
 """Id of the recorded run in the store of a case. The fork has the id that the run had."""
-NOBODY: Final = "nobody"
+NO_APPROVER: Final = "no-approver"
 """Role of approvers that no person has."""
 FIRST: Final = "1"
 STOPPED: Final = "stopped"
@@ -167,7 +167,7 @@ async def _begin(
     assert started is not None
     for portion in in_portions(rows_of_ancestor(recording, workflow, started)):
         await store.commit(Commit(portion, label="recorded run"))
-    asked = ForkRequest(ANCESTOR, FIRST, state, "recorded", lookups, NOBODY, accept_undone=True)
+    asked = ForkRequest(ANCESTOR, FIRST, state, "recorded", lookups, NO_APPROVER, accept_undone=True)
     await fork(store, workflow, asked, tenant=TENANT, actor=TENANT, run=recording.run)
 
 
