@@ -41,20 +41,22 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.fixture(autouse=True)
-def _own_names() -> Iterator[None]:
-    """Remove the names that a test or another folder declared, because a stored name must have one declaration."""
+def _own_names(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Remove the names that another test or folder declared, because a stored name must have one declaration."""
     before = {name: dict(places) for name, places in ACTIVITIES._by_name.items()}
     for places in ACTIVITIES._by_name.values():
-        for place in [p for p, a in places.items() if not _is_ours(a)]:
+        for place in [p for p, a in places.items() if not _is_ours(a, request.module.__name__)]:
             del places[place]
     yield
     ACTIVITIES._by_name.clear()
     ACTIVITIES._by_name.update(before)
 
 
-def _is_ours(activity: Any) -> bool:
-    """Return True if a module of this folder declares it, outside of a function that another folder's test calls."""
-    return activity.__module__.startswith("tests.engine") and "<locals>" not in activity.fn.__qualname__
+def _is_ours(activity: Any, module: str) -> bool:
+    """Return True if the module of the test or a helper module of this folder declares it, outside of a function."""
+    place = activity.__module__
+    helps = place.startswith("tests.engine.") and not place.startswith("tests.engine.test_")
+    return (helps or place == module) and "<locals>" not in activity.fn.__qualname__
 
 
 @pytest.hookimpl(tryfirst=True)
