@@ -479,8 +479,8 @@ def test_a_start_that_was_interrupted_goes_on(
     commits, commit = [0], app.store.commit
 
     async def dies(given: Any) -> Any:
-        commits[0] += 1
-        if commits[0] > landed:
+        commits[0] += "fork-" in given.label  # a worker commits too
+        if commits[0] > landed and "fork-" in given.label:
             raise ConnectionAbortedError
         return await commit(given)
 
