@@ -56,6 +56,7 @@ ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of peopl
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 LIVING_FORKS: Final = _tests("tests/engine/test_living_forks.py", "forks of runs in flight")
+GIVEN_UP_FORKS: Final = _tests("tests/engine/test_given_up_forks.py", "starts of forks that were given up")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
 STORIES: Final = _tests("tests/testing/test_any_story.py", "stories of any_story")
 EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of recorded runs")
@@ -374,6 +375,10 @@ OF_FORKS: Final = (
     _row(forks.reopened_made_by_a_fork, "A fork waits for a call that its ancestor may repeat.", LIVING_FORKS),
     _row(forks.pasts_of_every_attempt, "A fork reads the copies of one attempt only.", LIVING_FORKS),
     _row(forks.fork_before_its_copies, "A fork has its past before it is a run.", FORKS),
+    _row(forks.given_up_starts_go_on, "A start of a fork that was given up lands nothing more.", GIVEN_UP_FORKS),
+    _row(forks.starts_of_one_name, "A start of a fork is not taken for an earlier one.", GIVEN_UP_FORKS),
+    _row(forks.given_up_starts_stay, "The copies of a start that was given up are deleted.", GIVEN_UP_FORKS),
+    _row(forks.starts_after_the_run, "A fork is not begun a second time once its run is there.", GIVEN_UP_FORKS),
     _row(forks.redacted_marks_kept, "A fork does not begin with the mark of a redacted value.", PREVIEWS),
     _row(forks.answers_previewed_for_ever, "A preview counts a recorded answer for one call.", PREVIEWS),
 )

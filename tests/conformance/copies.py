@@ -1,13 +1,17 @@
 """Promises about the start of a fork: its copies land before its run, and its last commit knows its ancestor (S-28)."""
 
 from outlast.core import forks
-from outlast.core.commit import Commit, Put
+from outlast.core.commit import Commit, Put, in_portions
+from outlast.core.durations import FORK_STARTS_KEPT
+from outlast.core.fork_starts import ForkStart, begin, ending, give_up, token_key
 from outlast.core.forks import CopiedCall, ForkTerms
 from outlast.core.living_forks import ForkNote, note_fork, notes_of
 from outlast.core.rows.effect_rows import MEMO
-from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, TOKEN, Run
+from outlast.core.rows.store_rows import META
 from outlast.core.verbs import Forked, NewRun
 from outlast.core.verbs import start as start_verb
+from outlast.engine.fork_start_removal import remove_given_up
 from outlast.store.port import Store
 from tests.conformance.subject import (
     LANE,
@@ -21,6 +25,7 @@ from tests.conformance.subject import (
     intend,
     refused_for,
     the_run,
+    token_row,
     two,
 )
 
@@ -76,6 +81,40 @@ async def copies_land_before_their_run(s: Subject) -> None:
     ledger = forks.ledger_of({(memo.visit, memo.key): memo for memo in rows.memos})
     assert ledger is not None and (ledger.terms, tuple(ledger.calls)) == (TERMS, CALLS)
     assert rows.effects == (), "no copy is an effect"
+
+
+async def copies_that_were_given_up_are_deleted(s: Subject) -> None:
+    """Of a start that was given up no copy lands, no run is made, and no row stays. The fork can be begun again."""
+    a, b = await two(s)
+    ancestor = await _ancestor(a)
+    start = ForkStart(TENANT, FORK, ancestor.run, (await a.now()).business)
+    await a.commit(begin(start))
+    await refused_for("version", b.commit(begin(start._replace(at=start.at + 1))))
+    expects = (start.expects,)
+    large = [call._replace(n=call.n + 200, response=b'"' + b"x" * 900_000 + b'"') for call in CALLS[:2]]
+    puts = [Put(MEMO, forks.memo_of_call(TENANT, FORK, call, "p", T0), 0) for call in (*CALLS[:60], *large)]
+    for portion in in_portions(puts):
+        await a.commit(Commit(portion, expects=expects))
+    s.clock.time += FORK_STARTS_KEPT
+    assert await remove_given_up(b)
+    assert len(await a.rows(MEMO, (TENANT, FORK))) == 63, "it is no older than a week"
+    s.clock.time += 1
+    await b.commit(give_up(start))
+    await refused_for("version", a.commit(_copies(61, 62)._replace(expects=expects)))
+    await refused_for("version", a.commit(ending(start, await _last(a, ancestor))))
+    assert await remove_given_up(b)
+    assert await a.rows(MEMO, (TENANT, FORK)) == ()
+    assert await a.load(META, start.key) is None
+    await refused_for("version", a.commit(_copies(61, 62)._replace(expects=expects)))
+    again = start._replace(at=(await a.now()).business)
+    await b.commit(begin(again))
+    await a.commit(_copies(1, 40)._replace(expects=(again.expects,)))
+    await b.commit(ending(again, await _last(b, ancestor)))
+    assert len(await a.rows(MEMO, (TENANT, FORK))) == 41, "the copies and the terms"
+    assert await b.load(META, again.key) is None
+    token = token_row(str(token_key(TENANT, FORK)[-1]), FORK)
+    await a.commit(Commit((Put(TOKEN, token, 0),)))
+    await refused_for("version", b.commit(begin(again._replace(at=again.at + 1))))
 
 
 async def a_fork_is_refused_if_its_ancestor_changed(s: Subject) -> None:

@@ -42,6 +42,7 @@ REQUIREMENTS = {
     "forget_deletes_old_workers": "REC-3",
     "a_cursor_has_one_holder": "OUT-2",
     "copies_land_before_their_run": "RUN-10",
+    "copies_that_were_given_up_are_deleted": "RUN-10",
     "a_fork_is_refused_if_its_ancestor_changed": "RUN-10",
     "a_copied_answer_is_used_once": "RUN-10",
     "a_note_refuses_an_intent_that_names_the_version": "RUN-10",

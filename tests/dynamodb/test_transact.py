@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
-from outlast.core.commit import AppendMessage, Commit, Drop, Expect, Fence, Instant, Put, Wake, actions_of
+from outlast.core.commit import (
+    AppendMessage,
+    Commit,
+    Drop,
+    Erase,
+    Expect,
+    Fence,
+    Instant,
+    Put,
+    Wake,
+    actions_of,
+    bytes_of,
+)
 from outlast.core.limits import ACTIONS_MAX
 from outlast.core.machine import ENDED, LeaseStatus, RunStatus
-from outlast.core.rows.effect_rows import EFFECT, MEMO
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
 from outlast.core.rows.limit_rows import SLOT
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
@@ -294,6 +306,23 @@ def test_marks_are_put_and_dropped(env: str) -> None:
             assert await w.row(UNPUBLISHED, (*RUN_1, 1)) is not None
             await w.land(Commit((Drop(*RUN_1, 1), Drop(*RUN_1, 2))))
             assert await w.row(UNPUBLISHED, (*RUN_1, 1)) is None
+
+    asyncio.run(play())
+
+
+@pytest.mark.req("RUN-10")
+def test_an_erased_row_leaves_no_part(env: str) -> None:
+    """A large row has further items, which are deleted with it if its size is named."""
+
+    async def play() -> None:
+        async with world(env) as w:
+            memo = Memo(*RUN_1, 0, "fork?call/p/000001", "", "", b"x" * 900_000, "", T0)
+            key = memo[: MEMO.key]
+            await w.land(Commit((Put(MEMO, memo, 0),)))
+            places = items.places_of_size(MEMO, key, bytes_of(memo))
+            assert len(places) == 4 and [await w.item(each) is not None for each in places] == [True] * 4
+            await w.land(Commit((Erase(MEMO, key, bytes_of(memo)),)))
+            assert [await w.item(each) for each in places] == [None] * 4
 
     asyncio.run(play())
 

@@ -146,7 +146,8 @@ CASES: Final = {
 }
 COPIES: Final = [f"/00000{n}" for n in range(1, 5)]
 STARTS: Final = {
-    name: [*(["note_fork f1"] if case.in_flight else []), *COPIES, "start"] for name, case in CASES.items()
+    name: [*(["note_fork f1"] if case.in_flight else []), "begin fork", *COPIES, "start"]
+    for name, case in CASES.items()
 }
 """Commits of the start of each fork."""
 REUSED: Final = ["reuse price/p", "reuse fork?used/000002", "advance one#2", "reuse fork?used/000004", "complete two#3"]

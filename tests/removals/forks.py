@@ -2,10 +2,13 @@
 
 from typing import Any
 
-from outlast.core import effect_verbs, forks, living_forks
+from outlast.core import effect_verbs, fork_starts, forks, living_forks
+from outlast.core.commit import Commit, Expect
+from outlast.core.fork_starts import ForkStart
 from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms, FromRecording, answer_in_fork
+from outlast.core.rows.store_rows import META, STORE
 from outlast.core.run_transition import fence
-from outlast.engine import fork_calls, fork_start, held_run
+from outlast.engine import fork_calls, fork_start, fork_start_removal, held_run
 from outlast.engine.activity_calls import answer_of_fork
 from outlast.engine.fork_calls import CallInFork
 from outlast.telemetry import redact
@@ -128,6 +131,29 @@ def fork_before_its_copies(patch: Patch) -> None:
         return None
 
     replace(patch, fork_start._copy, later)
+
+
+def given_up_starts_go_on(patch: Patch) -> None:
+    patch.setattr(ForkStart, "expects", property(lambda self: Expect(META, (STORE, "never there"), 0)))
+
+
+def starts_of_one_name(patch: Patch) -> None:
+    patch.setattr(ForkStart, "key", property(lambda self: (STORE, f"{fork_starts.STARTS}{self.tenant}/{self.run}")))
+
+
+def given_up_starts_stay(patch: Patch) -> None:
+    async def none(store: Any) -> bool:
+        return True
+
+    replace(patch, fork_start_removal.remove_given_up, none)
+
+
+def starts_after_the_run(patch: Patch) -> None:
+    def begin(start: ForkStart) -> Commit:
+        return before(start)._replace(expects=())
+
+    before = fork_starts.begin
+    replace(patch, before, begin)
 
 
 def redacted_marks_kept(patch: Patch) -> None:

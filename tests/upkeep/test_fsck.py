@@ -268,6 +268,7 @@ ELSEWHERE = {
     "usage_known",
     "usage_counted",
     "copies_match",
+    "fork_started",
     "results_counted",
     "owner_known",
     "row",

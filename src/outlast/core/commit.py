@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from math import floor
 from typing import Any, Final, Literal, NamedTuple
 
-from outlast.core.limits import PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
+from outlast.core.limits import ITEM_BYTES, PORTION_BYTES, PORTION_ROWS_MAX, WRITER_ITEMS_MAX
 from outlast.core.machine import ENDED
 from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.outbox_rows import UNPUBLISHED
@@ -51,13 +51,16 @@ class Drop(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Delete a row of a thread of LangGraph. A missing row is no error.
+    """Delete a row of a thread of LangGraph, or of the start of a fork. A missing row is no error.
 
-    No later commit of the same batch may write the row, which the version of its GraphThread ensures.
+    No later commit of the same batch may write the row. The version of its GraphThread ensures this, or the token of
+    the fork.
     """
 
     kind: AnyKind
     key: Key
+    size: int = 0
+    """Bytes of its texts and blobs, if these may be more than ITEM_BYTES: DynamoDB deletes its further items, too."""
 
 
 class Expect(NamedTuple):
@@ -141,12 +144,18 @@ def actions_of(commit: Commit, large_items: int = 0) -> int:
             items.add((RUN.name, (write.tenant, write.run)))
         elif isinstance(write, Erase):
             items.add((write.kind.name, write.key))
+            more += further_items(write.size)
         else:
             items.add((UNPUBLISHED.name, (write.tenant, write.run, write.seq)))
     items |= {(expect.kind.name, expect.key) for expect in commit.expects}
     if commit.fence is not None:
         items.add((RUN.name, (commit.fence.tenant, commit.fence.run)))
     return len(items) + more
+
+
+def further_items(size: int) -> int:
+    """Return the maximum number of further items of a row on DynamoDB. `size`: bytes of its texts and blobs."""
+    return -(-size // ITEM_BYTES) if size > ITEM_BYTES else 0
 
 
 def in_portions(

@@ -103,6 +103,7 @@ DELIVERY_SIGN: Final = 10 * SECOND  # heartbeat of a dispatcher while there are 
 DELIVERY_ALIVE: Final = 3 * DELIVERY_SIGN  # a dispatcher without a heartbeat for this long is dead
 DELIVERY_LOOK: Final = 250  # poll interval for events of other processes while there are subscriptions
 ANSWERS_KEPT: Final = 7 * DAY  # stored answers to Idempotency-Keys; tokens of starts and signals stay
+FORK_STARTS_KEPT: Final = 7 * DAY  # of a fork that no run was made of, from its first commit
 WORKERS_KEPT: Final = 7 * DAY  # real; row of a closed worker, from the end of its lease
 FORGET_EVERY: Final = 10 * MINUTE  # real; interval at which workers purge
 SECRET_KEPT: Final = 1 * DAY  # after a rotation both secrets sign for this long

@@ -39,7 +39,8 @@ Lookups: TypeAlias = Literal["recorded", "live"]
 PREFIX: Final = "fork?"  # no template renders a ?
 TERMS: Final = f"{PREFIX}terms"
 """Key of the memo, once per run, that makes a run a fork."""
-_CALL: Final = f"{PREFIX}call/"
+COPIES: Final = f"{PREFIX}call/"
+"""Beginning of the keys of the memos of copied calls."""
 _USED: Final = f"{PREFIX}used/"
 _RESPONSE: Final = ',"response":'
 
@@ -288,7 +289,7 @@ def _inherited(ledger: "ForkLedger", point: ForkPoint) -> Iterator[CopiedCall]:
 
 def memo_of_call(tenant: str, run: str, call: CopiedCall, past: str, at: int) -> Memo:
     """Return the memo that keeps a copied call."""
-    return Memo(tenant, run, 0, f"{_CALL}{past}/{call.n:06d}", "", "", _text_of(call), "", at)
+    return Memo(tenant, run, 0, f"{COPIES}{past}/{call.n:06d}", "", "", _text_of(call), "", at)
 
 
 def _text_of(call: CopiedCall) -> bytes:
@@ -374,7 +375,7 @@ def ledger_of(memos: Mapping[tuple[int, str], Memo]) -> ForkLedger | None:
     terms = terms_of(memos)
     if terms is None:
         return None
-    mine = f"{_CALL}{terms.past}/"
+    mine = f"{COPIES}{terms.past}/"
     calls = sorted((call_of_memo(m) for (_, key), m in memos.items() if key.startswith(mine)), key=lambda c: c.n)
     ledger = ForkLedger(terms, calls)
     for memo in memos.values():

@@ -3,7 +3,8 @@
 Theory of operation. The copies land in batches, and the last commit writes the run. Faults, and why none does harm:
 
 1. *The process dies between two batches.* No run exists, so no worker executes half of a past. The same request, with
-   the same run id, finds the batches that landed and goes on. Copies without a run are never read.
+   the same run id, finds the batches that landed and goes on. Copies without a run are never read. A week after its
+   first batch, a start is taken for given up and deleted (`core/fork_starts.py`).
 2. *The ancestor changes between two batches.* If it has ended, only an answer of a person may still change an effect,
    and the last commit expects the version of its row. If it has not, a note lands before the copies are read. From then
    on it neither undoes an effect of the fork's past nor makes a call once per run by itself (`core/living_forks.py`).
@@ -25,6 +26,7 @@ from outlast.core.approver_rule import Rule
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.events import EventType, iso
+from outlast.core.fork_starts import ForkStart, ending, token_key
 from outlast.core.forks import (
     CallOutcome,
     CopiedCall,
@@ -56,6 +58,7 @@ from outlast.core.verbs import Forked
 from outlast.core.verbs import start as start_verb
 from outlast.engine.admission import limits_of
 from outlast.engine.commands import find_run, new_run, signal
+from outlast.engine.fork_start_removal import begin_or_join, goes_on
 from outlast.engine.snapshots import joined
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, Ended, InvalidInput, NotFound, NotStorable, OutlastError, Stale
@@ -185,7 +188,7 @@ async def fork(
     signals = _signals(of, point, asked.signals)
     started = StartedFork(run, True, point, tuple(of.copies(point, run)), changed)
     identity = digest(of.run.run, point.seq, terms._asdict(), state.decode(), sorted(asked.signals))
-    token = Token(tenant, "", f"fork/{run}", identity, run, point.at)
+    token = Token(*token_key(tenant, run), identity, run, point.at)
     if await _exists(store, token):
         return started._replace(created=False)
     if not is_over(of.run):
@@ -194,13 +197,19 @@ async def fork(
         started = started._replace(copied=tuple(of.copies(point, run)))
     terms = terms._replace(past=past_of(started.copied))
     copies = (memo_of_call(tenant, run, call, terms.past, point.at) for call in started.copied)
-    for portion in in_portions(Put(MEMO, memo, 0) for memo in copies):
-        await _copy(store, run, portion)
-    try:
-        await store.commit(await _first_commit(store, workflow, of, point, terms, token, state, actor))
-    except Stale:
-        if not await _exists(store, token):
-            raise Conflict(f"run {run} was not forked", f"run {of.run.run} has changed", "try again") from None
+    portions = in_portions(Put(MEMO, memo, 0) for memo in copies)
+    while (start := await begin_or_join(store, tenant, run, of.run.run)) is not None:
+        try:
+            for portion in portions:
+                await _copy(store, start, portion)
+            first = await _first_commit(store, workflow, of, point, terms, token, state, actor)
+            await store.commit(ending(start, first))
+            break
+        except Stale:
+            if await goes_on(store, start):
+                raise Conflict(f"run {run} was not forked", f"run {of.run.run} has changed", "try again") from None
+    else:
+        await _exists(store, token)
         started = started._replace(created=False)
     for message in signals:
         await _send(store, tenant, run, of.run.run, message)
@@ -369,7 +378,7 @@ def _check_node(workflow: Workflow[Any], point: ForkPoint) -> None:
 
 async def _exists(store: Store, token: Token) -> bool:
     """Return True if this fork was started before. Raises Conflict if the run id belongs to another one."""
-    before = await store.load(TOKEN, (token.tenant, "", token.key))
+    before = await store.load(TOKEN, token[:3])
     if before is None:
         return False
     if before.digest != token.digest:
@@ -377,14 +386,20 @@ async def _exists(store: Store, token: Token) -> bool:
     return True
 
 
-async def _copy(store: Store, run: str, portion: Sequence[Put]) -> None:
-    """Land copies of calls, or those of them that an earlier attempt did not land. Raises Conflict."""
-    left = tuple(portion)
+async def _copy(store: Store, start: ForkStart, portion: Sequence[Put]) -> None:
+    """Land copies of calls, or those of them that an earlier attempt did not land.
+
+    Raises Conflict, and Stale if another process has made the run or given the start up.
+    """
+    left, run = tuple(portion), start.run
     for _ in range(2):
         try:
-            await store.commit(Commit(left, label=f"{run} copy {key_of(MEMO, left[0].row)[-1]}"))
+            label = f"{run} copy {key_of(MEMO, left[0].row)[-1]}"
+            await store.commit(Commit(left, expects=(start.expects,), label=label))
             return
         except Stale:
+            if not await goes_on(store, start):
+                raise
             found = await store.load_many(MEMO, [key_of(MEMO, put.row) for put in left])
         if any(row is not None and row != put.row for put, row in zip(left, found, strict=True)):
             break

@@ -15,6 +15,7 @@ from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Meta
 from outlast.core.run_transition import rearmed
+from outlast.engine.fork_start_removal import remove_given_up
 from outlast.engine.lease import closed
 from outlast.engine.thread_removal import UnusedThreadPurge
 from outlast.errors import Corrupt, Ended, Stale
@@ -190,7 +191,7 @@ class _Purge(NamedTuple):
 
 
 class Retention:
-    """Deletes answers and workers' rows every FORGET_EVERY. One worker of all purges the rest once a day.
+    """Deletes answers, rows of workers and starts of forks every FORGET_EVERY. One worker purges the rest once a day.
 
     The rest are ledgers, runs and unused threads of LangGraph.
     """
@@ -215,7 +216,7 @@ class Retention:
             return
         if self._clock.mono() >= self._next:
             n = await self._store.forget(AT_ONCE)
-            if n < AT_ONCE:
+            if await remove_given_up(self._store) and n < AT_ONCE:
                 self._next = self._clock.mono() + FORGET_EVERY
         purges = self._live.runs_kept or self._live.ledger_kept or self._live.threads_kept
         if purges and self._clock.mono() >= self._next_purge:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, get_type_hints
 
-from outlast.core.commit import AppendMessage, Commit, Put, actions_of
-from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ITEM_BYTES, ROW_BYTES_MAX
+from outlast.core.commit import AppendMessage, Commit, Put, actions_of, further_items
+from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, ROW_BYTES_MAX
 from outlast.core.row_checks import CHECKED, check_row
 from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import Effect, Memo
@@ -105,7 +105,7 @@ def _check_whole(commit: Commit) -> None:
         if type(write) is Put:
             size = _check_put(write)
             total += size
-            large_items += -(-size // ITEM_BYTES) if size > ITEM_BYTES else 0
+            large_items += further_items(size)
             keys.append((write.kind.name, key_of(write.kind, write.row)))
         elif type(write) is AppendMessage:
             total += _size(SHAPES[MESSAGE.name], write.message)

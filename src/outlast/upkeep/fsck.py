@@ -1,19 +1,21 @@
 """Check of a whole store, page by page and read-only. A finding is checked again before it is reported."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from outlast.core.commit import Mapping
+from outlast.core.fork_starts import START, STARTS, is_copy, start_of, token_key
 from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.rows.all_kinds import R
-from outlast.core.rows.effect_rows import EFFECT, USAGE
+from outlast.core.rows.effect_rows import EFFECT, MEMO, USAGE, Memo
 from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, Result, Run
-from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER
+from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
 from outlast.errors import Corrupt
@@ -143,6 +145,7 @@ class Fsck:
         for tenant in sorted(self._tenants):
             await self._made_by(tenant)
         await self._tokens()
+        await self._fork_starts()
         await self._readable_all()
         threads = await self._threads()
         return FsckReport(self._runs, self._events, self._effects, self._generation, tuple(self._found), threads)
@@ -400,6 +403,52 @@ class Fsck:
                 left = await self._store.rows(EVENT, named, limit=1, listed=True)
                 gone = not left or (await self._run(named))[1]
                 self._report(_named("token_target", TOKEN, token, fsck_checks.token_target(token, gone)))
+
+    async def _fork_starts(self) -> None:
+        """Check starts of forks, and that all copies of calls without a run belong to one (S-28)."""
+        after: Key = (STORE, STARTS)
+        while rows := await self._store.rows(META, (STORE,), after=after, limit=PAGE, listed=True):
+            for row in rows:
+                if row.key.startswith(STARTS):
+                    await self._confirmed(partial(self._found_in_start, row))
+            after = key_of(META, rows[-1])
+        after, seen = (), ("", "")
+        while memos := await self._store.rows(MEMO, (), after=after, limit=PAGE, listed=True):
+            for memo in memos:
+                if is_copy(memo) and memo[:2] != seen:
+                    seen = memo[:2]
+                    await self._confirmed(partial(self._found_in_copy, memo))
+            after = key_of(MEMO, memos[-1])
+
+    async def _confirmed(self, look: Callable[[], Awaitable[list[Finding]]]) -> None:
+        """Report what each of several looks finds, because a concurrent change is no violation."""
+        found = await look()
+        for _ in range(AGAIN):
+            again = await look() if found else []
+            found = [finding for finding in found if finding in again]
+        self._report(found)
+
+    async def _found_in_start(self, row: Meta) -> list[Finding]:
+        if await self._store.load(META, key_of(META, row)) != row:
+            return []
+        try:
+            start = start_of(row)
+        except Corrupt as error:
+            return [Finding("fork_started", META.name, key_of(META, row), error.what)]
+        memo = await self._store.load(MEMO, key_of(MEMO, start.memo()))
+        token = await self._store.load(TOKEN, token_key(start.tenant, start.run))
+        wrong = fsck_checks.fork_started(row, memo, start, was_started=token is not None)
+        return list(_named("fork_started", META, row, wrong))
+
+    async def _found_in_copy(self, memo: Memo) -> list[Finding]:
+        """Check the first copied call of a run that may not exist."""
+        if await self._store.load(TOKEN, token_key(memo.tenant, memo.run)) is not None:
+            return []
+        named = await self._store.load(MEMO, (memo.tenant, memo.run, 0, START))
+        (left,) = await self._store.load_many(MEMO, [key_of(MEMO, memo)], listed=True)
+        if named is not None or left is None:
+            return []
+        return [Finding("fork_started", MEMO.name, key_of(MEMO, memo), "a copied call of no fork and of no start")]
 
     async def _readable_all(self) -> None:
         """Report unreadable rows of the kinds that no other check reads."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
+from outlast.core.fork_starts import ForkStart
 from outlast.core.forks import ForkLedger
 from outlast.core.keys import plain_key
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
@@ -26,12 +27,12 @@ from outlast.core.row_checks import (
 )
 from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.columns import SUFFIX
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Usage
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, WAIT, WITHHELD, Effect, Memo, Usage
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event, Run, Token, is_over
-from outlast.core.rows.store_rows import WORKER, Worker
+from outlast.core.rows.store_rows import META, WORKER, Meta, Worker
 from outlast.core.run_transition import due_of
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage
@@ -456,6 +457,14 @@ def copies_match(run: Run, ledger: ForkLedger | None, effects: Iterable[Effect])
         row = rows.get((call.of, visit, call.key, call.version)) if call.kind == "write" else None
         if row is not None and (row.digest, row.status, row.response) != (call.digest, call.status, call.response):
             yield violation(EFFECT, row, f"{run.run} has copied another call, status or response of this version")
+
+
+def fork_started(row: Meta, memo: Memo | None, start: ForkStart, *, was_started: bool) -> Violations:
+    """Check that a start of a fork has made no run, and that its memo names it (S-28)."""
+    if was_started:
+        yield violation(META, row, f"run {start.run} was forked already")
+    elif memo != start.memo():
+        yield violation(META, row, f"no memo of run {start.run} names this start")
 
 
 def event_delivered(

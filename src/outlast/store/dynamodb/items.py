@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
+from outlast.core.commit import further_items
 from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
@@ -488,6 +489,12 @@ def body_places(table: str, item: Mapping[str, Value]) -> list[ItemPlace]:
     except (KeyError, ValueError):
         return []
     return [ItemPlace(table, pk, f"{begin}{i:02d}") for i in range(count)]
+
+
+def places_of_size(kind: AnyKind, key: Key, size: int) -> list[ItemPlace]:
+    """Return where the item of a row is, and its body items can be. `size`: bytes of its texts and blobs."""
+    where = place(kind, key)
+    return [where, *(where._replace(sk=f"{where.sk}{BODY}{i:02d}") for i in range(further_items(size)))]
 
 
 def _layout(item: Mapping[str, Value]) -> tuple[int, list[tuple[str, int]], str]:

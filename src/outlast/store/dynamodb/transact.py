@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.core.commit import AppendMessage, Commit, Fence, Put, Wake
+from outlast.core.commit import AppendMessage, Commit, Erase, Fence, Put, Wake
 from outlast.core.durations import LOCK_KEPT, SECOND
 from outlast.core.machine import ENDED, NO_HOLDER, LeaseStatus
 from outlast.core.rows.all_kinds import KINDS
@@ -30,6 +30,7 @@ from outlast.store.dynamodb.items import (
     lock_place,
     number,
     place,
+    places_of_size,
     receipt_place,
     text,
 )
@@ -88,8 +89,9 @@ def actions(
     """
     transaction = _Transaction(env, batch, receipt, known)
     transaction.expect(commits)
-    for kind, key in batch.erased:
-        transaction.delete(place(kind, key))
+    for write in (write for commit in commits for write in commit.writes if type(write) is Erase):
+        for where in places_of_size(write.kind, write.key, write.size):
+            transaction.delete(where)
     for kind in KINDS:
         for left in batch.changes[kind.name].values():
             if kind is RUN:
