@@ -217,6 +217,12 @@ OF_THE_ENGINE: Final = (
         "An attempt that was not sent proves nothing about an earlier one.",
         SIMULATION,
     ),
+    _row(
+        engine.early_refusals_count,
+        "A refusal counts only once no earlier request of its call can arrive.",
+        ENGINE,
+        STORIES,
+    ),
     # undo
     _row(engine.undo_forwards, "Effects are undone in reverse order.", SIMULATION, UNDO),
     _row(engine.no_undo_decision, "The decision to undo is durable.", UNDO),

@@ -45,6 +45,8 @@ OPEN = EFFECT._replace(
 SETTLED = NOW._replace(real=120_000)
 LATE = NOW._replace(real=170_001)  # an attempt begun now arrives after the receiver has forgotten the first
 MAYBE, PROBING, RESTORED = Known(maybe_done=True), Known(probing=True), Known(restored=True)
+EARLIER = Known(maybe_done=True, in_transit=True)
+AGAIN = Intend(maybe_done=True, in_transit=True)
 LAPSED = "approval_lapsed"
 EXHAUSTED = "retries_exhausted"
 
@@ -87,11 +89,14 @@ FOUND_OPEN = {
     ),
     "cut off, restored": (OPEN._replace(attempts=1), ASK, START, NOW, RESTORED, MarkUncertain("restored", "")),
     "the receiver can be asked": (OPEN, RECONCILE, START, NOW, Known(), AskReceiver()),
-    "the receiver remembers": (OPEN, RESEND, START, NOW, Known(), Intend(maybe_done=True)),
+    "the receiver remembers": (OPEN, RESEND, START, NOW, Known(), AGAIN),
+    "the receiver remembers, and the settle time has passed": (
+        OPEN, RESEND, START, SETTLED, Known(), Intend(maybe_done=True)
+    ),
     "the receiver may have forgotten": (OPEN, RESEND, START, LATE, Known(), MarkUncertain("interrupted", "")),
     "no attempt is left": (effect("timeout", attempts=3), RESEND, START, NOW, Known(), MarkUncertain(EXHAUSTED, "")),
     "an attempt that was cut off counts for nothing": (
-        effect(attempts=3), RESEND, START, NOW, Known(), Intend(maybe_done=True)
+        effect(attempts=3), RESEND, START, NOW, Known(), AGAIN
     ),
     "deferred": (PUT_OFF, ASK, START, NOW, Known(), WaitUntil(105_000)),
     "the deferral is over": (PUT_OFF, ASK, START, SETTLED, Known(), Intend()),
@@ -107,7 +112,7 @@ FOUND_OPEN = {
 AT_THE_END = {
     "it did nothing": (PUT_OFF, ending(ASK), START, NOW, Known(), Refuse("run_cancelled", "")),
     "the receiver is asked at once": (effect("away", 105_000), ending(RECONCILE), START, NOW, Known(), AskReceiver()),
-    "it can be undone": (OPEN, ending(RESEND), START, NOW, Known(), Intend(maybe_done=True)),
+    "it can be undone": (OPEN, ending(RESEND), START, NOW, Known(), AGAIN),
     "it can be undone, later": (effect("away", 105_000), ending(RESEND), START, NOW, Known(), WaitUntil(105_000)),
     "it cannot be undone": (
         effect(undo="no: kept"), ending(RESEND), START, NOW, Known(), MarkUncertain("interrupted", "")
@@ -125,7 +130,7 @@ AT_THE_END = {
 AFTER_A_DEFERRAL = {
     "not due": (PUT_OFF, RECONCILE, DEFERRED, NOW, Known(), WaitUntil(105_000)),
     "due": (GONE, RECONCILE, DEFERRED, NOW, Known(), Intend()),
-    "due, it may have happened": (DOUBTED, BOTH, DEFERRED, NOW, Known(), Intend(maybe_done=True)),
+    "due, it may have happened": (DOUBTED, BOTH, DEFERRED, NOW, Known(), AGAIN),
     "the receiver may have forgotten": (DOUBTED, RESEND, DEFERRED, LATE, Known(), MarkUncertain("timeout", "")),
     "its approval lapsed": (
         effect("away", settle_after=0, covered_until=99_000), ASK, DEFERRED, NOW, Known(), Refuse(LAPSED, "")
@@ -138,6 +143,17 @@ A_CANCEL = {
 AN_ATTEMPT = {
     "answered": (OPEN, ASK, Answered(1), NOW, Known(), RecordResponse(1)),
     "refused": (OPEN, RESEND, No("card", ""), NOW, MAYBE, Refuse("card", "")),
+    "refused, an earlier request may still arrive": (
+        OPEN, RESEND, No("card", ""), NOW, EARLIER, Defer("card", "", 19_000, True, counts=False, settles=True)
+    ),
+    "refused without a code, an earlier request may still arrive": (
+        OPEN, RESEND, No("", ""), NOW, EARLIER, Defer("refused", "", 19_000, True, counts=False, settles=True)
+    ),
+    "refused, and the receiver forgets before the settle time": (
+        OPEN, RESEND._replace(remembered_for=49_000), No("card", ""), NOW, EARLIER, MarkUncertain("card", "")
+    ),
+    "refused after the settle time": (OPEN, RESEND, No("card", ""), SETTLED, EARLIER,
+                                      Defer("card", "", 0, True, counts=False, settles=True)),
     "too late": (OPEN, ASK, Unsent(TOO_LATE, ""), NOW, Known(), Defer(TOO_LATE, "", 0, happened=False)),
     "too late after one that may have happened": (
         OPEN, RESEND, Unsent(TOO_LATE, ""), NOW, MAYBE, Defer(TOO_LATE, "", 0, happened=True)

@@ -196,6 +196,16 @@ def test_an_intent_ends_with_its_slice() -> None:
     assert effect.settle_after == effect.not_after + INTENT.timeout_ms + INTENT.settle_margin_ms
 
 
+@pytest.mark.req("EFF-3")
+def test_a_shorter_timeout_does_not_end_the_settle_time_of_an_earlier_attempt() -> None:
+    """A deploy shortens it between two attempts, of which the first may still arrive."""
+    drive = Drive().start().claim().intend()
+    before = drive.effect
+    shorter = INTENT._replace(timeout_ms=INTENT.timeout_ms // 2)
+    commit = effect_verbs.intend(drive.run, shorter, before, ordinal=1, now=at(drive.t))
+    assert effect_verbs.intended(commit).settle_after == before.settle_after
+
+
 # --- instants that one process wrote, judged by the clock of another (S-4) ------------------------------
 SKEW = 4_000
 

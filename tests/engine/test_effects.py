@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from outlast.core import crash_points
-from outlast.flow import Context, NotSent, Perhaps, Refused, RetryLater, resend
+from outlast.flow import Context, NotSent, Perhaps, Refused, Retry, RetryLater, resend
 from tests.engine.world import (
     MINUTE,
     QUIET,
@@ -278,6 +278,37 @@ async def test_an_uncertain_call_is_resent_under_the_same_key(world: World, erro
     assert world.status() == "completed"
     assert shop.attempts == ["t:r1:1:order/a"] * 2
     assert len(shop.did) == 1
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+async def test_a_refusal_after_an_uncertain_call_counts_after_its_settle_time(world: World) -> None:
+    """The first request may still arrive. So the call is repeated once more, without using up an attempt or a wait."""
+    shop = Receiver(Perhaps("lost"), Refused("sold_out", "none left"), Refused("sold_out", "none at all"))
+    flow = ordering(write(shop, if_uncertain=HOUR_WINDOW, retry=Retry(attempts=2)), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * SECOND)
+    effect = world.effect("order/a")
+    assert (len(shop.attempts), effect.status.value, effect.code) == (2, "intended", "sold_out")
+    assert effect.error is not None and effect.error.detail == "none left; an earlier request may still arrive"
+    assert world.waiting() == [("retry", "attempt 2 of 2 of order")]
+    await world.pass_(QUIET)
+    effect = world.effect("order/a")
+    assert (len(shop.attempts), effect.status.value, effect.code) == (3, "refused", "sold_out")
+    assert effect.error is not None and effect.error.detail == "none at all"
+    assert effect.waited_ms <= 2 * SECOND
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+async def test_a_refusal_is_put_to_a_person_if_the_receiver_forgets_before_the_settle_time(world: World) -> None:
+    shop = Receiver(Perhaps("lost"), Refused("sold_out", "none left"))
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(minutes=5))), "a")
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(2 * SECOND)
+    effect = world.effect("order/a")
+    assert (len(shop.attempts), effect.status.value, effect.code) == (2, "uncertain", "sold_out")
+    assert world.reasons() == ["effect_uncertain"]
 
 
 @pytest.mark.req("EFF-2", "FAIL-2")

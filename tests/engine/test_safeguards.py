@@ -11,7 +11,7 @@ import pytest
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.commit import Commit, Done
 from outlast.engine import commands
-from outlast.flow import Context, Perhaps, Workflow, activity, lookup, resend, role
+from outlast.flow import Context, Perhaps, Refused, Workflow, activity, lookup, resend, role
 from tests.engine.world import (
     HOUR,
     MINUTE,
@@ -312,6 +312,29 @@ async def test_without_the_window_a_repeat_is_sent_to_a_receiver_that_has_forgot
     await world.start(flow)
     await world.pass_(MINUTE)
     assert len(shop.did) == (1 if guarded else 2)
+
+
+@pytest.mark.req("EFF-2", "EFF-3")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_without_the_settle_time_a_refused_call_is_executed_by_its_earlier_request(
+    world: World, monkeypatch: Patch, guarded: bool
+) -> None:
+    """The worker dies over its request; the receiver refuses the repetition, then executes the first request."""
+    if not guarded:
+        remove("early_refusals_count", monkeypatch)
+    slow = Slow()
+    shop = Receiver(slow, Refused("sold_out"), dedupes=True)
+    flow = ordering(write(shop, if_uncertain=resend(remembered_for=timedelta(hours=1))), "a")
+    first = world.worker(flow)
+    await world.start(flow)
+    first.kill()
+    world.worker(flow)
+    await world.pass_(20 * SECOND)
+    assert len(shop.attempts) == 2 and shop.did == []
+    slow.go.set()
+    await world.pass_(QUIET)
+    assert len(shop.did) == 1
+    assert world.effect("order/a").status.value == ("done" if guarded else "refused")
 
 
 @pytest.mark.req("CKP-2")

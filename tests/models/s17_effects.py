@@ -3,6 +3,8 @@
 Process A intends, passes the last-instant check, and may then be frozen for up to `freeze` ticks before its packet
 leaves; a packet lands at most `flight` ticks after it left. Anyone may be replaced at any moment (its row closed, or
 only slow) and goes on with a stale epoch. The next holder settles as the engine's own `next_step` decides.
+
+A receiver that `refuses` may refuse each request, unless it has executed one of that key. It remembers no refusal.
 """
 
 from collections.abc import Iterator
@@ -13,13 +15,16 @@ from outlast.core import attention, effect_verbs, mailbox, verbs
 from outlast.core.commit import Commit, Instant
 from outlast.core.effect_steps import (
     AskReceiver,
+    Defer,
     DidNotHappen,
     Happened,
     Intend,
     Known,
     MarkUncertain,
     Moment,
+    No,
     RecordResponse,
+    Refuse,
     Step,
     Terms,
     next_step,
@@ -54,13 +59,14 @@ LANDED = TIMEOUT + MARGIN
 
 
 class P(NamedTuple):
-    """A process: waits for its turn, reads, intends (ready), checks (frozen), sends, is gone."""
+    """A process: waits for its turn, reads, intends (ready), checks (frozen), sends, hears a refusal, is gone."""
 
     pc: str = "-"
     until: int = 0  # not_after of its intent
     at: int = 0  # frozen since, or sent at
     view: Run | None = None
     copy: Effect | None = None
+    doubt: Intend = Intend()  # what its attempt follows
 
 
 class S(NamedTuple):
@@ -70,7 +76,7 @@ class S(NamedTuple):
     t: int = START
     p: tuple[P, ...] = (P(), P(), P())
     who: int = -1  # the latest process to claim the run
-    fly: tuple[int, ...] = ()  # packets in the air: when they left
+    fly: tuple[tuple[int, int], ...] = ()  # packets in the air: when they left, and who may hear a refusal (-1: none)
     world: int = 0  # effects the receiver has applied
     knows: int = -1  # when it saw the key last
     human: bool = False  # a person said: it did not happen, do it
@@ -85,6 +91,8 @@ class Effects:
     mode: Literal["reconcile", "resend", "ask_person"] = "reconcile"
     freeze: int = 0
     flight: int = TIMEOUT
+    refuses: bool = False  # may the receiver refuse a request?
+    refusal_waits: bool = True  # does a refusal count only once no earlier request can arrive?
     window: int = 0  # how long the receiver remembers keys; 0: no end
     end: int = 11
     intent_first: bool = True
@@ -108,13 +116,19 @@ class Effects:
             return s.err
         if s.world > 1 and not s.human:
             return "the receiver saw the effect twice without a decision"
+        if s.world and self._is_refused(s):
+            return "the ledger says refused, and the receiver has done it"
         if s.world > 1 and self.blame and not s.saw:
             return "twice: a person looked, it had not happened, and the first call landed afterwards"
         return ""
 
+    def _is_refused(self, s: S) -> bool:
+        effect = _effect(s.rows)
+        return effect is not None and effect.status is EffectStatus.REFUSED and not mailbox.is_reopened(effect)
+
     def step(self, s: S) -> Iterator[tuple[str, S]]:
         held = any(p.pc == "frozen" and s.t - p.at >= self.freeze for p in s.p)
-        held = held or any(s.t - left >= self.flight for left in s.fly)
+        held = held or any(s.t - left >= self.flight for left, _ in s.fly)
         began = _effect(s.rows) is not None or not self.intent_first
         moving = s.fly or any(p.pc in ("ready", "frozen") for p in s.p)
         if s.t < self.end and not held and began and (moving or not _is_done(s.rows)):
@@ -129,14 +143,24 @@ class Effects:
 
     # --- the world --------------------------------------------------------------------------------------
     def _packets(self, s: S) -> Iterator[tuple[str, S]]:
-        for i, _ in enumerate(s.fly):
+        for i, (left, who) in enumerate(s.fly):
             rest = s.fly[:i] + s.fly[i + 1 :]
             forgot = self.window and s.t - s.knows >= self.window
             if self.mode == "resend" and s.knows >= 0 and not forgot:
                 yield f"t={s.t}: a packet lands, the receiver knows its key", s._replace(fly=rest)
             else:
+                if self.refuses:
+                    after = self._refuse(s._replace(fly=rest), left, who)
+                    yield f"t={s.t}: a packet lands, the receiver refuses", after
                 after = s._replace(fly=rest, world=s.world + 1, knows=s.t if self.window else 0)
                 yield f"t={s.t}: a packet lands: effect {after.world}", after
+
+    def _refuse(self, s: S, left: int, who: int) -> S:
+        """Let the process hear the refusal, if it still waits for its answer."""
+        p = s.p[who] if who >= 0 else P()
+        if p.pc != "sent" or p.at != left or s.t - left > TIMEOUT or p.view is None:
+            return s
+        return s._replace(p=(*s.p[:who], p._replace(pc="refused", at=0), *s.p[who + 1 :]))
 
     def _person(self, s: S) -> Iterator[tuple[str, S]]:
         effect = _effect(s.rows)
@@ -207,8 +231,9 @@ class Effects:
                 self._with(s, Landed(s.rows, "", 0, ""), i, p._replace(pc="frozen", at=s.t)),
             )
         elif effect is None or effect.status is EffectStatus.REFUSED:
-            assert isinstance(self._next(s, i, effect), Intend)
-            yield self._intend(s, i, p)
+            step = self._next(s, i, effect)
+            assert isinstance(step, Intend)
+            yield self._intend(s, i, p._replace(doubt=step))
         elif effect.status is EffectStatus.UNCERTAIN:
             reason = Attention(Reason.EFFECT_UNCERTAIN, 1, key="k", visit=1)
             commit = attention.flag(
@@ -232,7 +257,7 @@ class Effects:
         assert p.view is not None
         step = self._next(s, i, effect)
         if isinstance(step, Intend):
-            yield self._intend(s, i, p)
+            yield self._intend(s, i, p._replace(doubt=step) if self.refuses else p)
         elif isinstance(step, RecordResponse):
             commit = effect_verbs.settle(p.view, effect, b"1", now=self._now(s, i))
             yield self._speak(s, i, commit, P("gone"), f"{name} asks the receiver: found")
@@ -240,12 +265,15 @@ class Effects:
             commit = effect_verbs.mark_uncertain(p.view, effect, *step, now=self._now(s, i))
             yield self._speak(s, i, commit, p, f"{name} doubts")
 
+    def _terms(self) -> Terms:
+        remembered_for = (self.window or ANY) if self.mode == "resend" else 0
+        return Terms(self.mode == "reconcile", ANY, ANY, 1, 1.0, ANY, remembered_for, TIMEOUT, self._margin, BUDGET)
+
     def _next(self, s: S, i: int, effect: Effect | None) -> Step:
         """Return the engine's decision, with the receiver's answer if it asks. The receiver knows what has landed."""
         now = self._now(s, i)
         known = Known(asked_at=NEVER if self.settle_time == "ignored" else now.real)
-        remembered_for = (self.window or ANY) if self.mode == "resend" else 0
-        terms = Terms(self.mode == "reconcile", ANY, ANY, 1, 1.0, ANY, remembered_for, TIMEOUT, self._margin, BUDGET)
+        terms = self._terms()
         if self.opens != "with the first intent":
             terms = terms._replace(timeout=0, settle_margin=0, start_budget=0)
         if self.opens == "with each attempt" and effect is not None:
@@ -266,7 +294,7 @@ class Effects:
 
     def _frozen(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
         then = p._replace(pc="sent", at=s.t) if p.view is not None else P("gone")
-        after = self._with(s, Landed(s.rows, "", 0, ""), i, then, fly=(*s.fly, s.t))
+        after = self._with(s, Landed(s.rows, "", 0, ""), i, then, fly=(*s.fly, (s.t, i if self.refuses else -1)))
         yield f"t={s.t}: {'ABC'[i]} sends", after
 
     def _sent(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
@@ -275,6 +303,22 @@ class Effects:
         elif p.copy is not None and p.copy.status is EffectStatus.INTENDED:
             commit = effect_verbs.record(p.view, p.copy, b"1", now=self._now(s, i))
             yield self._speak(s, i, commit, P("gone"), f"{'ABC'[i]} records the answer")
+
+    def _refused(self, s: S, i: int, p: P) -> Iterator[tuple[str, S]]:
+        name, effect, now = "ABC"[i], p.copy, self._now(s, i)
+        assert p.view is not None and effect is not None
+        known = Known(maybe_done=p.doubt.maybe_done, in_transit=p.doubt.in_transit and self.refusal_waits)
+        step = next_step(effect, self._terms(), No("no", ""), now, known)
+        if isinstance(step, Refuse):
+            commit = effect_verbs.refuse(p.view, effect, *step, now=now)
+            yield self._speak(s, i, commit, P("gone"), f"{name} records the refusal")
+        elif isinstance(step, MarkUncertain):
+            commit = effect_verbs.mark_uncertain(p.view, effect, *step, now=now)
+            yield self._speak(s, i, commit, p._replace(pc="holds"), f"{name} doubts the refusal")
+        else:
+            assert isinstance(step, Defer)
+            commit = effect_verbs.defer(p.view, effect, **step._asdict(), now=now)
+            yield self._speak(s, i, commit, p._replace(pc="holds"), f"{name} waits with the refusal")
 
 
 def _effect(rows: Rows) -> Effect | None:
@@ -291,7 +335,7 @@ def _settled(row: Effect | None) -> Effect | None:
     """An effect row without what nothing here asks for any more."""
     if row is None:
         return None
-    row = row._replace(settled_at=min(row.settled_at, 1), attempts=1)
+    row = row._replace(settled_at=min(row.settled_at, 1), attempts=1, interrupted=0)
     if row.status is EffectStatus.DONE:
         return row._replace(first_at=1, not_after=1, settle_after=1, version=NEW, error_text="", settled_by="")
     return row
@@ -311,6 +355,8 @@ LARGE = (
 VARIANTS = (
     Variant("repeat, the receiver never forgets, any freeze", Effects(mode="resend", freeze=3, end=5)),
     Variant("repeat within its window", Effects(mode="resend", window=8, end=9)),
+    Variant("repeat, refused", Effects(mode="resend", refuses=True, freeze=FREEZE, end=9)),
+    Variant("reconcile, refused", Effects(refuses=True)),
     Variant("reconcile", Effects()),
     Variant("reconcile, frozen as long as the margin covers", Effects(freeze=FREEZE)),
     Variant("ask", Effects(mode=ASK)),
@@ -330,9 +376,15 @@ VARIANTS = (
         Effects(mode="resend", window=5, opens="and ends with the sending"),
         "without a decision",
     ),
+    Variant("a refusal counts at once", Effects(mode="resend", refuses=True, refusal_waits=False), "says refused"),
     Variant("a person may answer at once", Effects(mode=ASK, person_waits=False), "landed afterwards"),
     # Cases left by design, so that the documents can name it: docs/semantics.md, "Claims and remaining risk".
     Variant("RESIDUAL reconcile, frozen a tick longer than covered", Effects(freeze=FREEZE + 1), "without a decision"),
     Variant("RESIDUAL reconcile, a flight longer than covered", Effects(flight=LANDED + 2), "without a decision"),
+    Variant(
+        "RESIDUAL repeat, refused, frozen longer than covered",
+        Effects(mode="resend", refuses=True, freeze=FREEZE + 1),
+        "says refused",
+    ),
     Variant("RESIDUAL ask, frozen longer than covered", Effects(mode=ASK, freeze=FREEZE + 1), "landed afterwards"),
 )

@@ -334,6 +334,10 @@ def earlier_attempt_forgotten(patch: Patch) -> None:
     replace(patch, kept, lambda *facts: kept(*facts[:-1], facts[-1]._replace(maybe_done=False)))
 
 
+def early_refusals_count(patch: Patch) -> None:
+    replace(patch, effect_steps._refused, lambda effect, terms, no, *facts: effect_steps.Refuse(no.code, no.detail))
+
+
 # --- undo -----------------------------------------------------------------------------------------
 def undo_forwards(patch: Patch) -> None:
     kept = compensation.owed

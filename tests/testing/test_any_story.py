@@ -18,7 +18,9 @@ from outlast.testing.story import Broken, Script, StoryOptions, check_engine, op
 from outlast.testing.story_search import STEPS, StoryReport, sources_of, tell
 from outlast.testing.story_signals import signals_of
 from outlast.testing.story_values import fits, values_of
+from outlast.testing.story_world import AnswerKind
 from tests import forked
+from tests.crash.refund import refund
 from tests.mutants import remove
 from tests.testing.planted.faults import PLANTED, Planted, module_of
 
@@ -139,6 +141,33 @@ def test_the_shortest_story_is_printed_as_a_test_that_fails_alone(pytester: pyte
 def test_options_of_pytest_choose_how_many_stories_and_which(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_shop=SHOP)
     assert "1 passed" in run(pytester, "test_shop.py", "--stories=1", "--story-seed=3")
+
+
+# --- what a story found in the engine --------------------------------------------------------------
+LATE_THEN_REFUSED: tuple[AnswerKind, ...] = ("late", "unknown", "refuses", "refuses")
+
+
+def test_a_refusal_before_the_settle_time_is_not_the_outcome_of_a_late_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first request is late, its worker dies, and a repetition is refused before the first one is executed."""
+    asked = StoryOptions(refund, (), {"price": 4_200})
+
+    def played(point: int) -> tuple[list[str], list[str]]:
+        """Return where the process died, and what the ledger says of the call in the end."""
+        with open_story(asked, Script(asked)) as story:
+            for kind in LATE_THEN_REFUSED:
+                story.answers("tell/o-7", kind)
+            story.crash(point)
+            story.start({"order_id": "o-7"})
+            story.wait("1h")
+            return story._world.died_at, [each.status for each in story.effects if each.key == "tell/o-7"]
+
+    point = next(point for point in range(1, 40) if played(point)[0] == ["call:flight run call tell/o-7"])
+    assert played(point)[1] == ["done"]
+    remove("early_refusals_count", monkeypatch)
+    with pytest.raises(Broken, match="was refused, and a receiver has executed it"):
+        played(point)
 
 
 # --- what a story can do -----------------------------------------------------------------------------

@@ -160,6 +160,8 @@ class Known(NamedTuple):
 
     maybe_done: bool = False
     """An attempt before the latest may have happened. An attempt that was not sent does not disprove it."""
+    in_transit: bool = False
+    """Such an attempt may arrive after the latest, whose refusal is no proof then."""
     restored: bool = False
     """The store was restored during this run, so a missing row may be a lost one."""
     probing: bool = False
@@ -178,11 +180,12 @@ class Intend(NamedTuple):
     """Commit an intent, then make the attempt.
 
     `lost`: a restore may have lost an earlier attempt. The attempt is not made; the effect is settled like one that a
-    dead worker left open.
+    dead worker left open. `in_transit`: the settle time of an earlier attempt has not passed.
     """
 
     maybe_done: bool = False
     lost: bool = False
+    in_transit: bool = False
 
 
 class Defer(NamedTuple):
@@ -194,6 +197,8 @@ class Defer(NamedTuple):
     happened: bool
     """The call may have happened."""
     counts: bool = True
+    settles: bool = False
+    """The wait is for the settle time. It counts towards no limit."""
 
 
 class AskReceiver(NamedTuple):
@@ -256,7 +261,7 @@ def next_step(
         return _at(fact, effect, terms, now, known)
     if isinstance(fact, No):
         if not (fact.conflicts and known.maybe_done):
-            return Refuse(fact.code, fact.detail)
+            return _refused(effect, terms, fact, now, known)
         fact = Maybe(fact.code, fact.detail)
     if isinstance(fact, Unsent):
         return _not_sent(effect, terms, fact, known)
@@ -295,7 +300,7 @@ def _at_start(effect: Effect, terms: Terms, now: Instant, known: Known) -> Step:
     if terms.asks_receiver:
         return AskReceiver()
     if _window_open(effect, terms, now):
-        return Intend(maybe_done=True) if has_attempt else MarkUncertain(*used_up(effect))
+        return _repeat(effect, now) if has_attempt else MarkUncertain(*used_up(effect))
     return MarkUncertain(*cut_off(effect, restored=known.restored))
 
 
@@ -311,7 +316,7 @@ def _at_the_end(effect: Effect, terms: Terms, now: Instant) -> Step:
         return MarkUncertain("interrupted", "its outcome is not known and the run ends")
     if (until := deferred_until(effect)) > now.real:
         return WaitUntil(until)
-    return Intend(maybe_done=True) if tries(effect) < terms.attempts_max else MarkUncertain(*used_up(effect))
+    return _repeat(effect, now) if tries(effect) < terms.attempts_max else MarkUncertain(*used_up(effect))
 
 
 def _after_deferral(effect: Effect, terms: Terms, now: Instant) -> Step:
@@ -322,10 +327,32 @@ def _after_deferral(effect: Effect, terms: Terms, now: Instant) -> Step:
     if maybe_done and not _window_open(effect, terms, now):
         assert effect.error is not None
         return MarkUncertain(effect.error.code, effect.error.detail)
-    return _lapse(effect) if _has_lapsed(effect, now) else Intend(maybe_done)
+    if _has_lapsed(effect, now):
+        return _lapse(effect)
+    return _repeat(effect, now) if maybe_done else Intend()
+
+
+def _repeat(effect: Effect, now: Instant) -> Intend:
+    """Make another attempt of a call that may have happened."""
+    return Intend(maybe_done=True, in_transit=now.real < effect.settle_after)
 
 
 # --- after an attempt ----------------------------------------------------------------------------------
+def _refused(effect: Effect, terms: Terms, outcome: No, now: Instant, known: Known) -> Step:
+    """Record a refusal. If an earlier attempt may still arrive, repeat the call after the settle time instead.
+
+    A receiver remembers what it did, not what it refused, so it may execute the earlier request after this refusal.
+    """
+    code, detail = outcome.code or EffectStatus.REFUSED.value, outcome.detail
+    if not known.in_transit:
+        return Refuse(outcome.code, detail)
+    settled = now._replace(real=max(now.real, effect.settle_after))
+    if not _window_open(effect, terms, settled):
+        return MarkUncertain(code, detail)
+    wait = settled.real - now.real
+    return Defer(code, f"{detail}; {EARLIER}".lstrip("; "), wait, happened=True, counts=False, settles=True)
+
+
 def _not_sent(effect: Effect, terms: Terms, outcome: Unsent, known: Known) -> Step:
     if outcome.code == TOO_LATE:  # the last check stopped it: intend again at once
         return Defer(TOO_LATE, outcome.detail, 0, known.maybe_done)
@@ -398,6 +425,7 @@ def _did_not_happen(effect: Effect, terms: Terms, now: Instant) -> Step:
 
 
 # --- rules -------------------------------------------------------------------------------------------
+EARLIER: Final = "an earlier request may still arrive"
 LAPSED: Final = "its approval lapsed while its outcome was open"
 
 

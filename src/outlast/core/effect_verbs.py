@@ -102,7 +102,7 @@ def intend(
         epoch=run.epoch,
         first_at=min(previous.first_at, now.real) if previous else what.first_at or now.real,
         not_after=not_after,
-        settle_after=not_after + what.timeout_ms + what.settle_margin_ms,
+        settle_after=_settle_time(what, not_after, previous),
         covered_until=approval.valid_until if approval else mine.covered_until if mine else 0,
         approval=approval.id if approval else mine.approval if mine else "",
         allowed_by=allowed_by,
@@ -124,6 +124,12 @@ def intend(
     whens = (When(approval.valid_until, False, "business", "lapsed"),) if approval is not None else ()
     held = _claim_of(run, what, current, mapping)
     return Commit(tuple(puts), held, whens=whens, label=f"{run.run} intend {what.key}")
+
+
+def _settle_time(what: Intent, not_after: int, previous: Effect | None) -> int:
+    """Return when no attempt can arrive any more. An earlier attempt may have had a longer timeout."""
+    ends = not_after + what.timeout_ms + what.settle_margin_ms
+    return ends if previous is None else max(ends, previous.settle_after)
 
 
 def _claim_of(run: Run, what: Intent, current: Effect | None, mapping: int | None) -> Fence:
@@ -257,17 +263,18 @@ def defer(
     happened: bool,
     now: Instant,
     counts: bool = True,
+    settles: bool = False,
 ) -> Commit:
     """Record an attempt without an outcome; the next one may follow after `wait_ms` (`deferred_until`).
 
     happened=False: the call is known not to have happened, so there is no settle time (settle_after 0). counts=False:
-    the attempt does not count towards the limit.
+    the attempt does not count towards the limit. settles=True: the wait does not, either.
     """
     row = effect._replace(
         version=effect.version + 1,
         status=effect_target("defer", effect.status),
         error_text=ERROR.encode(EffectError(code, detail, now.real + wait_ms)),
-        waited_ms=effect.waited_ms + wait_ms,
+        waited_ms=effect.waited_ms + (0 if settles else wait_ms),
         settle_after=effect.settle_after if happened else 0,
         interrupted=effect.interrupted + (not counts),
     )

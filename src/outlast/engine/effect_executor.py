@@ -247,7 +247,9 @@ class EffectExecutor:
                 step, now = due, self.session.clock.now
             probing = gated is not None and gated.probe is not None
             if step.maybe_done or probing or self.known is not NOTHING:
-                self.known = self.known._replace(maybe_done=step.maybe_done, probing=probing)
+                self.known = self.known._replace(
+                    maybe_done=step.maybe_done, in_transit=step.in_transit, probing=probing
+                )
             intent = self._intent(effect, UNASKED if gated is None else gated.allowed, now)
             effect = effect_verbs.intended(intent)
             if sending is None:
@@ -430,14 +432,9 @@ class EffectExecutor:
     def _defer(self, effect: Effect, step: Defer) -> Effect:
         """Record an attempt without an outcome; a lease that has run out ends the execution."""
         session, services = self.session, self.execution.services
-        code, detail, wait_ms, happened, counts = step
-        self._submit(
-            effect_verbs.defer(
-                self.held.run, effect, code, detail, wait_ms, happened=happened, counts=counts, now=session.clock.now
-            )
-        )
+        self._submit(effect_verbs.defer(self.held.run, effect, **step._asdict(), now=session.clock.now))
         # the next holder reads it in the row, or as evidence if it has claimed the run already
-        if code == effect_verbs.TOO_LATE and not services.lease.holds(services.clock):
+        if step.code == effect_verbs.TOO_LATE and not services.lease.holds(services.clock):
             self.execution.break_off(RunLost())
             raise Unresolved
         return self.held.effects[self.ident]
@@ -537,7 +534,7 @@ def _waiting(effect: Effect, step: WaitUntil, name: str, attempts_max: int) -> W
     """Return the description of a wait for operators."""
     if step.settles:
         return WaitingFor("settle", f"the outcome of {name} {effect.key}", then="asks the receiver")
-    what = f"attempt {effect.attempts + 1} of {attempts_max} of {name}"
+    what = f"attempt {effect_verbs.tries(effect) + 1} of {attempts_max} of {name}"
     return WaitingFor("retry", what, who=refusal_of(effect).code, then="calls again")
 
 
