@@ -1,8 +1,10 @@
 """Fixtures and hooks of all tests: the check of requirement marks, and the distribution over processes."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,11 @@ from tests.rows.table import ROWS
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell makes background jobs ignore Ctrl-C, and processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A client of HTTP loads the trusted certificates, also for plain HTTP. Those of a machine take 28 ms of CPU for each
+# client and each store on DynamoDB, one takes 0.6 ms. Its key is lost, so only peers are trusted that a test names.
+for name in ("SSL_CERT_FILE", "AWS_CA_BUNDLE"):
+    os.environ[name] = str(Path(__file__).with_name("authorities.pem"))
 
 NOT_BUILT = {one: row.missing for one, row in ROWS.items()}
 """What this release does not have of each requirement: nothing, a part in words, or "all"."""
