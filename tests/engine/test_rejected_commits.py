@@ -70,7 +70,7 @@ async def test_a_commit_that_is_always_rejected_calls_a_person_and_is_not_made_a
     assert world.reasons() == ["exception"], label
     assert "OUT-503" in world.attention()[0].detail and "the limit is 1048576" in world.attention()[0].detail
     seen = len(process.wire.labels)
-    await world.pass_(60 * MINUTE)
+    await world.pass_(10 * MINUTE)
     assert len(process.wire.labels) == seen, "it waits for a person and does nothing"
     process.wire.rejected.clear()
     await world.answer("exception", "continue")
