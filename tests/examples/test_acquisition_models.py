@@ -24,7 +24,7 @@ from tests.reading_model import Variant, reader
 
 pytestmark = pytest.mark.req("APP-3", "GATE-7")
 SEEDS = range(20)
-DRAWN = slices.params(SEEDS, 6, "worlds of the acquisition")
+DRAWN = slices.params(SEEDS, 3, "worlds of the acquisition")
 LIES = ("pains", "grade", "proposal", "message")
 """The question about which a lying model lies, by the remainder of its seed."""
 UNDONE = {"contact": "undone", "deal": "undone", "meeting": "undone"}

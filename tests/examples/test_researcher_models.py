@@ -29,7 +29,7 @@ from tests.reading_model import Variant, reader
 
 pytestmark = pytest.mark.req("APP-4", "GATE-7")
 SEEDS = range(20)
-DRAWN = slices.params(SEEDS, 6, "registers of the researcher")
+DRAWN = slices.params(SEEDS, 3, "registers of the researcher")
 LIES = ("page", "value", "other question", "citation")
 """Question about which a lying model lies, by the remainder of its seed."""
 RIGHT_MIN = 18

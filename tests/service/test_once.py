@@ -336,7 +336,7 @@ def killed_at(url: str, ask: Ask, key: str) -> None:
 
 
 OTHERS = [(store, operation) for store in ("postgresql", "dynamodb") for operation in CASES]
-DRAWN = 12
+DRAWN = 6
 """Cases on other stores in a default run; `TEST_SEED=all` plays each."""
 
 
