@@ -326,12 +326,36 @@ def test_a_run_that_cannot_be_forked_says_why(service: Service) -> None:
     service.waits(run)
     page = page_of(service, f"/ui/runs/{run}/fork?from=1")
     assert "has not ended" in page.text and "both_go_on" in page.ids and "may still act" in page.text
-    assert "fork-run" not in page_of(service, f"/ui/runs/{run}").ids
+    assert "fork-run" in page_of(service, f"/ui/runs/{run}").ids
     assert "fork-this" in page_of(service, f"/ui/runs/{run}/actions").ids
     ended = runs_of(service)["plain"]
     nowhere = page_of(service, f"/ui/runs/{ended}/fork?from=nowhere", status=404)
     assert "no checkpoint nowhere" in nowhere.text
     assert service.get("/ui/runs/nobody/fork").status_code == 404
+
+
+def test_a_run_in_flight_is_forked_with_a_reason(service: Service) -> None:
+    """The reason is kept in the history of both, and a fork without one is not offered."""
+    run = service.start("parcel", number="K1")
+    service.waits(run)
+    made = [*MADE]
+    page, form = previewed(service, form_of(service, run, "hear_parcel").set(approvers="lead", effects="recorded"))
+    assert "start" not in page.ids and "may still act, as the fork may" in page.text and "both-act" in page.ids
+    unread = press(service, form.set(both_go_on="the customer asked"), f"/ui/runs/{run}/fork")
+    assert "changed since they were shown" in HtmlPage(unread.text).text and forks_of(service, run) == []
+    page, form = previewed(service, form.set(both_go_on="the customer asked <b>twice</b>"))
+    assert "start" in page.ids and "--both-go-on 'the customer asked <b>twice</b>'" in page.text
+    changed = press(service, form.put({"both_go_on": "another"}), f"/ui/runs/{run}/fork")
+    assert "changed since they were shown" in HtmlPage(changed.text).text and forks_of(service, run) == []
+    started = press(service, form, f"/ui/runs/{run}/fork")
+    assert started.status_code == 303, started.text
+    (fork,) = forks_of(service, run)
+    assert started.headers["location"] == f"/ui/runs/{fork}" and made == MADE
+    ancestor, child = page_of(service, f"/ui/runs/{run}"), page_of(service, f"/ui/runs/{fork}")
+    assert "forks" in ancestor.ids and f"{fork} by" in ancestor.text
+    for each in (ancestor, child):
+        assert "the customer asked <b>twice</b>" in each.text
+    assert "goes on, too" in child.text
 
 
 def test_rights_decide_about_the_page_and_a_live_fork(guarded: Service) -> None:
@@ -459,6 +483,27 @@ def test_no_rule_is_violated_at_a_width(
     expect(page.locator("#state-e")).to_contain_text("cents")
     found += complaints(page, f"refused at {width}")
     assert not found, "\n".join(found)
+
+
+def test_a_person_forks_a_run_in_flight_in_a_browser(service: Service, page: Page) -> None:
+    run = service.start("parcel", number="Y1")
+    service.waits(run)
+    page.goto(f"{service.url}/ui/runs/{run}")
+    page.click("#fork-run")
+    page.click(f"#from-{checkpoint(service, run, 'hear_parcel')}")
+    expect(page.locator("#both")).to_contain_text("both may act")
+    page.fill("#approvers", "lead")
+    page.click("#preview")
+    expect(page.locator("#refused")).to_contain_text("may still act")
+    assert page.locator("#start").count() == 0
+    page.fill("#both_go_on", "the customer asked for both")
+    page.click("#preview")
+    expect(page.locator("#both-act")).to_contain_text("goes on, too")
+    page.click("#start")
+    expect(page.locator("#done")).to_contain_text("Forked from run")
+    expect(page.locator("#facts")).to_contain_text("the customer asked for both")
+    page.click("#fork-of a >> nth=0")
+    expect(page.locator("#facts")).to_contain_text("the customer asked for both")
 
 
 def test_a_person_forks_in_a_browser(service: Service, page: Page) -> None:
