@@ -385,6 +385,9 @@ OF_FORKS: Final = (
     _row(forks.starts_of_one_name, "A start of a fork is not taken for an earlier one.", GIVEN_UP_FORKS),
     _row(forks.given_up_starts_stay, "The copies of a start that was given up are deleted.", GIVEN_UP_FORKS),
     _row(forks.starts_after_the_run, "A fork is not begun a second time once its run is there.", GIVEN_UP_FORKS),
+    _row(forks.uses_not_counted, "A call of another run is of the past once the ancestor has used it.", FORKS),
+    _row(forks.first_notes_kept, "A note says what its fork relies on.", LIVING_FORKS),
+    _row(forks.purged_calls_made, "A person is asked about a call whose run was purged.", LIVING_FORKS),
     _row(forks.redacted_marks_kept, "A fork does not begin with the mark of a redacted value.", PREVIEWS),
     _row(forks.answers_previewed_for_ever, "A preview counts a recorded answer for one call.", PREVIEWS),
 )

@@ -17,6 +17,7 @@ from outlast.core.forks import (
     ForkTerms,
     FromRecording,
     Lookups,
+    RecordedOtherwise,
     WaitForAncestor,
     answer_in_fork,
     check_accepted,
@@ -213,6 +214,21 @@ def test_a_cell_that_says_something_else_is_found(name: str) -> None:
         row[n + 1] = "waits" if cell != "waits" else "its answer"
         old = " | ".join((name, *table(PAGE)[name]))
         assert [*differences(PAGE.replace(f"| {old} |", f"| {' | '.join(row)} |"))] != []
+
+
+@pytest.mark.parametrize("name", [name for name, case in ROWS.items() if case.once_per == "run"])
+@pytest.mark.parametrize("effects", MODES)
+def test_a_key_once_per_run_with_other_arguments_is_a_conflict(name: str, effects: Effects) -> None:
+    """Also while it is open. Only a call that was undone, or refused after the point, leaves its key free."""
+    case = ROWS[name]
+    for status in case.statuses:
+        for visit in (1, POINT):
+            _, calls = copied(case, status, visit, accepts=True)
+            ledger = ForkLedger(ForkTerms("a", "a", 3, effects, "live", "lead", accept_undone=True), calls)
+            answer = answer_in_fork(ledger, case.kind, "run", POINT, "k", lambda call: False)
+            refused_later = status is REFUSED and not case.reopened and visit == POINT
+            free = status is UNDONE or refused_later
+            assert answer == (None if free else RecordedOtherwise(calls[0]))
 
 
 CHANGED: Final[dict[str, tuple[str, Callable[..., Any]]]] = {

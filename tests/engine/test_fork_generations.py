@@ -177,8 +177,7 @@ def test_the_lineage_is_shown_although_the_middle_one_is_purged(app: App, kind: 
         if name == "child" and kind == "runs":
             continue
         assert app.do(operations.run(name)).forked_from == of
-        at = "" if name == "child" else " at checkpoint "  # its terms went with its ledger
-        assert app.do(operations.explain(name)).facts["fork of"].startswith(f"{of}{at}")
+        assert app.do(operations.explain(name)).facts["fork of"].startswith(f"{of} at checkpoint ")
         assert [each.run for each in app.do(operations.runs(forked_from=of)).runs] == [name]
         ledger = ledger_of({(memo.visit, memo.key): memo for memo in app.rows(name).memos})
         assert (ledger is None) == (name == "child")

@@ -10,11 +10,14 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Fail, Refused, Workflow, activity, lookup
-from outlast.core.forks import ledger_of
-from outlast.core.machine import SubscriptionStatus
+from outlast.core.commit import Commit, Put
+from outlast.core.events import EventType
+from outlast.core.forks import as_used, ledger_of, points_of
+from outlast.core.machine import EffectStatus, SubscriptionStatus
 from outlast.core.rows.columns import TYPES
+from outlast.core.rows.effect_rows import EFFECT, Usage
 from outlast.core.rows.outbox_rows import Subscription
-from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.run_rows import EVENT, RUN
 from outlast.core.webhooks.approval_notices import CARRIED_BY
 from outlast.core.webhooks.deliveries import wants_event
 from outlast.engine import fork_start
@@ -445,6 +448,43 @@ def test_an_edited_state_is_checked_and_its_changes_are_named(
         assert fork(app, of, "deliver", state=state).changed == changed
 
 
+def test_a_shared_call_counts_from_its_use(app: App) -> None:
+    """Another run has made it in its third visit. This run used it in the second, and it was undone since."""
+    maker = app.start(loops, {"item": "ink"})
+    app.clock.advance("1m")
+    of = ended(app, "ink")
+    app.clock.advance("1m")
+    tenant = app.runtime.operations.tenant
+    row = app.do(app.store.load(EFFECT, (tenant, "", 0, "index/ink")))
+    assert maker.status == "completed" and row is not None
+    events = app.do(app.store.rows(EVENT, (tenant, of)))
+    entered = {event.visit: event.at for event in events if event.type == EventType.CHECKPOINT}
+    foreign = row._replace(by_run=maker.id, first_visit=3)
+    for visit, at in ((1, 0), (2, entered[2]), (3, entered[3] + 1)):
+        (used,) = as_used(of, [foreign], [Usage(tenant, of, row.key, at)], events)
+        assert used.first_visit <= visit
+        undone = used._replace(status=EffectStatus.UNDONE)
+        assert [point.visit for point in points_of(events, [undone]) if point.to_accept] == [
+            each for each in (2, 3) if each > used.first_visit
+        ]
+    (own,) = as_used(of, [row], [], events)
+    assert own == row
+
+
+def test_an_undone_call_of_another_run_needs_to_be_accepted(app: App) -> None:
+    """The other run made it in a later visit than that in which this run used it."""
+    maker = app.start(loops, {"item": "ink"})
+    run = app.start(remembers, {"item": "pen"})
+    assert (maker.status, run.status) == ("completed", "completed")
+    tenant = app.runtime.operations.tenant
+    row = app.do(app.store.load(EFFECT, (tenant, "", 0, "index/pen")))
+    assert row is not None and row.by_run == run.id
+    undone = row._replace(version=row.version + 1, by_run=maker.id, first_visit=9, status=EffectStatus.UNDONE)
+    app.do(app.store.commit(Commit((Put(EFFECT, undone, row.version),))))
+    _, offers = app.do(fork_start.offers_of(app.store, tenant, run.id))
+    assert {point.node: len(point.to_accept) for point, _ in offers} == {"once": 0, "twice": 1, "thrice": 1}
+
+
 def test_a_fork_without_approvers_is_refused(app: App) -> None:
     of = ended(app)
     for effects in ("ask", "recorded"):
@@ -605,6 +645,7 @@ REMOVED: dict[str, Callable[[App, Outside], None]] = {
     "pasts_not_answered": lambda app, outside: test_a_live_fork_makes_what_the_policy_allows_and_no_call_once_per_run(
         app, outside
     ),
+    "uses_not_counted": lambda app, outside: test_an_undone_call_of_another_run_needs_to_be_accepted(app),
     "pasts_not_known": lambda app, outside: test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(
         app, outside, "ask"
     ),

@@ -10,12 +10,15 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Fail, Refused, Workflow, activity
+from outlast.core.commit import Commit, Erase
+from outlast.core.forks import ledger_of
 from outlast.core.limits import FORKS_NOTED_MAX
-from outlast.core.living_forks import notes_of
-from outlast.core.machine import EffectStatus
+from outlast.core.living_forks import NOTES, notes_of
+from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows.effect_columns import ERROR, EffectError
-from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.effect_rows import EFFECT, MEMO
+from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_rows import RUN
 from outlast.engine import fork_start
 from outlast.engine.fork_start import ForkRequest, StartedFork
@@ -23,6 +26,7 @@ from outlast.errors import Conflict, LimitExceeded
 from outlast.store.port import maintenance
 from outlast.testing.virtual_runtime import App, AppRun, skip
 from outlast.upkeep.fsck import Fsck
+from outlast.upkeep.fsck_checks import fork_noted
 from tests.mutants import remove
 
 pytestmark = pytest.mark.req("RUN-10")
@@ -311,6 +315,121 @@ def test_a_call_that_a_person_lets_its_run_repeat_is_waited_for(app: App, outsid
     assert outside.count("ship") == 2, "one whose answer was lost, and that which a person let the run repeat"
 
 
+def test_a_start_that_is_repeated_with_other_terms_is_noted_again(
+    app: App, monkeypatch: pytest.MonkeyPatch, outside: Outside
+) -> None:
+    """The note of the first one says that the fork relies on less."""
+    run = started(app)
+
+    async def dies(*given: Any) -> Any:
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(fork_start, "begin_or_join", dies)
+        with pytest.raises(ConnectionAbortedError):
+            app.do(begun(app, run.id, "begin"))
+    child = fork(app, run.id, "deliver")
+    assert notes(app, run.id) == [child.id, child.id]
+    run.cancel()
+    assert outside.count("release") == 0, "the fork relies on what was reserved"
+    assert app.do(Fsck(app.store, chain=True).look()).findings == ()
+
+
+def test_fsck_finds_a_fork_without_its_note(app: App) -> None:
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    fsck = Fsck(app.store, chain=True)
+    assert app.do(fsck.look()).findings == ()
+    ancestor, fork_row = app.rows(run.id), app.rows(child.id)
+    ledger = ledger_of({(memo.visit, memo.key): memo for memo in fork_row.memos})
+    written = notes_of({(memo.visit, memo.key): memo for memo in ancestor.memos})
+    assert ledger is not None and len(written) == 1
+    other = written[0]._replace(effects="ask")
+    for kept, found in ((written, 0), ([], 1), ([other], 1)):
+        assert len([*fork_noted(fork_row.run, ledger.terms, ancestor.run, kept)]) == found
+    ended_before = ancestor.run._replace(status=RunStatus.COMPLETED, ended_at=fork_row.run.created_at)
+    assert [*fork_noted(fork_row.run, ledger.terms, ended_before, ())] == []
+    assert [*fork_noted(fork_row.run, ledger.terms, None, ())] == []
+    (note,) = (memo for memo in ancestor.memos if memo.key.startswith(NOTES))
+    app.do(app.store.commit(Commit((Erase(MEMO, key_of(MEMO, note)),))))
+    assert [(each.check, each.key[1]) for each in app.do(fsck.look()).findings] == [("fork_noted", child.id)]
+
+
+@pytest.mark.parametrize("kind", ["ledger", "run"])
+@pytest.mark.parametrize("answer", ["happened", "did_not_happen"])
+def test_a_person_is_asked_about_a_call_whose_run_was_purged(
+    app: App, outside: Outside, kind: str, answer: Literal["happened", "did_not_happen"]
+) -> None:
+    """The fork has copied an uncertain call. Before it asks for it, the run has ended and is gone."""
+    run = started(app)
+    outside.loses.add("ship pen")
+    run.signal("go", {})
+    child = fork(app, run.id, "deliver")
+    assert child.waiting_for == ["signal go"]
+    app.clock.advance("5m")
+    run.resolve("ship/pen", "happened", "it came")
+    ends(run)
+    upkeep = maintenance(app.store)
+    app.do(skip(app.store, hours=1))
+    assert app.do((upkeep.purge_ledgers if kind == "ledger" else upkeep.purge)(app.do(app.store.now()).business, 10))
+    outside.loses.clear()
+    child.signal("go", {})
+    assert child.attention == ["effect_uncertain"]
+    assert outside.count("ship") == 1
+    assert app.do(Fsck(app.store, chain=True).look()).findings == ()
+    key = f"lineage?{run.id}/ship/pen"
+    child.resolve(key, answer, *(["it came"] if answer == "happened" else []))
+    if answer == "happened":
+        assert (child.state.sent, outside.count("ship")) == ("it came", 1)
+    else:
+        assert outside.count("ship") == 2, "a person knows that the first one did not happen"
+    child.cancel()
+    assert child.status == "cancelled"
+    undone = outside.count("fetch")
+    assert undone == (answer == "did_not_happen"), "a fork undoes its own calls only"
+    assert app.do(Fsck(app.store, chain=True).look()).findings == ()
+
+
+def test_two_forks_ask_about_a_purged_call_once(app: App, outside: Outside) -> None:
+    run = started(app)
+    outside.loses.add("ship pen")
+    run.signal("go", {})
+    child = fork(app, run.id, "deliver")
+    other = fork(app, run.id, "deliver", effects="recorded", approvers="lead")
+    app.clock.advance("5m")
+    run.resolve("ship/pen", "happened", "it came")
+    ends(run)
+    app.do(skip(app.store, hours=1))
+    assert app.do(maintenance(app.store).purge_ledgers(app.do(app.store.now()).business, 10))
+    outside.loses.clear()
+    child.signal("go", {})
+    other.signal("go", {})
+    assert (child.attention, other.attention) == (["effect_uncertain"], [])
+    assert [each.kind for each in other.now.waiting_for] == ["effect"]
+    child.resolve(f"lineage?{run.id}/ship/pen", "happened", "it came")
+    app.clock.advance("5m")
+    assert [each.state.sent for each in (child, other)] == ["it came", "it came"]
+    assert outside.count("ship") == 1
+
+
+def test_a_fork_of_a_fork_gets_the_answer_of_a_call_that_its_ancestor_had_open(app: App, outside: Outside) -> None:
+    """The call of a fork has a row of the lineage, which is not under the key of the run that made it."""
+    run = started(app)
+    child = fork(app, run.id, "deliver")
+    outside.loses.add("ship pen")
+    child.signal("go", {})
+    assert child.attention == ["effect_uncertain"]
+    grandchild = fork(app, child.id, "deliver", effects="recorded", approvers="lead")
+    outside.loses.clear()
+    grandchild.signal("go", {})
+    assert [each.kind for each in grandchild.now.waiting_for] == ["effect"]
+    app.clock.advance("5m")
+    child.resolve(f"lineage?{run.id}/ship/pen", "happened", "it came")
+    app.clock.advance("5m")
+    assert [each.state.sent for each in (child, grandchild)] == ["it came", "it came"]
+    assert outside.count("ship") == 1
+
+
 def test_a_fork_does_not_make_a_call_that_its_ancestor_will_repeat(
     app: App, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,6 +590,10 @@ REMOVED: dict[str, Callable[[App, Outside], None]] = {
     "reopened_made_by_a_fork": lambda app, outside: test_a_fork_does_not_make_a_call_that_its_ancestor_will_repeat(
         app, outside, pytest.MonkeyPatch()
     ),
+    "first_notes_kept": lambda app, outside: test_a_start_that_is_repeated_with_other_terms_is_noted_again(
+        app, pytest.MonkeyPatch(), outside
+    ),
+    "purged_calls_made": test_two_forks_ask_about_a_purged_call_once,
     "pasts_of_every_attempt": lambda app, outside: test_an_interrupted_start_goes_on_with_the_calls_as_they_are_now(
         app, pytest.MonkeyPatch(), outside
     ),

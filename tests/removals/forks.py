@@ -156,6 +156,24 @@ def starts_after_the_run(patch: Patch) -> None:
     replace(patch, before, begin)
 
 
+def uses_not_counted(patch: Patch) -> None:
+    replace(patch, forks.as_used, lambda run, shared, usages, events: [*shared])
+
+
+def first_notes_kept(patch: Patch) -> None:
+    def any_terms(notes: Any, fork: str, terms: ForkTerms) -> Any:
+        return next((note for note in notes if note.fork == fork), None)
+
+    replace(patch, living_forks.note_of, any_terms)
+
+
+def purged_calls_made(patch: Patch) -> None:
+    async def none(execution: Any, shared: Any, of: str) -> None:
+        return None
+
+    replace(patch, fork_calls._take_over, none)
+
+
 def redacted_marks_kept(patch: Patch) -> None:
     replace(patch, redact.restored, lambda given, before: given)
 

@@ -269,6 +269,7 @@ ELSEWHERE = {
     "usage_counted",
     "copies_match",
     "fork_started",
+    "fork_noted",
     "results_counted",
     "owner_known",
     "row",

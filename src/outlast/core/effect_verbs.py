@@ -132,6 +132,27 @@ def _settle_time(what: Intent, not_after: int, previous: Effect | None) -> int:
     return ends if previous is None else max(ends, previous.settle_after)
 
 
+def take_over(run: Run, what: Intent, *, of: str, ordinal: int, now: Instant) -> Commit:
+    """Record a call of another run, whose row is gone, as uncertain, so that a person is asked. Send nothing (S-28).
+
+    `of`: the run that may have made it. An answer that it happened leaves nothing to undo for this run.
+    """
+    intent = intend(run, what._replace(undo=f"no: run {of} made it"), None, ordinal=ordinal, now=now)
+    detail = f"run {of} may have made it, and its ledger was purged before this run asked"
+    row = intended(intent)._replace(
+        status=effect_target("mark_uncertain", EffectStatus.INTENDED),
+        error_text=ERROR.encode(EffectError(LEDGER_PURGED, detail)),
+        not_after=now.real,
+        settle_after=now.real,
+    )
+    check_effect(row)
+    return intent._replace(writes=(Put(EFFECT, row, 0), *intent.writes[1:]), label=f"{run.run} take over {what.key}")
+
+
+LEDGER_PURGED: Final = "ledger_purged"
+"""Code of an uncertain call that a fork has from an ancestor whose ledger is gone."""
+
+
 def _claim_of(run: Run, what: Intent, current: Effect | None, mapping: int | None) -> Fence:
     """Return the fence of an intent.
 

@@ -27,7 +27,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import ERROR
-from outlast.core.rows.effect_rows import Effect, Memo
+from outlast.core.rows.effect_rows import Effect, Memo, Usage
 from outlast.core.rows.run_rows import Event, Message, Run
 from outlast.errors import Conflict, Corrupt, NotFound
 
@@ -173,8 +173,25 @@ def _is_certain(effect: Effect) -> bool:
     return effect.status in (EffectStatus.DONE, EffectStatus.REFUSED)
 
 
+def as_used(run: str, shared: Iterable[Effect], usages: Iterable[Usage], events: Sequence[Event]) -> list[Effect]:
+    """Return shared effects with the visits of this run in place of those of the runs that made them.
+
+    `events`: of the history of the run, oldest first. A call of another run counts from the visit in which this run
+    first used it or waited for it. One of the instant of a checkpoint counts as before it, because it may have been.
+    """
+    used = {usage.key: usage.at for usage in usages}
+    entered = [(e.at, e.visit) for e in events if e.type in (EventType.STARTED, EventType.CHECKPOINT)]
+    found: list[Effect] = []
+    for effect in shared:
+        if effect.by_run != run:
+            before = [visit for at, visit in entered if at < used.get(effect.key, 0)]
+            effect = effect._replace(first_visit=max([*before, entered[0][1]]))
+        found.append(effect)
+    return found
+
+
 def made_in(effect: Effect) -> int:
-    """Return the visit in which an effect was first intended; 0 if it is not known."""
+    """Return the visit in which an effect was first intended, or used (`as_used`); 0 if it is not known."""
     return effect.visit or effect.first_visit
 
 
@@ -370,6 +387,12 @@ def terms_of(memos: Mapping[tuple[int, str], Memo]) -> ForkTerms | None:
         raise Corrupt(f"memo {first.run}/{first.key}: it keeps no terms: {error!r}") from error
 
 
+def terms_in(event: Event) -> ForkTerms | None:
+    """Return the terms in the first event of a fork, which outlives its ledger; None for another event."""
+    plain = event.data().get("fork") if event.type == EventType.STARTED else None
+    return None if plain is None else ForkTerms(**{name: plain[name] for name in plain if name in ForkTerms._fields})
+
+
 def ledger_of(memos: Mapping[tuple[int, str], Memo]) -> ForkLedger | None:
     """Return the copied calls of a run by its memos; None if it is no fork. Raises Corrupt."""
     terms = terms_of(memos)
@@ -449,7 +472,7 @@ def _once_per_run(named: Sequence[CopiedCall], same: Same) -> ForkAnswer:
         if call.once_per != "run" or call.status == EffectStatus.UNDONE:
             continue
         if call.is_open:
-            return WaitForAncestor(call)
+            return WaitForAncestor(call) if same(call) else RecordedOtherwise(call)
         if call.status == EffectStatus.REFUSED and not call.past:
             continue
         return FromRecording(call, records=not call.past) if same(call) else RecordedOtherwise(call)

@@ -13,13 +13,13 @@ note raises the version of the ancestor's row. Three things can go wrong:
 3. *Other runs pay for it.* A run without a note reads no further row: its memos are read with each claim anyhow.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.events import EventType
-from outlast.core.forks import PREFIX, Effects, made_in
+from outlast.core.forks import PREFIX, Effects, ForkTerms, made_in
 from outlast.core.limits import FORKS_NOTED_MAX
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import MEMO, Effect, Memo
@@ -27,7 +27,8 @@ from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import transition
 from outlast.errors import Corrupt, LimitExceeded
 
-_NOTE: Final = f"{PREFIX}note/"
+NOTES: Final = f"{PREFIX}note/"
+"""Beginning of the keys of the memos of notes."""
 
 
 class ForkNote(NamedTuple):
@@ -62,8 +63,17 @@ def _notes(memos: Mapping[tuple[int, str], Memo]) -> Iterator[ForkNote]:
         n += 1
 
 
+def note_of(notes: Iterable[ForkNote], fork: str, terms: ForkTerms) -> ForkNote | None:
+    """Return the note of a fork with these terms; None if none was written.
+
+    A start that was interrupted may be repeated with other terms. Then its first note says too little.
+    """
+    found = [note for note in notes if (note.fork, note.seq, note.effects) == (fork, terms.seq, terms.effects)]
+    return found[-1] if found else None
+
+
 def _key(n: int) -> str:
-    return f"{_NOTE}{n:03d}"
+    return f"{NOTES}{n:03d}"
 
 
 def note_fork(run: Run, note: ForkNote, noted: int, *, now: Instant) -> Commit:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from outlast.core.commit import Commit, Put
 from outlast.core.conclude import Parked
-from outlast.core.durations import SHARED_LOOK_AGAIN
+from outlast.core.durations import SECOND, SHARED_LOOK_AGAIN
+from outlast.core.effect_verbs import Intent, take_over
 from outlast.core.first_answer import is_chosen
 from outlast.core.forks import (
     CopiedCall,
@@ -52,7 +53,7 @@ async def answer_of_fork(
     """
     answer = _decided(execution, ledger, activity, call)
     if isinstance(answer, WaitForAncestor):
-        answer = await _settled(execution, answer.call)
+        answer = await _settled(execution, ledger, activity, call, answer.call)
     if answer is None:
         return _to_make(execution, ledger, activity, call)
     if isinstance(answer, RecordedOtherwise):
@@ -178,24 +179,57 @@ def _ask_person(execution: NodeExecution, activity: Activity[Any, Any], call: Bo
     execution.call_person(contradiction(execution.session, activity, call, row))
 
 
-async def _settled(execution: NodeExecution, copied: CopiedCall) -> FromRecording | None:
-    """Return the answer of a call that its run had not settled at the start of the fork; None if it may be made.
+async def _settled(
+    execution: NodeExecution, ledger: ForkLedger, activity: Activity[Any, Any], call: BoundCall, copied: CopiedCall
+) -> FromRecording | None:
+    """Return the answer of a call that its run had not settled at the start of the fork.
 
-    Raises Unresolved while it is open, reopened or uncertain there, or the row is gone. A reopened one is not made any
-    more by a run that has ended.
+    None if the row that the lineage shares decides: the call may be made, or that row is there. Raises Unresolved while
+    the call is open, reopened or uncertain there. A reopened one is not made any more by a run that has ended. If the
+    row was purged, the lineage gets an uncertain one, about which a person is asked.
     """
     session = execution.session
-    row = await session.store.load(EFFECT, (session.held.run.tenant, copied.of, 0, copied.key))
-    if row is not None and row.status is EffectStatus.DONE:
+    tenant = session.held.run.tenant
+    row = await session.store.load(EFFECT, (tenant, copied.of, 0, copied.key))
+    if row is None:
+        shared = shared_in_lineage(execution, ledger.terms.root, activity, call)
+        if await session.store.load(EFFECT, (tenant, "", 0, shared.call.key)) is None:
+            await _take_over(execution, shared, copied.of)
+        return None
+    if row.status is EffectStatus.DONE:
         found = copied._replace(status=row.status.value, response=row.response, error=row.error_text)
         return FromRecording(found, records=False)
-    if row is not None and row.settled_at and not (is_reopened(row) and await _may_act(session, copied.of)):
+    if row.settled_at and not (is_reopened(row) and await _may_act(session, copied.of)):
         return None
     now = session.clock.now
     then = "continues once it is known whether the call happened"
     waiting = WaitingFor("effect", copied.text, who=f"run {copied.of}", since=now.business, then=then)
     execution.park(Parked("park", waiting, Timer(copied.text, now.real + SHARED_LOOK_AGAIN, real=True)))
     raise Unresolved
+
+
+async def _take_over(execution: NodeExecution, shared: CallInFork, of: str) -> None:
+    """Record a call of a run whose ledger was purged as an uncertain one of the lineage. Raises Unresolved."""
+    if not execution.may_begin():
+        raise Unresolved
+    if execution.observed:
+        execution.record_observed()
+    session, (activity, call) = execution.session, shared
+    what = Intent(
+        visit=0,
+        key=call.key,
+        activity=activity.name,
+        digest=call.digest,
+        args=call.args_bytes,
+        undo="",
+        timeout_ms=0,
+        start_budget_ms=SECOND,
+        settle_margin_ms=0,
+        shared=True,
+        noted=call.key in session.held.noted,
+    )
+    ordinal, now = session.held.next_ordinal(), session.clock.now
+    await session.chain.land(take_over(session.held.run, what, of=of, ordinal=ordinal, now=now))
 
 
 async def _may_act(session: RunSession, run: str) -> bool:

@@ -35,6 +35,7 @@ from outlast.core.forks import (
     ForkPoint,
     ForkTerms,
     Lookups,
+    as_used,
     check_accepted,
     copies_of,
     ledger_of,
@@ -48,9 +49,9 @@ from outlast.core.forks import (
 )
 from outlast.core.keys import check_name, check_reason
 from outlast.core.lanes import scheduler_of
-from outlast.core.living_forks import ForkNote, note_fork, notes_of
+from outlast.core.living_forks import ForkNote, note_fork, note_of, notes_of
 from outlast.core.machine import RunStatus
-from outlast.core.rows.effect_rows import MEMO
+from outlast.core.rows.effect_rows import MEMO, USAGE, Usage
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_rows import EVENT, TOKEN, Event, Message, Run, Token, is_over
 from outlast.core.start_details import StartDetails
@@ -143,7 +144,7 @@ async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, 
     state = before if asked.state is None else await _state(workflow, point, asked, before)
     checks: list[Callable[[], object]] = [
         partial(_check_terms, asked),
-        partial(_check_forkable, of.run, asked),
+        partial(_check_forkable, of.run, asked.both_go_on),
         partial(check_accepted, point, accepted=asked.accept_undone),
         partial(_check_node, workflow, point),
         *([partial(_check_fits, workflow, point, before)] if asked.state is None else []),
@@ -178,7 +179,7 @@ async def fork(
     _check_terms(asked)
     of = await _ancestor(store, tenant, asked.of)
     point = point_named(of.points, asked.point)
-    _check_forkable(of.run, asked)
+    _check_forkable(of.run, asked.both_go_on)
     check_accepted(point, accepted=asked.accept_undone)
     before = await _state_at(store, of, point)
     state = await _state(workflow, point, asked, before)
@@ -186,15 +187,15 @@ async def fork(
     _check_node(workflow, point)
     terms = of.terms(point, asked, edited=bool(changed))
     signals = _signals(of, point, asked.signals)
-    started = StartedFork(run, True, point, tuple(of.copies(point, run)), changed)
+    started = StartedFork(run, True, point, tuple(of.copies(point, note_of(of.notes, run, terms))), changed)
     identity = digest(of.run.run, point.seq, terms._asdict(), state.decode(), sorted(asked.signals))
     token = Token(*token_key(tenant, run), identity, run, point.at)
     if await _exists(store, token):
         return started._replace(created=False)
     if not is_over(of.run):
-        of = await _noted(store, of, point, asked, actor, run)
+        of = await _noted(store, of, point, terms, actor, run)
         check_accepted(point_named(of.points, str(point.seq)), accepted=asked.accept_undone)
-        started = started._replace(copied=tuple(of.copies(point, run)))
+        started = started._replace(copied=tuple(of.copies(point, note_of(of.notes, run, terms))))
     terms = terms._replace(past=past_of(started.copied))
     copies = (memo_of_call(tenant, run, call, terms.past, point.at) for call in started.copied)
     portions = in_portions(Put(MEMO, memo, 0) for memo in copies)
@@ -224,9 +225,9 @@ class _Ancestor(NamedTuple):
     ledger: ForkLedger | None
     notes: tuple[ForkNote, ...]
 
-    def copies(self, point: ForkPoint, fork: str = "") -> list[CopiedCall]:
-        """Return the calls that a fork from this point copies. `fork`: its id, by which a note of it is found."""
-        until = next((note.until for note in self.notes if note.fork == fork), None)
+    def copies(self, point: ForkPoint, note: ForkNote | None = None) -> list[CopiedCall]:
+        """Return the calls that a fork from this point copies. `note`: that of the fork, if there is one."""
+        until = None if note is None else note.until
         effects = (*self.rows.effects, *self.rows.shared)
         return copies_of(self.run, point, effects, self.rows.memos, self.ledger, until)
 
@@ -264,11 +265,20 @@ async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
             break
     history = tuple(event for event in found if event.seq <= rows.run.seq)  # later ones have effects that were not read
     memos = {(memo.visit, memo.key): memo for memo in rows.memos}
+    if any(effect.by_run != of for effect in rows.shared):
+        rows = rows._replace(shared=tuple(as_used(of, rows.shared, await _usages(store, rows.run), history)))
     points = points_of(history, (*rows.effects, *rows.shared))
     return _Ancestor(rows.run, rows, history, points, ledger_of(memos), notes_of(memos))
 
 
-def _check_forkable(run: Run, asked: ForkRequest) -> None:
+async def _usages(store: Store, run: Run) -> list[Usage]:
+    found: list[Usage] = []
+    while page := await store.rows(USAGE, run[:2], after=key_of(USAGE, found[-1]) if found else ()):
+        found += page
+    return found
+
+
+def _check_forkable(run: Run, both_go_on: str) -> None:
     """Raise Conflict if a run may still act and the caller has given no reason, or if it undoes its effects."""
     if is_over(run):
         return
@@ -279,7 +289,7 @@ def _check_forkable(run: Run, asked: ForkRequest) -> None:
             "wait until it has ended",
             refusal=RunStatus.COMPENSATING.value,
         )
-    if not asked.both_go_on:
+    if not both_go_on:
         raise Conflict(
             f"run {run.run} cannot be forked",
             f"it is {run.status} and may still act, as the fork may",
@@ -289,22 +299,22 @@ def _check_forkable(run: Run, asked: ForkRequest) -> None:
 
 
 async def _noted(
-    store: Store, of: "_Ancestor", point: ForkPoint, asked: ForkRequest, actor: str, run: str
+    store: Store, of: "_Ancestor", point: ForkPoint, terms: ForkTerms, actor: str, run: str
 ) -> "_Ancestor":
     """Land the note of a fork in the ledger of its ancestor, and return the ancestor as it is after that.
 
     Raises Conflict if the ancestor undoes its effects, or changes too often, and LimitExceeded.
     """
     for _ in range(NOTE_TRIES):
-        if is_over(of.run) or any(note.fork == run for note in of.notes):
+        if is_over(of.run) or note_of(of.notes, run, terms) is not None:
             return of
-        _check_forkable(of.run, asked)
-        note = ForkNote(run, actor, asked.both_go_on, point.seq, point.visit, of.run.visit, asked.effects)
+        _check_forkable(of.run, terms.both_go_on)
+        note = ForkNote(run, actor, terms.both_go_on, point.seq, point.visit, of.run.visit, terms.effects)
         commit = note_fork(of.run, note, len(of.notes), now=await store.now())
         with suppress(Stale, Ended):
             await store.commit(commit)
         of = await _ancestor(store, of.run.tenant, of.run.run)
-    if is_over(of.run) or any(note.fork == run for note in of.notes):
+    if is_over(of.run) or note_of(of.notes, run, terms) is not None:
         return of
     raise Conflict(f"run {of.run.run} was not forked", "it changes too often", "try again")
 

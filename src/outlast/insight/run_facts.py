@@ -51,7 +51,7 @@ class RunFacts(NamedTuple):
     answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
     ceiling: Due | None = None  # of the run, if it is counted in business days
-    fork: ForkTerms | None = None  # terms of its start, if it is a fork and its ledger exists
+    fork: ForkTerms | None = None  # terms of its start, if it is a fork
     fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
 
     @property

@@ -12,7 +12,7 @@ from outlast.core.commit import Instant
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import ms_of
 from outlast.core.events import selects
-from outlast.core.forks import terms_of
+from outlast.core.forks import ForkTerms, terms_in, terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.living_forks import notes_of
@@ -270,9 +270,14 @@ class TenantRows:
             answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
             ceiling=await self._ceiling(rows.run),
-            fork=terms_of(memos),
+            fork=terms_of(memos) or await self._first_terms(rows.run),
             fork_notes=notes_of(memos),
         )
+
+    async def _first_terms(self, run: Run) -> ForkTerms | None:
+        """Return the terms of a fork whose ledger was purged, from its first event; None if the run is no fork."""
+        first = await self.store.load(EVENT, (self.tenant, run.run, 1)) if run.forked_from else None
+        return None if first is None else terms_in(first)
 
     async def _ceiling(self, run: Run) -> Due | None:
         """Return how the armed ceiling of a run was counted, if it is in business days."""

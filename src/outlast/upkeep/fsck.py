@@ -8,6 +8,8 @@ from outlast.core.commit import Mapping
 from outlast.core.fork_starts import START, STARTS, is_copy, start_of, token_key
 from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
+from outlast.core.limits import FORKS_NOTED_MAX
+from outlast.core.living_forks import NOTES, ForkNote, notes_of
 from outlast.core.rows.all_kinds import R
 from outlast.core.rows.effect_rows import EFFECT, MEMO, USAGE, Memo
 from outlast.core.rows.graph_rows import GRAPH_KINDS
@@ -18,6 +20,7 @@ from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, Result,
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
+from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Corrupt
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store, maintenance, rows_of_each
@@ -315,9 +318,24 @@ class Fsck:
             ledger = ledger_of(memos)
         except Corrupt as error:
             return list(_named("copies_match", RUN, run, iter([(RUN, run[:2], error.what)])))
+        if ledger is not None and ledger.terms.both_go_on:
+            ancestor, noted = await self._noted(run)
+            wrong = fsck_checks.fork_noted(run, ledger.terms, ancestor, noted, self._store.skew)
+            found = list(_named("fork_noted", RUN, run, wrong))
+        else:
+            found = []
         of = {call.of for call in ledger.calls} if ledger is not None else set[str]()
         effects = [row for name in sorted(of) for row in await self._store.rows(EFFECT, (run.tenant, name))]
-        return list(_named("copies_match", RUN, run, fsck_checks.copies_match(run, ledger, effects)))
+        return [*found, *_named("copies_match", RUN, run, fsck_checks.copies_match(run, ledger, effects))]
+
+    async def _noted(self, fork: Run) -> tuple[Run | None, tuple[ForkNote, ...]]:
+        """Return the ancestor of a fork and its notes; None if its notes cannot be read, or are gone."""
+        of = (fork.tenant, fork.forked_from)
+        memos = await self._store.rows(MEMO, (*of, 0), after=(*of, 0, NOTES), limit=FORKS_NOTED_MAX)
+        ancestor, _ = await self._run(of)
+        if ancestor is None or await ledger_purged(self._store, ancestor):
+            return None, ()
+        return ancestor, notes_of({(memo.visit, memo.key): memo for memo in memos})
 
     async def _history(self, run: Run) -> tuple[Event, ...]:
         """Read the events of a run up to the number in its row."""

@@ -9,8 +9,9 @@ from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
 from outlast.core.fork_starts import ForkStart
-from outlast.core.forks import ForkLedger
+from outlast.core.forks import ForkLedger, ForkTerms
 from outlast.core.keys import plain_key
+from outlast.core.living_forks import ForkNote, note_of
 from outlast.core.machine import OPEN_EFFECT, SWEPT, ApprovalStatus, DeliveryStatus, EffectStatus
 from outlast.core.row_checks import (
     check_effect,
@@ -457,6 +458,16 @@ def copies_match(run: Run, ledger: ForkLedger | None, effects: Iterable[Effect])
         row = rows.get((call.of, visit, call.key, call.version)) if call.kind == "write" else None
         if row is not None and (row.digest, row.status, row.response) != (call.digest, call.status, call.response):
             yield violation(EFFECT, row, f"{run.run} has copied another call, status or response of this version")
+
+
+def fork_noted(
+    fork: Run, terms: ForkTerms, ancestor: Run | None, notes: Iterable[ForkNote], skew: int = 0
+) -> Violations:
+    """Check that a run that had not ended when it was forked has a note of the fork (S-28). None: it cannot be read."""
+    if ancestor is None or (is_over(ancestor) and ancestor.ended_at <= fork.created_at + skew):
+        return
+    if note_of(notes, fork.run, terms) is None:
+        yield violation(RUN, fork, f"run {ancestor.run} goes on, too, and has no note of this fork with its terms")
 
 
 def fork_started(row: Meta, memo: Memo | None, start: ForkStart, *, was_started: bool) -> Violations:
