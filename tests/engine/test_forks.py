@@ -552,6 +552,7 @@ def test_signals_are_delivered_if_they_are_unread_or_named(app: App) -> None:
     assert forked("none") == [("early", "before")]
     assert forked("one", "w-2") == [("early", "before"), ("word", "two")]
     assert forked("all", "all") == [("early", "before"), ("word", "two")]
+    assert all(message.actor.endswith(f" (to run {run.id})") for message in app.rows("all").messages)
     with pytest.raises(NotFound):
         forked("wrong", "w-9")
 
