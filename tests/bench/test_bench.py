@@ -30,7 +30,7 @@ MEASURED = [
     for store in getattr(import_module(f"bench.measures.{name}"), "STORES", STORES)
     if name not in APART and name in ON.get(store, NAMES)
 ]
-DRAWN = 5
+DRAWN = 3
 MUST = {
     "failed": 0, "refused": 0, "sse_missed": 0, "sse_wrong": 0, "sse_streams": 20, "lost": 0, "never_usable": 0,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import pairs, slices
+from tests.slices import params
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +20,7 @@ def test_pairs_offers_every_slice() -> None:
     assert {name for name, what in slices.ACTS.items() if what.over_http} == {*pairs.ACTS_OVER_HTTP}
 
 
-@pytest.mark.parametrize("metric", slices.ACTS)
+@pytest.mark.parametrize("metric", params([*slices.ACTS], 2, "slices of calls"))
 def test_a_slice_of_calls_has_a_cost(metric: str, tmp_path: Path) -> None:
     command = [sys.executable, "-P", str(ROOT / "bench" / "slices.py"), metric, f"sqlite:{tmp_path}/a.db", "count"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}

@@ -13,7 +13,10 @@ from outlast.testing.driver import Driver
 from outlast.testing.fork_server import ForkServer
 from tests.crash.market_server import MarketServer, market_server
 from tests.crash.scenarios import MUTE_SUPPLIER, auction_scenario, calm, mute, refund_scenario
+from tests.slices import drawn
 
+DRAWN = 8
+"""Cases of a long list in a default run, each with processes. `TEST_SEED=all` and `scripts/crash` play all of them."""
 CALLS = ("call:before", "call:flight", "call:inside", "call:after")
 
 
@@ -70,7 +73,7 @@ def test_a_crash_between_intent_and_answer_is_settled_as_declared(
 def test_a_crash_after_the_answer_repeats_nothing(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     driver, reference = refund
     some = [p for p in at(reference, "record ", "advance ") if p.point.name != "store.batch:before"]
-    kill_each(driver, some, reference, tmp_path)
+    kill_each(driver, drawn(some, DRAWN, "crashes after the answer"), reference, tmp_path)
 
 
 def test_a_crash_before_admission_leaves_nothing_behind(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
@@ -80,7 +83,8 @@ def test_a_crash_before_admission_leaves_nothing_behind(refund: tuple[Driver, Re
 
 def test_a_command_repeated_after_a_crash_counts_once(refund: tuple[Driver, Reference], tmp_path: Path) -> None:
     driver, reference = refund
-    kill_each(driver, at(reference, "start", "post ", "decide "), reference, tmp_path)
+    some = at(reference, "start", "post ", "decide ")
+    kill_each(driver, drawn(some, DRAWN, "crashes of commands"), reference, tmp_path)
 
 
 @pytest.mark.parametrize(("threads", "one_commit_each"), [(False, True), (True, False)], ids=["one thread", "batched"])
@@ -109,7 +113,7 @@ def test_an_auction_is_awarded_despite_crashes(forking: ForkServer, market: Mark
     driver = Driver(forking, auction_scenario(market, rounds=2))
     reference = run_reference(driver, tmp_path / "reference")
     some = [p for p in at(reference, "call ", "advance ") if p.point.name in ("call:inside", "store.batch:inside")]
-    kill_each(driver, some[::3], reference, tmp_path)
+    kill_each(driver, drawn(some, DRAWN, "crashes of an auction"), reference, tmp_path)
     assert reference.end["outcome"]["supplier_id"]
 
 

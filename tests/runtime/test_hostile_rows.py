@@ -25,7 +25,7 @@ from tests.slices import drawn
 
 BOARD = "/ui/"
 """It shows the first items only, so a spoilt one may take the place of a healthy one."""
-READ, TAKEN, MENDED = 5, 3, 3
+READ, TAKEN, MENDED = 3, 3, 3
 """Cases of the default run: of lists and pages, of workers, and of those that were found. Each reads 150 pages."""
 LOOKS_MAX, WINDOWS = 10, 8
 """Looks of a worker in two seconds that are no poll, and how often they are counted until the worker has settled."""

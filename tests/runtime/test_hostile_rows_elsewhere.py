@@ -18,7 +18,7 @@ from tests.runtime.spoilt_stores import STORES, change_bad_runs
 from tests.runtime.test_hostile_rows import OF_WORKERS, World, faults, read_otherwise, served_otherwise
 from tests.slices import drawn
 
-READ = {"postgres": 4, "dynamodb": 2}
+READ = {"postgres": 2, "dynamodb": 1}
 TAKEN = {"postgres": 2, "dynamodb": 1}
 """Cases of the default run, by store."""
 LISTS, OF_RUN = ("runs ls", "doctor"), ("explain",)

@@ -13,7 +13,7 @@ from tests.simulation.dice import FAULTS
 from tests.slices import drawn
 
 ROOT = Path(__file__).resolve().parents[2]
-SLICES = ("0-74", "75-149")
+SLICES = ("0-37", "38-74", "75-112", "113-149")
 QUICK = (
     *("no_fence", "no_last_check", "intent_never_stored", "no_ledger_hit", "no_inbox_check", "same_epoch"),
     "undo_forwards",
