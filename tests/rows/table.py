@@ -63,9 +63,13 @@ ROWS: Final = {
         "engine/test_first",
         "of_several_answers_the_one_that_arrived_first_wins",
         "first_by_position",
-        "results of children",
     ),
-    "RUN-13": PLANNED,
+    "RUN-13": _row(
+        "engine/test_children",
+        "an_end_while_the_parent_parks_is_not_missed",
+        "end_of_child_not_told",
+        "one budget of a tree",
+    ),
     "RUN-14": PLANNED,
     "RUN-15": PLANNED,
     "CKP-1": _row(

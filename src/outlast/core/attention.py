@@ -260,7 +260,7 @@ def person_answers(rows: AttentionRows, answer: AttentionAnswer, *, actor: str, 
         text=answer.text,
         by_ms=answer.by_ms,
         now=now,
-        refused=_exhausted(rows, entries) if reason is Reason.RETRIES_EXHAUSTED else (),
+        refused=_reopened(rows, entries, choice),
         approvals=rows.approvals if choice in ENDS else (),
         recorded=recorded,
     )
@@ -387,6 +387,15 @@ def _exhausted(rows: AttentionRows, entries: Sequence[Attention]) -> list[Effect
         why = f"{error.code}: {error.detail}"
         raise Conflict(f"{answered.key} was answered before", why, f"outlast runs show {rows.run.run}")
     return left
+
+
+def _reopened(rows: AttentionRows, entries: Sequence[Attention], choice: Choice) -> list[Effect]:
+    """Return the effects that an answer opens again, or marks as given up."""
+    reason = entries[0].reason
+    if reason is Reason.CHILD_FAILED and choice is Choice.RETRY:
+        keys = {(a.visit, a.key) for a in entries}
+        return [e for e in rows.effects if (e.visit, e.key) in keys and e.child_text and compensation.is_refused(e)]
+    return _exhausted(rows, entries) if reason is Reason.RETRIES_EXHAUSTED else []
 
 
 def _answer_to(entry: Attention, run: str) -> str:

@@ -47,8 +47,14 @@ def owed(run: Run, effects: Iterable[Effect]) -> list[Effect]:
 
 
 def must_undo(run: Run, effects: Iterable[Effect]) -> bool:
-    """True if an effect must be undone, or an open effect may have to be."""
-    return any(is_own(run, e) and can_undo(e) and (e.settled_at == 0 or e.status is EffectStatus.DONE) for e in effects)
+    """True if an effect must be undone, or an open effect may have to be, or a living child must end first."""
+    return any(is_own(run, e) and _must_undo(e) for e in effects)
+
+
+def _must_undo(effect: Effect) -> bool:
+    if effect.settled_at == 0 and effect.child_text:
+        return effect.child.close == "cancel"
+    return can_undo(effect) and (effect.settled_at == 0 or effect.status is EffectStatus.DONE)
 
 
 def undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:

@@ -11,8 +11,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from outlast.core import children
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
+from outlast.core.children import NO_PARENT, ParentRows
+from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
 from outlast.core.compensation import compensate, compensated, must_undo, names, not_undone
 from outlast.core.durations import HOUR
@@ -196,6 +199,8 @@ class StoreReads(NamedTuple):
     """Open effects without a further attempt, each with a code and a detail."""
     results: int = 0
     """Number of results that the run has emitted."""
+    parent: ParentRows = NO_PARENT
+    """Rows of its parent that its end changes."""
 
 
 class HeldRows(NamedTuple):
@@ -213,6 +218,8 @@ class HeldRows(NamedTuple):
     reads: StoreReads | None = None
     others: Facts[str, Effect] = NOTHING
     """Shared effects of other runs that this holder has read."""
+    children: Facts[EffectKey, Effect] = NOTHING
+    """Its living children."""
     noted: Collection[str] = ()
     """Keys of the shared effects that this run uses, waits for, or was refused by."""
 
@@ -360,6 +367,8 @@ def _park(
 ) -> Conclusion:
     reads = rows.reads
     freed: tuple[SlotChange, ...] = ()
+    if any(each.kind == children.ENDED for each in waiting):
+        rows = rows._replace(keeps_slots=False)  # a child may need the slot (S-6)
     if verb == "park" and rows.run.slots and not rows.keeps_slots:
         if reads is None:
             return READ
@@ -402,6 +411,8 @@ def _completing(rows: HeldRows, move: Completing, now: Instant) -> Conclusion:
                     return _flag(rows, (_attention(rows, Reason.RESULTS_MISSING, why, now),), (), now)
                 why += WAYS_OUT if move.empty.when_empty is None else ""
                 return _stopping(rows, Stopping(Ending(RunStatus.FAILED, why, ""), rows.inbox_read), now)
+    if living := children.awaited(rows.children.values()):
+        return _park(rows, "park", [children.waiting(each) for each in living], (), now)
     ending = Ending(RunStatus.COMPLETED, "", "")
     return _finish(rows, ending, move.state, now, move.outcome, move.results, move.label, move.chunks)
 
@@ -444,7 +455,7 @@ def _finish(
 ) -> Conclusion:
     run, reads = rows.run, rows.reads
     if reads is None:
-        if run.slots or run.queue:
+        if run.slots or run.queue or run.parent:
             return READ
         reads = StoreReads()
     if first := _withdrawn_first(rows, rows.inbox_read, now):
@@ -465,6 +476,9 @@ def _finish(
         results=results,
         label=label,
     )
+    if run.parent:
+        response = canonical(outcome)
+        commit = children.settle_in_parent(commit, run, ending.outcome, response, ending.reason, reads.parent, now)
     return Conclusion(Then.RELEASE, commit, chunks=chunks)
 
 
@@ -507,7 +521,7 @@ def ceiling_passed(run: Run, inbox_read: int, now: Instant) -> Attention | None:
 
 def is_wait(parked: Parked) -> bool:
     """Return True for a wait that the body declared, False for one that a call of it needs."""
-    return parked.waiting.kind in ("timer", "signal", "approval")
+    return parked.waiting.kind in ("timer", "signal", "approval", "child")
 
 
 def still_flagged(left: tuple[Attention, ...], result: "Returned | Resting | Flagged") -> StillFlagged | Flagged:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from outlast.core import effect_verbs
 from outlast.core.approvals import withdraw
 from outlast.core.codec import canonical, digest
-from outlast.core.commit import Commit, Instant, Put
+from outlast.core.commit import AppendMessage, Commit, Instant, Put
 from outlast.core.machine import WaitStatus, wait_target
 from outlast.core.rows.effect_rows import MEMO, WAIT, Approval, Memo, Wait
 from outlast.core.rows.run_columns import ATTENTION
@@ -34,8 +34,8 @@ class Candidate(NamedTuple):
 
     name: str
     """Identity of the wait in its visit."""
-    number: int = 0
-    """Number of the message that ends it, of a decision, too; 0 = none has come."""
+    number: float = 0
+    """Number of the message that ends it, of a decision, too; 0 = none has come. A child ends between two messages."""
     at: int = 0
     """Business instant of this message."""
     deadline: int = 0
@@ -59,6 +59,11 @@ def first_of(waits: Sequence[Candidate], now: int) -> Winner | None:
         return Winner(min(in_time)[1], False)
     due = next((each for each in waits if each.deadline == ends), None) if ends else None
     return Winner(due.name, True) if due is not None and now >= due.closes else None
+
+
+def ended_between(at: int, messages: Iterable[Message]) -> float:
+    """Return the place of a child's end at this business instant among the messages: after those of the instant."""
+    return max((m.n for m in messages if m.at <= at), default=0) + 0.5
 
 
 def decided_at(approval: Approval, messages: Iterable[Message]) -> tuple[int, int]:
@@ -104,14 +109,16 @@ def end_first(
     bound: Bound | None,
     lost: Iterable[Wait],
     withdrawn: Sequence[Approval],
+    stopped: Iterable[Put | AppendMessage] = (),
     inbox_seq: int,
     now: Instant,
 ) -> Commit:
     """End a set of waits by its winner (S-29).
 
-    `bound`: how the winner's own row ends; None if a decision or an earlier execution has ended it. `lost`: the other
-    waits, which are closed. `withdrawn`: the other approvals. `inbox_seq`: the last message that the holder read,
-    because an earlier one would have won. Stale if an approval was decided in the meantime.
+    `bound`: how the winner's own row ends; None if a decision, a child or an earlier execution has ended it. `lost`:
+    the other waits, which are closed. `withdrawn`: the other approvals. `stopped`: what asks the other children to end.
+    `inbox_seq`: the last message that the holder read, because an earlier one would have won. Stale if an approval was
+    decided in the meantime, Ended if a child has ended.
     """
     assert won in names and len(names) <= WAITS_MAX
     if bound is None:
@@ -122,6 +129,7 @@ def end_first(
             run, wait, messages, inbox_seq=inbox_seq, complete=complete, closes=closes, mapping=mapping
         )
     writes = [*ends.writes, remembered(run, names, won, now), *(closed(wait) for wait in lost)]
+    writes += stopped
     writes += [put for each in withdrawn if (put := withdraw(each, now, why=f"{won} ended first")) is not None]
     ends_of_lost = {approval.within_until for approval in withdrawn}
     over = [a for a in run.attention if a.goes_on and a.since in ends_of_lost]

@@ -78,6 +78,12 @@ UNCERTAIN_BESIDE_MAX = 38
 MODELS_PER_ATTEMPT_MAX = 20
 """Rows of usage of one call that land together; the usage of further models is added up in the last."""
 
+# --- runs within runs (S-30) -------------------------------------------------------------------
+DEPTH_MAX = 8
+"""Runs above a child run."""
+CHILDREN_MAX = 1_000
+"""Child runs that one run has started and that have not ended."""
+
 # --- one worker ------------------------------------------------------------------------------
 UNSENT_MAX = 128
 """Durable intents whose calls are not sent yet; a crash leaves these uncertain (decision 0041)."""

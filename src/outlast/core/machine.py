@@ -292,6 +292,7 @@ class Reason(StrEnum):
     WEBHOOK_DEAD = "webhook_dead"
     RESTORED = "restored"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    CHILD_FAILED = "child_failed"
 
 
 class Choice(StrEnum):
@@ -414,6 +415,11 @@ RULES: Final[dict[Reason, ReasonRule]] = {
         (Choice.CONTINUE, Choice.FAIL),
         on_continue=Choice.CONTINUE,
         kept=Choice.CONTINUE,
+    ),
+    Reason.CHILD_FAILED: ReasonRule(
+        "a [child run](docs/children.md) has failed or was cancelled, and the node did not catch it",
+        (Choice.RETRY, *_ENDS),
+        sentence="{detail}",
     ),
     Reason.BUDGET_EXHAUSTED: ReasonRule(
         "the run has used up its budget, or its tenant the [daily budget](docs/budgets.md)",

@@ -63,6 +63,18 @@ class Forked(NamedTuple):
     terms: Facts[str, object]  # for the first event
 
 
+class Descent(NamedTuple):
+    """Place of a child run below the run that starts it (S-30)."""
+
+    parent: str
+    root: str
+    depth: int
+    called_as: str  # 'visit:key' of its row in the ledger of its parent
+
+
+NO_DESCENT: Final = Descent("", "", 0, "")
+
+
 class NewRun(NamedTuple):
     """Everything that the first commit of a run says, beside the instant."""
 
@@ -78,6 +90,7 @@ class NewRun(NamedTuple):
     token: Token | None = None
     details: StartDetails = NO_DETAILS
     forked: Forked | None = None
+    descent: Descent = NO_DESCENT
     rows: tuple[Put, ...] = ()  # land with it: large values of its state, kept deadlines, terms of a fork
 
 
@@ -117,9 +130,12 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
         ended_at=0,
         requested_by=new.actor,
         forked_from="" if forked is None else forked.of,
+        **new.descent._asdict(),
         **dict[str, Any](zip(StartDetails._fields, new.details, strict=True)),
     )
     data: dict[str, object] = {"by": new.actor, "lane": new.lane}
+    if new.descent.parent:
+        data["parent"] = new.descent.parent
     if forked is not None:
         data["fork"] = dict(forked.terms)
     born = event(row, EventType.STARTED, now.business, data, new.state)

@@ -112,7 +112,7 @@ async def start(
     beginning = workflow.begin(given)
     state, derived = workflow.state_codec.canonical(beginning.state), beginning.key
     now = await store.now()
-    token = Token(tenant, "", _start_key(workflow, key or derived or run), beginning.digest, run, now.business)
+    token = Token(tenant, "", start_token(workflow, key or derived or run), beginning.digest, run, now.business)
     traces = Traces.wanted()
     trace = traces.start(workflow=workflow.name, tenant=tenant, run=run, trace_id=details.trace_id) if traces else None
     if trace:
@@ -169,7 +169,8 @@ def _first_ceiling(workflow: Workflow[Any], own: timedelta | BusinessDays | None
     return max(of_workflow, end_of(name, own, now), key=attrgetter("ms")) if own else of_workflow
 
 
-def _start_key(workflow: Workflow[Any], key: str) -> str:
+def start_token(workflow: Workflow[Any], key: str) -> str:
+    """Return the key of the token of a start."""
     return f"start/{workflow.name}/{key}"
 
 

@@ -80,7 +80,7 @@ def effect_misfits(workflow: Workflow[Any], run: Run, effects: Iterable[Effect])
     """Yield effects of this visit that the code would not find again under their name or key."""
     looked = 0
     for effect in effects:
-        if effect.undoes or not effect.run or effect.visit not in (0, run.visit):
+        if effect.undoes or effect.child_text or not effect.run or effect.visit not in (0, run.visit):
             continue
         activity = activity_of(workflow, effect.activity)
         if activity is None:

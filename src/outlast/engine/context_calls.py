@@ -18,7 +18,7 @@ from outlast.errors import InvalidInput, Misplaced
 from outlast.flow.registry import place
 
 ASKED_MAX: Final = 64  # number of calls from which a context drops finished ones
-SINGLE_WAITS: Final = frozenset({"sleep", "receive", "collect", "approval"})
+SINGLE_WAITS: Final = frozenset({"sleep", "receive", "collect", "approval", "run", "result"})
 """Methods of the context that wait for one thing."""
 WAITS: Final = SINGLE_WAITS | {"first"}
 """Methods of the context that park the run."""
@@ -28,7 +28,10 @@ GivenUp = dict["ContextCall", str]
 STILL_OPEN: Final = "was still open when its node returned"
 CANCELLED: Final = "was cancelled by its node"
 RACED: Final = "is inside asyncio.wait or asyncio.wait_for"
-FIRST_TAKES: Final = "it takes calls of ctx.receive, ctx.collect, ctx.sleep and ctx.approval that nothing else awaits"
+FIRST_TAKES: Final = (
+    "it takes calls of ctx.receive, ctx.collect, ctx.sleep, ctx.approval and ctx.run, and of the result of a child's "
+    "handle, that nothing else awaits"
+)
 NOT_TO_ITS_END: Final = "a parked run resumes in a later execution, and neither asyncio.wait nor its timers end a wait"
 END_OF_WAIT: Final = (
     "await each wait to its end, several with asyncio.gather, or the first of them with ctx.first; give it an end with "

@@ -145,6 +145,8 @@ class EffectExecutor:
         self.ident = ident
         self.undoes = undoes
         terms = execution.services.terms[callee]
+        if undoes is not None:  # the undo of a child is an activity of its own
+            terms = terms._replace(purpose=Purpose.UNDO)
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
         # gates that each attempt needs; `_meets_fact` tells the others, before each attempt
         self._is_gated = (

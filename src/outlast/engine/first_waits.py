@@ -13,20 +13,36 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from outlast.core.children import stop_child
+from outlast.core.commit import AppendMessage, Put
 from outlast.core.divergence import DECIDED
 from outlast.core.effect_verbs import closes_at
-from outlast.core.first_wait import Bound, Candidate, Winner, decided_at, end_first, first_of, set_key, winner_of
+from outlast.core.first_wait import (
+    Bound,
+    Candidate,
+    Winner,
+    decided_at,
+    end_first,
+    ended_between,
+    first_of,
+    set_key,
+    winner_of,
+)
 from outlast.core.machine import ApprovalStatus, WaitStatus
-from outlast.core.rows.effect_rows import Approval, Wait
+from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.engine.approval_waits import Question, current_request, parked, timed_out
+from outlast.engine.child_runs import ChildWait
+from outlast.engine.child_runs import parked as waiting_for_child
 from outlast.engine.named_waits import NamedWait
 from outlast.engine.node_execution import NodeExecution, Unresolved
 
-AnyWait: TypeAlias = NamedWait | Question
+AnyWait: TypeAlias = NamedWait | Question | ChildWait
 
 
 def name_of(wait: AnyWait) -> str:
     """Return the identity of a wait in its visit."""
+    if isinstance(wait, ChildWait):
+        return f"child?{wait.name}"
     return f"approval?{wait.name}" if isinstance(wait, Question) else f"wait?{wait.key}"
 
 
@@ -50,6 +66,7 @@ class _SetOfWaits:
         self._waits = waits
         self._rows: dict[str, Wait] = {}
         self._requests: dict[str, Approval] = {}
+        self._children: dict[str, Effect] = {}
         self._closes: dict[str, int] = {}
 
     async def end(self) -> str:
@@ -72,6 +89,9 @@ class _SetOfWaits:
         session = self._execution.session
         store, now = session.store, (await session.store.now()).business
         for name, wait in self._waits.items():
+            if isinstance(wait, ChildWait):
+                self._children[name] = await wait.opened()
+                continue
             if isinstance(wait, NamedWait):
                 row = self._rows[name] = await wait.opened(now)
                 self._closes[name] = closes_at(row.deadline, store.mapping(), store.skew) if row.deadline else 0
@@ -88,10 +108,14 @@ class _SetOfWaits:
             last = wait.satisfying(row)[-1:]
             number, at = (last[0].n, last[0].at) if last else (0, 0)
             return Candidate(name, number, at, row.deadline, self._closes[name])
+        messages = self._execution.session.held.messages
+        if isinstance(wait, ChildWait):
+            ended = self._children[name].settled_at
+            return Candidate(name, ended_between(ended, messages), ended) if ended else Candidate(name)
         request = self._requests[name]
         if request.status not in DECIDED:
             return Candidate(name)
-        return Candidate(name, *decided_at(request, self._execution.session.held.messages))
+        return Candidate(name, *decided_at(request, messages))
 
     def _bound(self, won: Winner) -> Bound | None:
         wait, row = self._waits[won.name], self._rows.get(won.name)
@@ -113,10 +137,19 @@ class _SetOfWaits:
             bound=bound,
             lost=[row for name, row in self._rows.items() if name != won and row.status is WaitStatus.OPEN],
             withdrawn=[request for name, request in self._requests.items() if name != won],
+            stopped=[write for name in self._children if name != won for write in self._stop(name, won)],
             inbox_seq=session.held.inbox_read,
             now=session.clock.now,
         )
         await session.chain.land(commit)
+
+    def _stop(self, name: str, won: str) -> tuple[Put | AppendMessage, ...]:
+        """Return the writes that end a child which lost, if it was started for this set."""
+        wait, row = self._waits[name], self._children[name]
+        assert isinstance(wait, ChildWait)
+        if not wait.is_owned or row.settled_at or row.child.stop:
+            return ()
+        return stop_child(self._execution.session.held.run, row, f"{won} ended first")
 
     def _rest(self) -> None:
         """Park the run until one of the waits ends. An approval whose time is over is an operator's matter."""
@@ -129,7 +162,9 @@ class _SetOfWaits:
             execution.park(wait.parked(row, self._closes[name]))
         for each in pending:
             execution.park(parked(each))
-        goes_on = bool(self._rows or pending)
+        for child in self._children.values():
+            execution.park(waiting_for_child(child))
+        goes_on = bool(self._rows or pending or self._children)
         known = {a.since for a in execution.session.held.run.attention if a.goes_on} if goes_on else set[int]()
         for each in expired:
             if each.within_until not in known:

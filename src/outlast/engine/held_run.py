@@ -47,12 +47,14 @@ class HeldRun:
         "_ordinal",
         "_usage_n",
         "approvals",
+        "children",
         "claimed_visit",
         "effects",
         "evidence",
         "fork",
         "fork_notes",
         "group",
+        "has_children",
         "has_new_messages",
         "inbox_known",
         "inbox_read",
@@ -84,6 +86,10 @@ class HeldRun:
         own = [*rows.effects, *(e for e in rows.shared if e.by_run == rows.run.run)]
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
         self._open: dict[EffectKey, Effect] = {ident: e for ident, e in self.effects.items() if e.settled_at == 0}
+        self.children: dict[EffectKey, Effect] = {ident: e for ident, e in self._open.items() if e.child_text}
+        self.has_children = any(e.child_text for e in own)
+        for ident in self.children:  # living ones; they are no calls
+            del self._open[ident]
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
@@ -117,6 +123,8 @@ class HeldRun:
             if not isinstance(write, Put):
                 continue
             row = write.row
+            if row[1] != self.run.run and row[1] != "":  # of a child that this commit starts
+                continue
             match row:
                 case Run():
                     self.run = row
@@ -143,7 +151,11 @@ class HeldRun:
             return
         ident = row.visit, row.key
         self.effects[ident] = row
-        if row.settled_at == 0:
+        if row.child_text:
+            self.children[ident] = row
+            if row.settled_at:
+                del self.children[ident]
+        elif row.settled_at == 0:
             self._open[ident] = row
         else:
             self._open.pop(ident, None)

@@ -32,11 +32,11 @@ from outlast.core.codec import canonical, digest
 from outlast.core.durations import CALENDAR_PLACES, Duration, Term
 from outlast.core.events import utc
 from outlast.core.first_wait import set_key
-from outlast.core.keys import check_key
+from outlast.core.keys import check_key, check_reason
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_rows import Approval
+from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.run_transition import LogEntry
 from outlast.core.terms import length_of
 from outlast.engine import context_calls
@@ -52,20 +52,33 @@ from outlast.engine.approval_waits import (
     known_name,
     request_approval,
 )
+from outlast.engine.child_runs import (
+    OPTIONS,
+    ChildOptions,
+    ChildWait,
+    asked_child,
+    child_of,
+    send,
+    stop,
+    value_of,
+)
 from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given
-from outlast.engine.first_waits import first_ended, name_of, remembered_winner
+from outlast.engine.first_waits import AnyWait, first_ended, name_of, remembered_winner
 from outlast.engine.lookups import look_up
 from outlast.engine.named_waits import NamedWait, wait_key
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import offered, proposed
 from outlast.engine.results import ResultBuffer, produced
-from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceeded, Misplaced
+from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceeded, Misplaced, WaitTimeout
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
+from outlast.flow.children import ChildHandle
 from outlast.flow.context import SLEEP, Context, executing_context
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
+from outlast.flow.workflow import Workflow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,13 +102,20 @@ def _seen(
     method: Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
     """Record each coroutine of a method, so that the end of the node finds those never awaited."""
+    return _seen_from(1, method)
+
+
+def _seen_from(
+    depth: int, method: Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate["NodeContext", P], Coroutine[Any, Any, T]]:
+    """Record each coroutine of a method. The author's line is `depth` frames above the call."""
     name = method.__name__
     waits = name in context_calls.SINGLE_WAITS
 
     @wraps(method)
     def call(self: "NodeContext", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         coroutine = method(self, *args, **kwargs)
-        frame = sys._getframe(1)
+        frame = sys._getframe(depth)
         given = Given(args, kwargs) if waits else None
         self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno, given))
         return coroutine
@@ -139,7 +159,7 @@ class NodeContext(Context[Any]):
             self._asked = [each for each in self._asked if each.coroutine.cr_frame is not None]
             self._asked_max = max(ASKED_MAX, 2 * len(self._asked))
 
-    async def run(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
+    async def execute(self, fn: Callable[[Context[Any]], Awaitable[Any]]) -> Any:
         """Run the node's function; record the calls that it has not awaited when it ends."""
         executing_context.set(self)  # in the context of the node's task
         raises = True
@@ -432,13 +452,20 @@ class NodeContext(Context[Any]):
     async def first(self, *waits: Any) -> Any:
         given = waits[0] if len(waits) == 1 and isinstance(waits[0], Mapping) else dict(enumerate(waits))
         execution = self._execution
-        execution.note_progress()
         if execution.closing:
+            execution.note_progress()
             for each in given.values():
                 context_calls.close(each)
             await execution.never()
         calls = context_calls.taken(given.values(), self._asked)
-        made = {key: self._made(call) for key, call in zip(given, calls, strict=True)}
+        return await self._first_of({key: self._made(call) for key, call in zip(given, calls, strict=True)})
+
+    async def _first_of(self, made: Mapping[Any, AnyWait]) -> tuple[Any, Any]:
+        """Return key and value of the first of these waits."""
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
         names = {name_of(wait): key for key, wait in made.items()}
         for wait in made.values():
             self._count_wait(wait)
@@ -452,9 +479,11 @@ class NodeContext(Context[Any]):
             ended = partial(first_ended, execution, {name: made[key] for name, key in names.items()})
             won = await execution.deduplicate((self.visit, set_key(names)), ended, self._give_up)
         wait = made[names[won]]
+        if isinstance(wait, ChildWait):
+            return names[won], await self._outcome(wait)
         return names[won], await (self._decision(wait) if isinstance(wait, Question) else self._answered(wait))
 
-    def _made(self, call: ContextCall) -> NamedWait | Question:
+    def _made(self, call: ContextCall) -> AnyWait:
         """Return the wait that a call of the context has not begun."""
         assert call.given is not None
         args, kwargs = call.given.args, call.given.kwargs
@@ -462,13 +491,23 @@ class NodeContext(Context[Any]):
             raise InvalidInput(
                 f"{call} has limit=0", "it would always be first", "leave it out, or give a limit from 1"
             )
-        make: dict[str, Callable[..., NamedWait | Question]]
-        make = {"sleep": self._sleep, "receive": self._receive, "collect": self._collect, "approval": self._question}
+        make: dict[str, Callable[..., AnyWait]] = {
+            "sleep": self._sleep,
+            "receive": self._receive,
+            "collect": self._collect,
+            "approval": self._question,
+            "run": self._asked_child,
+            "result": self._result_in_first,
+        }
         return make[call.name](*args, **kwargs)
 
-    def _count_wait(self, wait: NamedWait | Question) -> None:
+    def _count_wait(self, wait: AnyWait) -> None:
         """Count a wait among those of the execution. Raises Conflict if it was asked for before."""
         execution, name = self._execution, name_of(wait)
+        if isinstance(wait, ChildWait):
+            if wait.asked is not None:
+                execution.count((f"{wait.asked.workflow.name}?{wait.ident[1]}",))
+            return
         if name in execution.asked:
             if isinstance(wait, Question):
                 raise Conflict(
@@ -499,6 +538,100 @@ class NodeContext(Context[Any]):
             await execution.never()
         notes = await execution.deduplicate((self.visit, name_of(wait)), wait.answer, self._give_up)
         return wait.value_of(notes)
+
+    # --- child runs ------------------------------------------------------------------------
+    @override
+    @_seen
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        wait = self._asked_child(*args, **kwargs)
+        await self._may_begin(wait)
+        self._count_wait(wait)
+        return await self._outcome(wait)
+
+    @override
+    @_seen
+    async def start(self, *args: Any, **kwargs: Any) -> ChildHandle[Any]:
+        wait = self._asked_child(*args, **kwargs)
+        await self._may_begin(wait)
+        self._count_wait(wait)
+        return NodeChild(self, await wait.opened())
+
+    @override
+    def child(self, key: str, /) -> ChildHandle[Any]:
+        return NodeChild(self, child_of(self._execution, key))
+
+    def _asked_child(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> ChildWait:
+        if isinstance(workflow, FunctionWorkflow) and not workflow.is_input(args, kwargs):
+            args, kwargs = (workflow.arguments(*args, **kwargs),), {}
+        if len(args) != 1:
+            raise InvalidInput(f"a child got {len(args)} inputs", "a run has one input", OPTIONS)
+        if unknown := sorted(kwargs.keys() - set(ChildOptions._fields)):
+            raise InvalidInput(
+                f"a child has no option {unknown[0]}", f"it has {', '.join(ChildOptions._fields)}", OPTIONS
+            )
+        asked = asked_child(self._execution, workflow, args[0], ChildOptions(**kwargs))
+        return ChildWait(self._execution, asked.ident, asked)
+
+    async def _may_begin(self, wait: ChildWait) -> None:
+        """Never return if the execution is closing, or lingers and the child was not started before."""
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing or (execution.lingering and wait.row() is None):
+            await execution.never()
+
+    async def _outcome(self, wait: ChildWait) -> Any:
+        """Return the outcome of a child, or wait for it. Raises ChildFailed."""
+        row = wait.row()
+        if row is None or not row.settled_at or wait.asked is not None:
+            if self._execution.lingering and (row is None or not row.settled_at):
+                await self._execution.never()
+            row = await self._execution.deduplicate((self.visit, name_of(wait)), wait.answer, self._give_up)
+        return value_of(row)
+
+    @partial(_seen_from, 2)
+    async def result(self, row: Effect, *, timeout: Term | None) -> Any:
+        """Return the outcome of a child: `ChildHandle.result`."""
+        wait = ChildWait(self._execution, (row.visit, row.key))
+        if timeout is None:
+            await self._may_begin(wait)
+            return await self._outcome(wait)
+        deadline = self._sleep(
+            timeout if not isinstance(timeout, BusinessDays) else None,
+            until=timeout if isinstance(timeout, BusinessDays) else None,
+            name=f"result.{digest(*wait.ident)[:16]}",
+        )
+        won, value = await self._first_of({0: wait, 1: deadline})
+        if won == 1:
+            what = f"child {row.activity} {row.key} (run {row.external_id}) has not ended in time"
+            raise WaitTimeout(what, f"its parent waits for {timeout}", "wait again, or cancel it with handle.cancel()")
+        return value
+
+    def _result_in_first(self, row: Effect, *, timeout: Term | None) -> ChildWait:
+        if timeout is not None:
+            why = "the set has one end for all of its waits"
+            raise InvalidInput("ctx.first was given result(timeout=…)", why, "ctx.first(handle.result(), ctx.sleep(…))")
+        return ChildWait(self._execution, (row.visit, row.key))
+
+    async def send_signal(self, row: Effect, name: str, value: BaseModel, signal_id: str) -> None:
+        """Send a signal to a child: `ChildHandle.signal`."""
+        check_key("the id of a signal", signal_id, 'await handle.signal("stop", Stop(), id="stop-1")')
+        await self._ask_child(
+            row, f"signal?{signal_id}", partial(send, self._execution, (row.visit, row.key), name, value, signal_id)
+        )
+
+    async def stop_child(self, row: Effect, reason: str) -> None:
+        """Ask a child to end: `ChildHandle.cancel`."""
+        if not reason.strip():
+            raise InvalidInput("a cancel needs a reason", "it appears in the child's history", "say why")
+        check_reason(reason)
+        await self._ask_child(row, "stop", partial(stop, self._execution, (row.visit, row.key), reason))
+
+    async def _ask_child(self, row: Effect, what: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing or execution.lingering:
+            await execution.never()
+        await execution.deduplicate((self.visit, f"{what}?{row.external_id}"), make)
 
     # --- values that stay equal in a visit ---------------------------------------
     @override
@@ -570,3 +703,26 @@ class NodeContext(Context[Any]):
             self.results = ResultBuffer(execution.session)
         if self.results.add(produced(result, key, kind)):
             await execution.deduplicate((self.visit, f"emit?{key}"), self.results.store)
+
+
+class NodeChild(ChildHandle[Any]):
+    """Handle of a child run in one execution of a node."""
+
+    def __init__(self, context: NodeContext, row: Effect) -> None:
+        self._context = context
+        self._row = row
+        self.workflow = row.activity
+        self.key = row.key
+        self.run_id = row.external_id
+
+    @override
+    def result(self, *, timeout: Term | None = None) -> Coroutine[Any, Any, Any]:
+        return self._context.result(self._row, timeout=timeout)
+
+    @override
+    async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:
+        await self._context.send_signal(self._row, name, value, id)
+
+    @override
+    async def cancel(self, *, reason: str) -> None:
+        await self._context.stop_child(self._row, reason)

@@ -26,7 +26,7 @@ from outlast.engine.user_code import text_of
 from outlast.errors import AnswerNotStored, Misplaced, OutlastError
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.options import Callee
-from outlast.flow.outcomes import Cancel, Fail, Refusal, Refused
+from outlast.flow.outcomes import Cancel, ChildFailed, Fail, Refusal, Refused
 from outlast.flow.workflow import Workflow
 from outlast.telemetry.redact import redact_shown, secrets_in
 
@@ -206,16 +206,34 @@ def raised(session: RunSession, error: BaseException) -> Flagged | Stopping:
     if isinstance(error, Fail | Cancel):
         outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
         return Stopping(Ending(outcome, error.reason, ""), session.held.inbox_read)
-    return Flagged(exhausted_in(session, error) or (exception_attention(session, error),))
+    return Flagged(
+        children_failed_in(session, error) or exhausted_in(session, error) or (exception_attention(session, error),)
+    )
 
 
 def exhausted_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:
     """Return a reason for each refusal in an uncaught error, if all of them say that the attempts are used up."""
-    leaves = [error]
-    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
-        leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
+    leaves = _leaves(error)
     found = {e.ident: e for e in leaves if isinstance(e, EffectRefused) and e.code == EXHAUSTED}
     if not all(isinstance(e, EffectRefused) for e in leaves):
         return ()
     entries = (attention(session, Reason.RETRIES_EXHAUSTED, e.detail) for e in found.values())
     return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
+
+
+def children_failed_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:
+    """Return a reason for each child that failed, if an uncaught error consists of nothing else."""
+    leaves = _leaves(error)
+    found = {e.place: e for e in leaves if isinstance(e, ChildFailed)}
+    if len(found) < len(leaves):
+        return ()
+    entries = (attention(session, Reason.CHILD_FAILED, str(e)) for e in found.values())
+    return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the errors of which an error, perhaps a group, consists."""
+    leaves = [error]
+    while any(isinstance(leaf, BaseExceptionGroup) for leaf in leaves):
+        leaves = [e for leaf in leaves for e in (leaf.exceptions if isinstance(leaf, BaseExceptionGroup) else [leaf])]
+    return leaves

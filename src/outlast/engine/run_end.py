@@ -1,4 +1,4 @@
-"""The end of a run: open effects settle, then its effects are undone, the latest first (S-19).
+"""The end of a run: open effects settle, its children end, then its effects are undone, the latest first (S-19).
 
 No forward call begins here. An undo is an effect with its own key, intent and record. Its record and the mark on the
 undone effect land in one commit. A failed undo stops the rest and calls an operator.
@@ -19,6 +19,7 @@ from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED, NO_ERROR
 from outlast.core.rows.effect_rows import STATED, USED, Effect
+from outlast.engine.child_runs import end_children
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, uncertain, undo_failed
@@ -31,6 +32,8 @@ async def unwind(execution: NodeExecution) -> None:
     """Settle open effects and undo the others; return when nothing is left."""
     await _settle_all(execution)
     session = execution.session
+    if session.held.children:
+        await end_children(execution)
     for effect in core.owed(session.held.run, session.held.effects.values()):
         if execution.services.lease.draining:
             execution.hand_back("the worker drains")
@@ -127,13 +130,18 @@ def _prepared(
     why = kept_by_others(original) or kept_by_forks(execution.session.held.fork_notes, original)
     if why and not (row is not None and is_reopened(row)):
         return "used_by_others", why
+    plan = original.child.undo if original.child_text else None
     try:
-        activity = execution.workflow.activity(original.activity)
-        args, kwargs = activity.load_args(original.args)
+        activity = execution.workflow.activity(original.activity if plan is None else plan.activity)
+        args, kwargs = activity.load_args(original.args if plan is None else plan.arguments.encode())
     except (NotFound, DefinitionError) as error:
         return "activity_gone", error.what
     except (NotStorable, LimitExceeded) as error:
         return "not_loadable", f"{error.what}: {error.why}"
+    key, undoes = core.undo_ident(original)[1], (original.visit, original.key)
+    if plan is not None:
+        call = BoundCall(args, kwargs, key, plan.arguments.encode(), digest("undo", original.key, plan.digest))
+        return EffectExecutor(execution, activity, call, core.undo_ident(original), undoes=undoes)
     if original.response is None:
         return ANSWER_NOT_STORED, f"its undo needs the answer, which is not stored: {(original.error or NO_ERROR).text}"
     try:
@@ -145,9 +153,7 @@ def _prepared(
         return None
     if activity.undoing is None:
         return "undo_gone", f"{activity.title} has no undo any more"
-    key = core.undo_ident(original)[1]
     call = BoundCall((done, *args), kwargs, key, original.args, digest("undo", original.key, original.digest))
-    undoes = (original.visit, original.key)
     return EffectExecutor(execution, activity.undoing, call, core.undo_ident(original), undoes=undoes)
 
 

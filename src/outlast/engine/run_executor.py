@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
 from outlast.core.business_days import BusinessDays
+from outlast.core.children import NO_PARENT
 from outlast.core.clock_port import Clock
 from outlast.core.conclude import (
     Completing,
@@ -63,6 +64,7 @@ from outlast.core.state.growing_list import KeptItems, dump_growing, load_growin
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.core.terms import end_of
 from outlast.engine import admission
+from outlast.engine.child_runs import parent_rows
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.expected_calls import expected_by
@@ -288,6 +290,7 @@ class RunExecutor:
             self._workflow.slot_while_waiting,
             reads,
             held.others,
+            held.children,
             held.noted,
         )
 
@@ -296,7 +299,9 @@ class RunExecutor:
         reads = await admission.read_slots(session.store, session.held.run)
         results = await count_results(session) if isinstance(move, Completing) else 0
         return reads._replace(
-            exhausted=without_attempt(session, self._workflow, self._services.terms.__getitem__), results=results
+            exhausted=without_attempt(session, self._workflow, self._services.terms.__getitem__),
+            results=results,
+            parent=await parent_rows(session.store, session.held.run) if session.held.run.parent else NO_PARENT,
         )
 
     # --- the route ----------------------------------------------------------------------------------------
@@ -373,7 +378,7 @@ class RunExecutor:
                 snapshot, chunks = await session.snapshot_of(to.state)
                 return Relocating(to._replace(state=snapshot), chunks)
         run, workflow = session.held.run, self._workflow
-        keeps = workflow.slot_while_waiting
+        keeps = workflow.slot_while_waiting and not session.held.has_children
         waits = run.queue or not (run.slots or keeps)
         if waits and (place := await admission.admit(session.store, run, keeps=keeps)) is not None:
             return place
@@ -429,7 +434,7 @@ class RunExecutor:
         context = NodeContext(execution, prepared.state, self._write_log)
         title = f'node "{node.name}" of {self._workflow.name}'
         result = await execution.run(
-            lambda: context.run(node.fn),
+            lambda: context.execute(node.fn),
             title,
             lambda: left_open(execution, ending=False, sent_only=execution.has_diverged()),
             lambda body: context.at_rest(body, node.fn.__module__.partition(".")[0]),

@@ -11,12 +11,14 @@ from outlast.flow.activity import Activity, BoundCall, Effectful, activity, look
 from outlast.flow.approval_rule import Approvers, Decision, person, role
 from outlast.flow.calendar_terms import business_days
 from outlast.flow.calls import Call, Plan, RecordedCall, this_call
+from outlast.flow.children import ChildHandle
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
 from outlast.flow.options import RateLimit, Resend, Retry, resend
 from outlast.flow.outcomes import (
     Cancel,
+    ChildFailed,
     Fail,
     NotSent,
     Perhaps,
@@ -39,6 +41,8 @@ __all__ = [
     "Budget",
     "Call",
     "Cancel",
+    "ChildFailed",
+    "ChildHandle",
     "Context",
     "Decision",
     "Deny",

@@ -17,6 +17,7 @@ from outlast.core.durations import Duration, Term
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan, RecordedCall, current_call
+from outlast.flow.children import ChildHandle, Input, RunsFunction, RunsGraph
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -343,16 +344,114 @@ class Context(Generic[S]):
                 case 1, _: …
                 case 2, decision: …
 
-        It takes two to eight calls of `receive`, `collect`, `sleep` and `approval` that nothing else awaits (`a`, `b`,
-        `c`, `d`, `e`, `f`, `g`, `h`), or a mapping `waits` of them, which returns the key instead of the position. One
-        commit ends the first and closes the others, so each re-run gets the same one, even if others could end by then.
+        It takes two to eight waits that nothing else awaits (`a`, `b`, `c`, `d`, `e`, `f`, `g`, `h`): calls of
+        `receive`, `collect`, `sleep`, `approval`, `run`, and of a child handle's `result`. A mapping `waits` of them
+        returns the key instead of the position. One commit ends the first and closes the others, so each re-run gets
+        the same one, even if others could end by then.
 
         Of several messages and decisions the one that arrived first wins. A deadline wins only if each of them came at
         or after it; of two deadlines the earlier one. A rejection wins as an approval does. A signal that a closed wait
-        has not taken stays for later waits, under another `name` or `round`. An approval that lost is withdrawn. One
-        whose time runs out does not end the others: an operator is asked, and they go on.
+        has not taken stays for later waits, under another `name` or `round`. An approval that lost is withdrawn. A
+        child of `run` that lost is cancelled, and this run's end waits for it. An approval whose time runs out does not
+        end the others: an operator is asked, and they go on.
 
         Raises InvalidInput, with file and line, for what is no wait.
+        """
+        raise NotImplementedError
+
+    # --- child runs ------------------------------------------------------------------------
+    @overload
+    async def run(self, workflow: RunsFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def run(
+        self,
+        workflow: RunsGraph[R],
+        input: Input,
+        /,
+        *,
+        key: str = "",
+        once_per: Literal["visit", "run"] = "visit",
+        parent_close: Literal["cancel", "abandon"] = "cancel",
+        undo: Plan[Any] | None = None,
+        no_undo: str = "",
+        scheduler: str = "",
+    ) -> R: ...
+    @overload
+    async def run(
+        self,
+        workflow: str,
+        input: Input,
+        /,
+        *,
+        key: str = "",
+        once_per: Literal["visit", "run"] = "visit",
+        parent_close: Literal["cancel", "abandon"] = "cancel",
+        undo: Plan[Any] | None = None,
+        no_undo: str = "",
+        scheduler: str = "",
+    ) -> Any: ...
+    async def run(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Start a child run of `workflow` and wait for its outcome. A re-run finds the child that it has started.
+
+        A workflow of one function takes its arguments: `ctx.run(research, topic="tin")`. With options, and for a graph,
+        give the `input`: `ctx.run(research, research.arguments(topic="tin"), key="tin")`. A name is untyped.
+
+        - `key`: identity of the child in this run (default: the key that its workflow derives from the input, else its
+          name and a digest of the input); `once_per`: within the visit or the whole run.
+        - `undo`: a plan that undoes the child after it has completed, if this run ends failed or cancelled. `no_undo`:
+          why nothing is to be undone. A child whose workflow makes writes needs one of them.
+        - `parent_close`: what becomes of a living child when this run ends. "cancel": a run that fails or is cancelled
+          cancels it and waits for its end before it undoes its own effects; a run that completes waits for it.
+          "abandon": it goes on alone.
+        - `scheduler`: engine that schedules it (default: that of this run).
+
+        Raises ChildFailed if it has failed or was cancelled, Conflict if the key is recorded with another input or the
+        workflow's own key was started by another run, InvalidInput, LimitExceeded (8 runs deep; 1,000 living children).
+        """
+        raise NotImplementedError
+
+    @overload
+    async def start(self, workflow: RunsFunction[P, R], /, *args: P.args, **kwargs: P.kwargs) -> ChildHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: RunsGraph[R],
+        input: Input,
+        /,
+        *,
+        key: str = "",
+        once_per: Literal["visit", "run"] = "visit",
+        parent_close: Literal["cancel", "abandon"] = "cancel",
+        undo: Plan[Any] | None = None,
+        no_undo: str = "",
+        scheduler: str = "",
+    ) -> ChildHandle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        input: Input,
+        /,
+        *,
+        key: str = "",
+        once_per: Literal["visit", "run"] = "visit",
+        parent_close: Literal["cancel", "abandon"] = "cancel",
+        undo: Plan[Any] | None = None,
+        no_undo: str = "",
+        scheduler: str = "",
+    ) -> ChildHandle[Any]: ...
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Start a child run of `workflow` and return its handle. A re-run finds the child that it has started.
+
+        Arguments, options (`key`, `once_per`, `undo`, `no_undo`, `parent_close`, `scheduler`) and errors, but
+        ChildFailed, are those of `run`; `input` is its input.
+        """
+        raise NotImplementedError
+
+    def child(self, key: str, /) -> ChildHandle[Any]:
+        """Return the handle of a child that this run has started under `key`, also in an earlier visit.
+
+        Of several, that of the latest visit. Raises NotFound.
         """
         raise NotImplementedError
 

@@ -41,6 +41,26 @@ class Cancel(Exception):
         self.reason = reason
 
 
+class ChildFailed(Exception):
+    """A child run has failed or was cancelled. If the node does not catch it, the run goes to attention.
+
+    - `workflow` and `key`: the child as its parent asked for it; `run`: its id.
+    - `code`: `failed` or `cancelled`; `detail`: the reason.
+    - `place`: visit and key of its row in the ledger of the parent.
+    """
+
+    def __init__(self, workflow: str, key: str, run: str, code: str, detail: str, place: tuple[int, str]) -> None:
+        super().__init__(
+            f"child {workflow} {key} (run {run}) has {'failed' if code == 'failed' else 'been ' + code}: {detail}"
+        )
+        self.workflow = workflow
+        self.key = key
+        self.run = run
+        self.code = code
+        self.detail = detail
+        self.place = place
+
+
 # --- how an activity states the outcome of its call ----------------------------------------
 class Declared(Exception):
     """Base of the exceptions by which an activity states how its call ended (S-17)."""

@@ -59,6 +59,24 @@ class EvidenceAnswer(NamedTuple):
         return None if self.response_text is None else decoded(self.response_text, "the response of a late answer")
 
 
+class ChildUndo(NamedTuple):
+    """Call that undoes a completed child run, as its parent planned it."""
+
+    activity: str
+    arguments: str  # JSON
+    digest: str
+
+
+class ChildTerms(NamedTuple):
+    """Terms between a run and a child that it has started (S-30)."""
+
+    close: str = "cancel"
+    """What becomes of a living child when its parent ends: `cancel` or `abandon`."""
+    stop: str = ""
+    """Why the parent has asked the child to end; '' = it has not."""
+    undo: ChildUndo | None = None
+
+
 def _dump_error(error: EffectError | None) -> str:
     if error is None:
         return ""
@@ -110,6 +128,22 @@ def _load_binding(text: str) -> tuple[int, ...] | None:
     return tuple([int(n) for n in loads(text)]) if text else ()
 
 
+def _dump_child(terms: ChildTerms) -> str:
+    plain: dict[str, object] = {"close": terms.close}
+    if terms.stop:
+        plain["stop"] = stored_text(terms.stop, TEXT_CHARS_MAX)
+    if terms.undo is not None:
+        plain["undo"] = terms.undo._asdict()
+    return dumps(plain)
+
+
+def _load_child(text: str) -> ChildTerms:
+    plain = loads(text)
+    undo = plain.pop("undo", None)
+    return typed(ChildTerms(**plain, undo=None if undo is None else typed(ChildUndo(**undo))))
+
+
 ERROR: Final = Column("error", _dump_error, _load_error)
 ANSWER: Final = Column("answer", _dump_answer, _load_answer)
 BINDING: Final = Column("binding", _dump_binding, _load_binding)
+CHILD: Final = Column("child", _dump_child, _load_child)

@@ -58,6 +58,7 @@ class Effect(NamedTuple):
     keep_ms: int = 0  # once per tenant: how long the settled row is kept; 0 = without limit
     redone: int = 0  # once per tenant: calls repeated after an undo; part of the idempotency key
     first_visit: int = 0  # visit in which its run first intended it; 0 = recorded by a version that did not keep it
+    child_text: str = ""  # of a child run, whose workflow is `activity` and whose id is `external_id`; '' = a call
 
     @property
     def error(self) -> effect_columns.EffectError | None:
@@ -68,6 +69,11 @@ class Effect(NamedTuple):
     def code(self) -> str:
         """Return the code of the error; '' without an error."""
         return (self.error or effect_columns.NO_ERROR).code
+
+    @property
+    def child(self) -> effect_columns.ChildTerms:
+        """Return the terms of a child run; for rows with `child_text`."""
+        return EFFECT.decode(effect_columns.CHILD, self.child_text, self)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the call, decoded at each call."""

@@ -18,7 +18,7 @@ SlotName: TypeAlias = tuple[str, int]
 What = Literal["activity", "provider", "workflow", "tenant"]
 """Kind of thing that an operator pauses."""
 WaitingKind = Literal[
-    "timer", "signal", "approval", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
+    "timer", "signal", "approval", "child", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
 ]
 
 

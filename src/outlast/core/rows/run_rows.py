@@ -51,6 +51,10 @@ class Run(NamedTuple):
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
     objective: str = ""  # the run's purpose for people, from its input; '' if its workflow names none
     forked_from: str = ""  # the run whose checkpoint it began with (S-28); '' = it is no fork
+    parent: str = ""  # the run that started it and waits for its end (S-30); '' = no run did
+    root: str = ""  # the first run above it; '' = itself
+    depth: int = 0  # number of runs above it
+    called_as: str = ""  # 'visit:key' of its row in the ledger of its parent
 
     @property
     def scheduler(self) -> str:

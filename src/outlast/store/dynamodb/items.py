@@ -324,7 +324,12 @@ assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.na
 LATER: Final = {
     (EFFECT.name, "first_visit"): 0,
     (CALL_USAGE.name, "unpriced"): 0,
+    (EFFECT.name, "child"): "",
     (RUN.name, "forked_from"): "",
+    (RUN.name, "parent"): "",
+    (RUN.name, "root"): "",
+    (RUN.name, "depth"): 0,
+    (RUN.name, "called_as"): "",
     (SUBSCRIPTION.name, "forks"): 0,
 }
 """Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""

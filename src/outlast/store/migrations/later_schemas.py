@@ -96,4 +96,12 @@ CREATE TABLE graph_value (
     ),
     # 7: threads of LangGraph of all tenants by their last change, for the purge of unused ones.
     ("CREATE INDEX graph_thread_unused ON graph_thread (changed_at, tenant, thread) WHERE ns = ''",),
+    # 8: the place of a child run below the run that started it, and its terms in the ledger of that run.
+    (
+        "ALTER TABLE run ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN root TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN depth {integer} NOT NULL DEFAULT 0",
+        "ALTER TABLE run ADD COLUMN called_as TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE effect ADD COLUMN child TEXT NOT NULL DEFAULT ''",
+    ),
 )

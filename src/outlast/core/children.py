@@ -1,0 +1,212 @@
+"""Child runs: a child is a row of its parent's ledger, and its end a write of its own last commit (S-30).
+
+| the parent's holder | what lands in one commit |
+|---|---|
+| asks for a child the first time | the row in its ledger, and the first commit of the child |
+| asks again, in a later execution | nothing: the row names the child |
+| asks a child to end | the mark in the row, and the cancel in the child's inbox |
+
+The child's last commit settles the row and tells the parent. Possible faults, and why none loses a child or its
+outcome:
+
+- *The parent's holder dies after the start.* The row has landed with the child, so the next holder finds both.
+- *A child ends while its parent parks.* The message raises the number of the parent's inbox, so the park is refused.
+- *The message is left out, because the parent is due, and a holder reads the parent before the end lands.* The end
+  expects the parent's row as it was read, so it is refused and decided again.
+- *The parent has ended or is purged.* The end lands without what has no reader.
+- *The row names another child by then.* A person let the parent try again. The end of the first child changes nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from outlast.core.codec import digest
+from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, append_to_inbox
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.machine import EffectStatus, RunStatus, effect_target
+from outlast.core.mailbox import is_reopened
+from outlast.core.row_checks import check_effect
+from outlast.core.rows.columns import stored_text
+from outlast.core.rows.effect_columns import CHILD, ERROR, ChildTerms, EffectError
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
+from outlast.core.rows.run_columns import REASON, WaitingFor
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
+from outlast.core.run_transition import fence
+from outlast.core.verbs import Descent, NewRun
+from outlast.core.verbs import start as start_run
+
+ENDED: Final = "child"
+"""Kind of the message that tells a parent about the end of a child. Its name is the key of the child."""
+
+
+class ChildCall(NamedTuple):
+    """A child as its parent asks for it."""
+
+    visit: int  # 0: once per run
+    key: str
+    digest: str  # of workflow and input
+    args: bytes  # the input
+    undo: str  # name of the activity that undoes it; 'no: ' and the reason; '' if its workflow writes nothing
+    terms: ChildTerms
+
+
+def descent(parent: Run, call: ChildCall) -> Descent:
+    """Return the place of a child in the tree of its parent."""
+    return Descent(parent.run, parent.root or parent.run, parent.depth + 1, f"{call.visit}:{call.key}")
+
+
+def child_id(parent: Run, call: ChildCall, attempt: int) -> str:
+    """Return the id of a child: the same for each start that a crash repeats, another one for each retry."""
+    return "run-" + digest(parent.tenant, parent.run, call.visit, call.key, attempt)[:20]
+
+
+def start_child(
+    parent: Run,
+    call: ChildCall,
+    new: NewRun,
+    previous: Effect | None,
+    *,
+    ordinal: int,
+    now: Instant,
+    limited: bool,
+) -> Commit:
+    """Start a child and write its row, in one commit of the parent's holder.
+
+    `previous`: the row of a child that has failed, if a person lets the parent try again.
+    """
+    assert previous is None or is_reopened(previous)
+    row = Effect(
+        tenant=parent.tenant,
+        run=parent.run,
+        visit=call.visit,
+        key=call.key,
+        version=previous.version + 1 if previous else 1,
+        status=effect_target("intend", previous.status if previous else None),
+        activity=new.workflow,
+        digest=call.digest,
+        node=parent.node,
+        args=call.args,
+        response=None,
+        error_text="",
+        external_id=new.run,
+        attempts=previous.attempts + 1 if previous else 1,
+        waited_ms=0,
+        ordinal=previous.ordinal if previous else ordinal,
+        epoch=parent.epoch,
+        first_at=now.real,
+        not_after=now.real,
+        settle_after=0,
+        covered_until=0,
+        approval="",
+        allowed_by="",
+        undo=call.undo,
+        settled_at=0,
+        settled_by="",
+        first_visit=previous.first_visit if previous else parent.visit,
+        child_text=CHILD.encode(call.terms),
+    )
+    check_effect(row)
+    began = start_run(new, now, limited=limited)
+    writes = (Put(EFFECT, row, row.version - 1), *began.writes)
+    return Commit(writes, fence(parent), began.expects, label=f"{parent.run} child {call.key}")
+
+
+# --- the end of a child -------------------------------------------------------------------------------
+class ParentRows(NamedTuple):
+    """Rows of a parent that the end of its child changes, as the child's holder has read them."""
+
+    run: Run | None = None
+    """None: it is purged."""
+    call: Effect | None = None
+    """Row of the child in its ledger. None: it is purged."""
+
+
+NO_PARENT: Final = ParentRows()
+
+
+def settle_in_parent(
+    commit: Commit, child: Run, outcome: RunStatus, response: bytes, reason: str, parent: ParentRows, now: Instant
+) -> Commit:
+    """Return the last commit of a child with its outcome for the parent.
+
+    Ended or Stale if the parent has changed so that the outcome must be told otherwise: read it, and decide again.
+    """
+    call = parent.call
+    if call is None or call.external_id != child.run or call.status is not EffectStatus.INTENDED:
+        return commit
+    completed = outcome is RunStatus.COMPLETED
+    row = call._replace(
+        version=call.version + 1,
+        status=effect_target("record" if completed else "refuse", call.status),
+        response=response if completed else None,
+        error_text="" if completed else ERROR.encode(EffectError(outcome.value, stored_text(reason, TEXT_CHARS_MAX))),
+        settled_at=max(now.business, 1),
+        settled_by="call",
+    )
+    check_effect(row)
+    writes, expects = (*commit.writes, Put(EFFECT, row, call.version)), commit.expects
+    if parent.run is not None and not is_over(parent.run):
+        if not parent.run.owner and is_due(parent.run, now.real):  # it reads the row when it is claimed
+            expects = (*expects, Expect(RUN, (child.tenant, child.parent), parent.run.version))
+        else:
+            writes = (*writes, append_to_inbox(child.tenant, child.parent, ENDED, call.key, child.run))
+    return commit._replace(writes=writes, expects=expects)
+
+
+# --- what a parent asks of a child ----------------------------------------------------------------------
+def stop_child(parent: Run, call: Effect, why: str) -> tuple[Put | AppendMessage, ...]:
+    """Return the writes that ask a living child to end, once. Ended if it has ended by itself."""
+    row = call._replace(version=call.version + 1, child_text=CHILD.encode(call.child._replace(stop=why)))
+    payload = REASON.encode(why).encode()
+    cancel = append_to_inbox(parent.tenant, call.external_id, "cancel", "cancel", by_parent(parent), payload)
+    return (Put(EFFECT, row, call.version), cancel)
+
+
+def stop(parent: Run, call: Effect, why: str) -> Commit:
+    """Ask a living child to end."""
+    return Commit(stop_child(parent, call, why), fence(parent), label=f"{parent.run} stop {call.key}")
+
+
+def signal_child(
+    parent: Run, call: Effect, name: str, payload: bytes, signal_id: str, *, is_over: bool, now: Instant
+) -> Commit:
+    """Send a signal to a child, once per id. A child that has ended gets none. Ended if it has ended since.
+
+    `is_over`: the child has ended.
+    """
+    sent = Memo(parent.tenant, parent.run, 0, signal_key(call, signal_id), "", "", None, "", now.business)
+    writes: tuple[Put | AppendMessage, ...] = (Put(MEMO, sent, 0),)
+    if not is_over:
+        child, token = call.external_id, f"{parent.run}/{signal_id}"
+        once = Put(TOKEN, Token(parent.tenant, child, f"signal/{token}", "", name, now.business), 0)
+        message = append_to_inbox(parent.tenant, child, "signal", name, by_parent(parent), payload, token)
+        writes = (*writes, once, message)
+    return Commit(writes, fence(parent), label=f"{parent.run} signal {call.key}")
+
+
+def signal_key(call: Effect, signal_id: str) -> str:
+    """Return the key of the memo that makes a repeated signal to a child a no-op."""
+    return f"signal?{call.external_id}?{signal_id}"
+
+
+def by_parent(parent: Run) -> str:
+    """Return the actor of what a run asks of its child."""
+    return f"run {parent.run}"
+
+
+# --- looking --------------------------------------------------------------------------------------------
+def awaited(children: Iterable[Effect]) -> list[Effect]:
+    """Return the living children that the parent waits for before it ends."""
+    return [each for each in children if each.child.close == "cancel"]
+
+
+def waiting(call: Effect) -> WaitingFor:
+    """Return what operators see of a parent that waits for a child."""
+    then = "continues with its outcome" if not call.child.stop else "undoes its own effects"
+    return WaitingFor("child", f"{call.activity} {call.key}", who=call.external_id, then=then)
+
+
+def place_of(child: Run) -> tuple[int, str]:
+    """Return visit and key of a child in the ledger of its parent."""
+    visit, _, key = child.called_as.partition(":")
+    return int(visit), key

@@ -1,0 +1,313 @@
+"""Child runs of a node: started once per key, waited for, sent signals, and asked to end (S-30).
+
+`core/children.py` has the commits, and says why a crash between two of them loses and repeats nothing. No call here is
+uncertain: a start is a commit of the parent's own store.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel
+
+from outlast.core import children
+from outlast.core.children import ChildCall, ParentRows
+from outlast.core.codec import canonical, digest
+from outlast.core.compensation import NO_UNDO
+from outlast.core.conclude import Parked
+from outlast.core.durations import Term
+from outlast.core.failed_calls import EffectKey
+from outlast.core.keys import check_key, check_name
+from outlast.core.lanes import check_scheduler
+from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, MESSAGE_BYTES_MAX
+from outlast.core.machine import EffectStatus
+from outlast.core.mailbox import is_reopened
+from outlast.core.rows.effect_columns import NO_ERROR, ChildTerms, ChildUndo
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_over
+from outlast.core.run_transition import LogEntry
+from outlast.core.start_details import NO_DETAILS
+from outlast.engine.admission import limits_of
+from outlast.engine.commands import new_run, start_token, withdraw_late
+from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from outlast.flow.activity import BoundCall
+from outlast.flow.calls import Plan
+from outlast.flow.outcomes import ChildFailed
+from outlast.flow.registry import WORKFLOWS
+from outlast.flow.workflow import Workflow, encoded_input
+from outlast.store.port import Store
+
+OPTIONS = 'ctx.run(research, research.arguments("tin"), key="tin", no_undo="it only reads")'
+
+
+class ChildOptions(NamedTuple):
+    """What a node says about a child beside its workflow and its input."""
+
+    key: str = ""
+    once_per: Literal["visit", "run"] = "visit"
+    parent_close: Literal["cancel", "abandon"] = "cancel"
+    undo: Plan[Any] | None = None
+    no_undo: str = ""
+    scheduler: str = ""
+
+
+class ChildWait:
+    """One child of a node execution: asked for, or named by an earlier start, and what the node waits for."""
+
+    def __init__(
+        self, execution: NodeExecution, ident: EffectKey, asked: "AskedChild | None" = None, timeout: Term | None = None
+    ) -> None:
+        self.execution = execution
+        self.ident = ident
+        self.asked = asked
+        self.timeout = timeout
+
+    @property
+    def name(self) -> str:
+        """Return the identity of the wait in its visit."""
+        return f"{self.ident[0]}:{self.ident[1]}"
+
+    @property
+    def is_owned(self) -> bool:
+        """True if the child was started to be waited for here, so it ends when another wait of the set ends first."""
+        return self.asked is not None
+
+    def row(self) -> Effect | None:
+        """Return the row of the child; None before its start."""
+        row = self.execution.session.held.effects.get(self.ident)
+        return None if row is not None and is_reopened(row) else row
+
+    async def opened(self) -> Effect:
+        """Return the row of the child, which its first request starts."""
+        if self.asked is not None:
+            return await started(self.execution, self.asked)
+        row = self.row()
+        assert row is not None, "a handle is made of a row"
+        return row
+
+    async def answer(self) -> Effect:
+        """Return the row of the child once it has ended. Raises Unresolved if the run parks."""
+        row = await self.opened()
+        if not row.settled_at:
+            self.execution.park(parked(row))
+            raise Unresolved
+        return row
+
+
+def parked(row: Effect) -> Parked:
+    """Return what operators see of a run that waits for a child."""
+    return Parked("park", children.waiting(row), None)
+
+
+class AskedChild(NamedTuple):
+    """A child that a node asks for."""
+
+    workflow: Workflow[Any, Any, Any]
+    given: bytes
+    options: ChildOptions
+    ident: EffectKey
+    digest: str
+
+
+def asked_child(
+    execution: NodeExecution,
+    workflow: Workflow[Any, Any, Any] | str,
+    given: Mapping[str, object] | BaseModel,
+    options: ChildOptions,
+) -> AskedChild:
+    """Return what a node asks for. Raises InvalidInput, NotFound for an unknown workflow, LimitExceeded."""
+    found: Workflow[Any, Any, Any] = WORKFLOWS.find(workflow) if isinstance(workflow, str) else workflow
+    if options.once_per not in ("visit", "run"):
+        raise InvalidInput(f"once_per={options.once_per!r}", "a child is started once per visit or run", OPTIONS)
+    if options.parent_close not in ("cancel", "abandon"):
+        raise InvalidInput(f"parent_close={options.parent_close!r}", "it is 'cancel' or 'abandon'", OPTIONS)
+    if options.undo is not None and options.no_undo:
+        raise InvalidInput(f"child {found.name} has undo= and no_undo=", "it has one of them", OPTIONS)
+    if options.scheduler:
+        found = found.scheduled_by(check_scheduler(options.scheduler))
+    else:
+        found = found.scheduled_by(execution.session.held.run.scheduler)
+    data = encoded_input(found, given)
+    beginning = found.begin(data)
+    key = options.key or beginning.key or f"{found.name}/{beginning.digest[:16]}"
+    check_key(f"child {found.name}", key, OPTIONS)
+    visit = execution.session.held.run.visit if options.once_per == "visit" else 0
+    return AskedChild(found, data, options, (visit, key), digest(found.name, beginning.digest))
+
+
+async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
+    """Return the row of the child that the node asks for; start it if no execution has. Raises Conflict, Unresolved."""
+    row = _found(execution, asked)
+    if row is not None:
+        _tell(execution, row)
+        return row
+    expected, workflow = execution.expected, asked.workflow
+    if expected is not None and expected.holds(workflow.name):
+        call = BoundCall((), {}, asked.ident[1], asked.given, asked.digest)
+        await expected.hold(workflow.name, call)
+    began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
+    _tell(execution, began)
+    return began
+
+
+def _found(execution: NodeExecution, asked: AskedChild) -> Effect | None:
+    """Return the row that an execution has written. Raises Conflict if it is another child or a call."""
+    row = execution.session.held.effects.get(asked.ident)
+    if row is None:
+        return None
+    if row.activity != asked.workflow.name or row.digest != asked.digest or not row.child_text:
+        what = f"key {row.key} is recorded for {row.activity}"
+        if row.child_text:
+            what += f" with the input {row.args.decode(errors='replace')[:200]}, as run {row.external_id}"
+        raise Conflict(what, "the same key means the same child, so the input must be the same", "give it another key=")
+    return None if is_reopened(row) else row
+
+
+async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
+    if not execution.may_begin():
+        raise Unresolved
+    session, workflow, options = execution.session, asked.workflow, asked.options
+    held, run = session.held, session.held.run
+    _check_room(run, len(held.children))
+    workflow.activities  # noqa: B018 - checks the definition, once
+    call = ChildCall(*asked.ident, asked.digest, asked.given, _undo_of(workflow, options), _terms(options))
+    previous = held.effects.get(asked.ident)
+    child = children.child_id(run, call, previous.attempts + 1 if previous else 1)
+    now, beginning = await session.store.now(), workflow.begin(asked.given)
+    state = workflow.state_codec.canonical(beginning.state)
+    token = Token(run.tenant, "", start_token(workflow, beginning.key or child), beginning.digest, child, now.business)
+    other = await session.store.load(TOKEN, (token.tenant, token.run, token.key))
+    if other is not None:
+        why = f"{workflow.name} derives the key {beginning.key} from its input, and a key starts one run of a tenant"
+        raise Conflict(f"{workflow.name} was started before: {other.target}", why, "give the child another input")
+    details = NO_DETAILS._replace(
+        correlation_id=run.correlation_id or run.run,
+        trace_id=run.trace_id,
+        objective=beginning.objective or run.objective,
+    )
+    new = new_run(
+        workflow, workflow.start, state, token=token, actor=run.requested_by, details=details, now=now.business
+    )
+    if execution.observed:
+        execution.record_observed()
+    limited = bool(await limits_of(session.store, run.tenant))
+    new = new._replace(descent=children.descent(run, call))
+    ordinal = held.next_ordinal()
+    await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))
+    return held.effects[asked.ident]
+
+
+def _check_room(run: Run, living: int) -> None:
+    if run.depth >= DEPTH_MAX:
+        why = f"{run.depth} runs are above it, and each of them waits for the next; the limit is {DEPTH_MAX}"
+        raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it as a run of its own, with a client")
+    if living >= CHILDREN_MAX:
+        why = f"{living:,} of its children have not ended; the limit is {CHILDREN_MAX:,}"
+        raise LimitExceeded(f"run {run.run} cannot start a child", why, "wait for some of them before the next start")
+
+
+def _terms(options: ChildOptions) -> ChildTerms:
+    plan = options.undo
+    undo = None if plan is None else ChildUndo(plan.activity, plan.arguments.decode(), plan.digest)
+    return ChildTerms(options.parent_close, undo=undo)
+
+
+def _undo_of(workflow: Workflow[Any, Any, Any], options: ChildOptions) -> str:
+    """Return the column `undo` of a child. Raises InvalidInput without one, if its workflow writes something."""
+    if options.undo is not None:
+        return options.undo.activity
+    if options.no_undo:
+        return NO_UNDO + options.no_undo
+    writes = sorted(each.name for each in workflow.activities.values() if each.kind != "lookup")
+    if writes:
+        what = f"child {workflow.name} has neither undo= nor no_undo="
+        why = f"it may call {', '.join(writes[:3])}, and its parent may fail after that"
+        raise InvalidInput(what, why, "give it undo=activity.plan(…), or no_undo='why nothing is to be undone'")
+    return ""
+
+
+def _tell(execution: NodeExecution, row: Effect) -> None:
+    """Add the start of a child to the history of its parent, once."""
+    key = f"outlast/child/{row.visit}/{row.key}/{row.attempts}"
+    text = f"started {row.activity} {row.key} as run {row.external_id}"
+    execution.log_entries[key] = LogEntry(key, text, {"child": row.external_id, "workflow": row.activity})
+
+
+def value_of(row: Effect) -> Any:
+    """Return the outcome of a child that has ended. Raises ChildFailed."""
+    if row.status in (EffectStatus.DONE, EffectStatus.UNDONE):
+        outcome = row.answer()
+        try:
+            workflow = WORKFLOWS.find(row.activity)
+        except NotFound:
+            return outcome
+        return workflow.decode_outcome(outcome)
+    error = row.error or NO_ERROR
+    raise ChildFailed(row.activity, row.key, row.external_id, error.code, error.detail, (row.visit, row.key))
+
+
+# --- what a handle does -----------------------------------------------------------------------------------
+def child_of(execution: NodeExecution, key: str) -> Effect:
+    """Return the row of a child that this run has started, the latest of this key. Raises NotFound."""
+    rows = [row for (_, at), row in execution.session.held.effects.items() if at == key and row.child_text]
+    if not rows:
+        run = execution.session.held.run.run
+        raise NotFound(f"run {run} has started no child {key}", "ctx.child names one that was started before", OPTIONS)
+    return max(rows, key=lambda row: row.visit)
+
+
+async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
+    """Ask a child to end, unless it has ended or was asked before. Raises Unresolved."""
+    session = execution.session
+    row = session.held.effects[ident]
+    if row.settled_at or row.child.stop:
+        return
+    if not execution.may_begin():
+        raise Unresolved
+    await session.chain.land(children.stop(session.held.run, row, why))
+    await withdraw_approvals(session.store, row)
+
+
+async def withdraw_approvals(store: Store, row: Effect) -> None:
+    """Withdraw the approvals of a child that was asked to end. Its holder withdraws them, too, when it ends."""
+    await withdraw_late(store, row.tenant, row.external_id)
+
+
+async def send(execution: NodeExecution, ident: EffectKey, name: str, value: BaseModel, signal_id: str) -> None:
+    """Send a signal to a child, once per id. Raises InvalidInput, LimitExceeded, Unresolved."""
+    session = execution.session
+    row, run = session.held.effects[ident], session.held.run
+    if (0, children.signal_key(row, signal_id)) in session.held.memos:
+        return
+    payload = canonical(value.model_dump(mode="json", by_alias=True))
+    if len(payload) > MESSAGE_BYTES_MAX:
+        why = f"it takes {len(payload):,} bytes, the limit is {MESSAGE_BYTES_MAX:,}"
+        raise LimitExceeded(f"signal {name} is too large", why, "keep large values elsewhere and send their address")
+    check_name("signal", name)
+    if not execution.may_begin():
+        raise Unresolved
+    child = await session.store.load(RUN, (run.tenant, row.external_id))
+    over = child is None or is_over(child)
+    commit = children.signal_child(run, row, name, payload, signal_id, is_over=over, now=session.clock.now)
+    await session.chain.land(commit)
+
+
+async def parent_rows(store: Store, child: Run) -> ParentRows:
+    """Return the rows of the parent that the end of a child changes. Raises StoreError."""
+    visit, key = children.place_of(child)
+    run = await store.load(RUN, (child.tenant, child.parent))
+    call = await store.load(EFFECT, (child.tenant, child.parent, visit, key))
+    return ParentRows(run, call)
+
+
+# --- the end of a parent ------------------------------------------------------------------------------------
+async def end_children(execution: NodeExecution) -> None:
+    """Ask the living children to end and wait until each has. Never returns while one lives."""
+    session = execution.session
+    for row in children.awaited(session.held.children.values()):
+        await stop(execution, (row.visit, row.key), f"{children.by_parent(session.held.run)} ends")
+    living = children.awaited(session.held.children.values())
+    for row in living:
+        execution.park(parked(row))
+    if living:
+        await execution.never()

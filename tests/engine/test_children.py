@@ -1,0 +1,450 @@
+"""Child runs of a node: started once, waited for, cancelled with their parent, and undone (S-30)."""
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
+from outlast.core import children
+from outlast.core.rows.run_rows import RUN, Run
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, WaitTimeout
+from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
+
+pytestmark = pytest.mark.req("RUN-13")
+Ctx = Context[State]
+
+
+@workflow
+async def research(ctx: Context, topic: str) -> str:
+    """Take 20 seconds. A topic of the name bad fails."""
+    await ctx.sleep("20s")
+    if topic == "bad":
+        raise Fail("no such topic")
+    return topic.upper()
+
+
+@workflow
+async def listens(ctx: Context, topic: str) -> str:
+    return (await ctx.receive("word", Go)).word
+
+
+def child_rows(world: World, run: str = "r1") -> list[Any]:
+    return [e for e in world.effects(run) if e.child_text]
+
+
+def child_run(world: World, key: str, run: str = "r1") -> Run:
+    row = world.core.rows.get(RUN, ("t", world.effect(key, run).external_id))
+    assert isinstance(row, Run)
+    return row
+
+
+def all_runs(world: World) -> list[Run]:
+    return list(world.core.rows.under(RUN, ("t",)))
+
+
+@pytest.mark.every_store
+async def test_a_parent_gets_the_outcome_of_a_child_that_it_starts_once(world: World) -> None:
+    executed = []
+
+    async def body(ctx: Ctx) -> None:
+        executed.append(ctx.visit)
+        ctx.state.said.append(await ctx.run(research, topic="tin"))
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert world.waiting() == [("child", child_rows(world)[0].activity + " " + child_rows(world)[0].key)]
+    (row,) = child_rows(world)
+    child = child_run(world, row.key)
+    assert (child.parent, child.root, child.depth, child.called_as) == ("r1", "r1", 1, f"1:{row.key}")
+    assert child.requested_by == "me"
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and world.outcome()["said"] == ["TIN"]
+    assert len(executed) == 2 and len(all_runs(world)) == 2
+
+
+async def test_handles_start_several_and_wait_for_each(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        handles = [await ctx.start(research, topic=each) for each in ("tin", "zinc", "lead")]
+        ctx.state.said += await asyncio.gather(*(each.result() for each in handles))
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert [kind for kind, _ in world.waiting()] == ["child"] * 3
+    await world.pass_(MINUTE)
+    assert world.outcome()["said"] == ["TIN", "ZINC", "LEAD"]
+    assert [e.ordinal for e in child_rows(world)] == [1, 2, 3]
+
+
+async def test_a_child_that_fails_raises_and_is_caught(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        try:
+            await ctx.run(research, research.arguments(topic="bad"), key="bad")
+        except ChildFailed as failed:
+            ctx.state.said += [failed.workflow, failed.key, failed.code, failed.detail]
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.outcome()["said"] == ["research", "bad", "failed", "no such topic"]
+
+
+async def test_a_failure_that_is_not_caught_asks_a_person_and_may_be_tried_again(world: World) -> None:
+    words = iter(["", "fine"])
+
+    @workflow
+    async def flaky(ctx: Context) -> str:
+        return next(words) or _fail("down")
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.run(flaky, {}, key="k"))
+
+    flow = one_node(body)
+    world.worker(flow, flaky)
+    await world.start(flow)
+    assert world.reasons() == ["child_failed"]
+    first = world.effect("k").external_id
+    await world.answer("child_failed", "retry")
+    assert world.status() == "completed" and world.outcome()["said"] == ["fine"]
+    assert world.effect("k").external_id != first and world.effect("k").attempts == 2
+    assert {run.status.value for run in all_runs(world)} == {"completed", "failed"}
+
+
+def _fail(reason: str) -> str:
+    raise Fail(reason)
+
+
+@pytest.mark.parametrize(("choice", "status"), [("fail", "failed"), ("cancel", "cancelled")])
+async def test_a_person_ends_a_parent_whose_child_failed(world: World, choice: str, status: str) -> None:
+    @workflow
+    async def fails(ctx: Context) -> str:
+        raise Fail("down")
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(fails, {}, key="k")
+
+    flow = one_node(body)
+    world.worker(flow, fails)
+    await world.start(flow)
+    await world.answer("child_failed", choice)
+    assert world.status() == status and len(all_runs(world)) == 2
+
+
+@pytest.mark.every_store
+async def test_a_cancelled_parent_undoes_after_its_children_have_ended(world: World) -> None:
+    receiver, theirs = Receiver(), Receiver()
+    order, pay = write(receiver, undo=True), write(theirs, name="pay", undo=True)
+
+    @workflow
+    async def spends(ctx: Context) -> str:
+        await ctx.do(pay, "b")
+        await ctx.sleep("9h")
+        return "spent"
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        await ctx.run(spends, spends.arguments(), key="c", no_undo="it undoes what it spends")
+
+    flow = one_node(body)
+    world.worker(flow, spends)
+    await world.start(flow)
+    assert world.waiting() == [("child", "spends c")]
+    await world.cancel()
+    child = child_run(world, "c")
+    assert (world.status(), child.status.value) == ("cancelled", "cancelled")
+    assert child.ended_at <= world.run().ended_at
+    assert len(receiver.did) == len(theirs.did) == 2
+    assert world.effect("c").code == "cancelled"
+
+
+async def test_a_failed_parent_waits_while_a_child_cannot_end(world: World) -> None:
+    """The undo of the child has failed, so the parent undoes nothing until a person has answered."""
+    receiver, theirs = Receiver(), Receiver(None, Refused("gone"))
+    order, pay = write(receiver, undo=True), write(theirs, name="pay", undo=True)
+
+    @workflow
+    async def spends(ctx: Context) -> str:
+        await ctx.do(pay, "b")
+        await ctx.sleep("9h")
+        return "spent"
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        await ctx.start(spends, spends.arguments(), key="c", no_undo="it undoes what it spends")
+        await ctx.sleep("1m")
+        raise Fail("enough")
+
+    flow = one_node(body)
+    world.worker(flow, spends)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    child = child_run(world, "c")
+    assert (world.status(), child.status.value) == ("compensating", "compensating")
+    assert world.waiting() == [("child", "spends c")] and len(receiver.did) == 1
+    assert world.reasons(child.run) == ["undo_failed"]
+    await world.answer("undo_failed", "done_by_hand", child.run, key="undo/pay/b")
+    assert world.status() == "failed" and len(receiver.did) == 2
+
+
+async def test_a_completed_child_is_undone_by_its_plan_in_the_order_of_numbers(world: World) -> None:
+    receiver = Receiver()
+    order, fire = write(receiver, undo=True), write(receiver, name="fire")
+
+    @workflow
+    async def hire(ctx: Context) -> str:
+        return "hired"
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do(order, "a")
+        await ctx.run(hire, hire.arguments(), key="h", undo=fire.plan("h"))
+        await ctx.do(order, "z")
+        raise Fail("enough")
+
+    flow = one_node(body)
+    world.worker(flow, hire)
+    await world.start(flow)
+    assert world.status() == "failed"
+    assert [key.rsplit(":", 1)[1] for key in receiver.attempts] == [
+        "order/a", "order/z", "undo/order/z", "undo/h", "undo/order/a",
+    ]  # fmt: skip
+    assert world.effect("h").status.value == "undone"
+
+
+async def test_a_parent_that_completes_waits_for_its_children(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.start(research, research.arguments(topic="tin"), key="c")
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert (world.status(), world.waiting()) == ("waiting", [("child", "research c")])
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" == child_run(world, "c").status.value
+
+
+@pytest.mark.parametrize("end", ["completed", "failed"])
+async def test_an_abandoned_child_goes_on_alone(world: World, end: str) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.start(research, research.arguments(topic="tin"), key="c", parent_close="abandon")
+        if end == "failed":
+            raise Fail("enough")
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert (world.status(), child_run(world, "c").status.value) == (end, "waiting")
+    await world.pass_(MINUTE)
+    assert child_run(world, "c").status.value == "completed"
+    assert world.effect("c").status.value == "done" and not [m for m in world.messages() if m.kind == children.ENDED]
+
+
+@pytest.mark.every_store
+async def test_first_takes_a_child_or_a_time_and_ends_the_child_that_lost(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        match await ctx.first(ctx.run(research, research.arguments(topic="tin"), key="c"), ctx.sleep("10s")):
+            case 0, word:
+                ctx.state.said.append(word)
+            case 1, _:
+                ctx.state.said.append("late")
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert sorted(kind for kind, _ in world.waiting()) == ["child", "timer"]
+    await world.pass_(11 * SECOND)
+    assert world.status() == "completed" and world.outcome()["said"] == ["late"]
+    assert child_run(world, "c").status.value == "cancelled"
+
+
+async def test_first_leaves_a_child_that_is_only_waited_for(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        slow = await ctx.start(research, research.arguments(topic="tin"), key="slow")
+        fast = await ctx.start(listens, listens.arguments(topic="x"), key="fast")
+        await fast.signal("word", Go(word="now"), id="only")
+        won, word = await ctx.first({"slow": slow.result(), "fast": fast.result()})
+        ctx.state.said += [won, word, await slow.result()]
+
+    flow = one_node(body)
+    world.worker(flow, research, listens)
+    await world.start(flow)
+    assert world.waiting() == [("child", "research slow")]
+    await world.pass_(MINUTE)
+    assert world.outcome()["said"] == ["fast", "now", "TIN"]
+
+
+async def test_a_result_that_comes_too_late_is_a_timeout_on_each_re_run(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        slow = await ctx.start(research, research.arguments(topic="tin"), key="slow")
+        try:
+            await slow.result(timeout="10s")
+        except WaitTimeout:
+            ctx.state.said.append("late")
+        await ctx.sleep("1m", name="more")
+        ctx.state.said.append(await slow.result())
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    await world.pass_(2 * MINUTE)
+    assert world.status() == "completed", world.attention()
+    assert world.outcome()["said"] == ["late", "TIN"]
+
+
+async def test_a_handle_cancels_and_a_later_visit_finds_the_child(world: World) -> None:
+    flow = Workflow("two", state=State, when_empty="complete")
+
+    @flow.node(start=True)
+    async def begin(ctx: Ctx) -> Literal["later"]:
+        await ctx.start(research, research.arguments(topic="tin"), key="c")
+        return "later"
+
+    @flow.node
+    async def later(ctx: Ctx) -> None:
+        child = ctx.child("c")
+        await child.cancel(reason="no longer needed")
+        await child.cancel(reason="no longer needed")
+        try:
+            await child.result()
+        except ChildFailed as failed:
+            ctx.state.said.append(failed.code)
+
+    world.worker(flow, research)
+    await world.start(flow)
+    assert world.status() == "completed" and world.outcome()["said"] == ["cancelled"]
+    assert child_run(world, "c").status.value == "cancelled"
+    assert len([m for m in world.messages(child_run(world, "c").run) if m.kind == "cancel"]) == 1
+
+
+class Deep(BaseModel):
+    left: int
+
+
+async def test_the_tree_has_a_limit_of_depth(world: World) -> None:
+    flow = Workflow("deep", state=Deep)
+
+    @flow.node(start=True)
+    async def only(ctx: Context[Deep]) -> None:
+        if ctx.state.left:
+            await ctx.run(flow, Deep(left=ctx.state.left - 1), key="next")
+
+    world.worker(flow)
+    await world.start(flow, left=8)
+    assert world.status() == "completed" and len(all_runs(world)) == 9
+    assert {run.root for run in all_runs(world)} == {"", "r1"} and max(run.depth for run in all_runs(world)) == 8
+    await world.start(flow, "r2", left=9)
+    deepest = max((run for run in all_runs(world) if run.root == "r2"), key=lambda run: run.depth)
+    assert "the limit is 8" in str(deepest.attention)
+
+
+async def test_mistakes_are_said(world: World) -> None:
+    order = write(Receiver())
+
+    @workflow
+    async def writes(ctx: Context) -> None:
+        await ctx.do(order, "a")
+
+    said: list[Exception] = []
+
+    async def body(ctx: Ctx) -> None:
+        for make in (
+            lambda: ctx.run(writes),
+            lambda: ctx.run(research, research.arguments(topic="a"), parent_close="never"),
+            lambda: ctx.run(research, research.arguments(topic="a"), once_per="tenant"),
+            lambda: ctx.run(research, research.arguments(topic="a"), kee="x"),
+            lambda: ctx.run("nothing", {}),
+        ):
+            try:
+                await make()
+            except Exception as error:
+                said.append(error)
+        await ctx.start(research, research.arguments(topic="a"), key="same")
+        try:
+            await ctx.start(research, research.arguments(topic="b"), key="same")
+        except Conflict as error:
+            said.append(error)
+
+    flow = one_node(body)
+    world.worker(flow, research, writes)
+    await world.start(flow)
+    texts = [str(each) for each in said]
+    assert "child writes has neither undo= nor no_undo=" in texts[0]
+    assert "'cancel' or 'abandon'" in texts[1] and "once per visit or run" in texts[2] and "no option kee" in texts[3]
+    assert "nothing" in texts[4] and "key same is recorded for research with the input" in texts[5]
+
+
+async def test_a_key_that_another_starter_has_is_a_conflict(world: World) -> None:
+    keyed: Workflow[Any] = Workflow("keyed", state=State, key="order-{n}")
+
+    @keyed.node(start=True)
+    async def only(ctx: Ctx) -> None:
+        await ctx.sleep("1h")
+
+    async def body(ctx: Ctx) -> None:
+        try:
+            await ctx.run(keyed, State(n=7))
+        except Conflict as error:
+            ctx.state.said.append(str(error))
+
+    flow = one_node(body)
+    world.worker(flow, keyed)
+    await world.start(keyed, "first", n=7)
+    await world.start(flow)
+    assert "keyed was started before: first" in world.outcome()["said"][0]
+    assert not child_rows(world)
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("part", ["child c", "complete", "park", "start"])
+async def test_a_worker_that_dies_after_a_commit_leaves_nothing_twice(world: World, part: str) -> None:
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.run(research, research.arguments(topic="tin"), key="c"))
+
+    flow = one_node(body)
+    dead = world.worker(flow, research)
+    dead.wire.after(part, dead.kill)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    world.worker(flow, research)
+    await world.pass_(3 * MINUTE)
+    assert world.status() == "completed" and world.outcome()["said"] == ["TIN"]
+    assert len(all_runs(world)) == 2
+
+
+async def test_an_end_while_the_parent_parks_is_not_missed(world: World) -> None:
+    """The child ends between the parent's look and its park."""
+
+    @workflow
+    async def quick(ctx: Context) -> str:
+        return "done"
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.run(quick, {}, key="c"))
+
+    flow = one_node(body)
+    parents = world.worker(flow)
+    held: list[Any] = []
+    parents.wire.before("park", lambda: held.append(world.worker(quick)))
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and world.outcome()["said"] == ["done"]
+
+
+async def test_a_parent_gives_its_slot_back(world: World) -> None:
+    world.add_slots("t", 1)
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.run(research, research.arguments(topic="tin"), key="c"))
+
+    flow = one_node(body)
+    assert flow.slot_while_waiting
+    world.worker(flow, research)
+    await world.start(flow)
+    assert [slot.holder for slot in world.slots()] == [child_run(world, "c").run]
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and [slot.holder for slot in world.slots()] == [""]
+
+
