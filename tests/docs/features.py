@@ -69,6 +69,12 @@ FEATURES: Final = (
     ),
     Feature(
         "waits",
+        "[child runs](docs/children.md), cancelled and undone with their parent",
+        ("outlast.Context.run", "outlast.Context.start", "outlast.Context.child", "outlast.ChildHandle.result"),
+        r"child(?:ren)? (?:runs?|workflows?)|parent run",
+    ),
+    Feature(
+        "waits",
         "[approvals](docs/approvals.md) bound to an exact call, with deadlines, quorums and editable values",
         ("outlast.Context.approval", "outlast approvals approve", "POST /v1/approvals/{approval}/decision"),
         "approvals?",
@@ -200,10 +206,15 @@ FEATURES: Final = (
 MISSING: Final = (
     Missing("Schedules and cron", absent=("outlast schedules", "outlast cron"), words=r"cron jobs?"),
     Missing(
-        "Child runs, and a map over a workflow: an activity starts a run by its key instead",
-        ("RUN-12", "RUN-13", "RUN-14"),
-        ("outlast.Context.start", "outlast.Context.child", "outlast.Context.map"),
-        r"child(?:ren)? (?:runs?|workflows?)|parent run|`ctx\.map`",
+        "One budget of a run and its children; each has its own",
+        ("RUN-13",),
+        words=r"budget of a tree",
+    ),
+    Missing(
+        "A map over a workflow, with a window: `ctx.start` in a loop instead",
+        ("RUN-14",),
+        ("outlast.Context.map",),
+        r"`ctx\.map`",
     ),
     Missing("Runs without an end, with a window of their history", ("RUN-15",)),
     Missing("Reset of a run to an earlier step; a fork is a new run", absent=("outlast runs reset",)),

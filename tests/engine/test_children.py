@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
 from outlast.core import children
 from outlast.core.rows.run_rows import RUN, Run
-from outlast.errors import Conflict, InvalidInput, LimitExceeded, WaitTimeout
+from outlast.errors import Conflict, WaitTimeout
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
 
 pytestmark = pytest.mark.req("RUN-13")
@@ -446,5 +446,3 @@ async def test_a_parent_gives_its_slot_back(world: World) -> None:
     assert [slot.holder for slot in world.slots()] == [child_run(world, "c").run]
     await world.pass_(MINUTE)
     assert world.status() == "completed" and [slot.holder for slot in world.slots()] == [""]
-
-

@@ -22,6 +22,8 @@ from outlast.core import (
     run_transition,
     verbs,
 )
+from outlast.core.children import settle_in_parent
+from outlast.core.commit import AppendMessage, Commit
 from outlast.core.effect_steps import Maybe, No, Unsent
 from outlast.core.first_wait import Candidate, Winner, first_of
 from outlast.core.rows import store_rows
@@ -411,3 +413,14 @@ def first_by_position(patch: Patch) -> None:
         return kept([each._replace(number=i + 1 if each.number else 0) for i, each in enumerate(waits)], now)
 
     replace(patch, first_of, by_position)
+
+
+def end_of_child_not_told(patch: Patch) -> None:
+    """The end of a child wakes its parent."""
+    kept = settle_in_parent
+
+    def untold(commit: Commit, *args: Any) -> Commit:
+        settled = kept(commit, *args)
+        return settled._replace(writes=tuple(each for each in settled.writes if not isinstance(each, AppendMessage)))
+
+    replace(patch, settle_in_parent, untold)

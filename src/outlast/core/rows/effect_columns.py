@@ -77,6 +77,9 @@ class ChildTerms(NamedTuple):
     undo: ChildUndo | None = None
 
 
+NO_CHILD: Final = ChildTerms()
+
+
 def _dump_error(error: EffectError | None) -> str:
     if error is None:
         return ""

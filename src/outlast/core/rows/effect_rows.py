@@ -72,8 +72,10 @@ class Effect(NamedTuple):
 
     @property
     def child(self) -> effect_columns.ChildTerms:
-        """Return the terms of a child run; for rows with `child_text`."""
-        return EFFECT.decode(effect_columns.CHILD, self.child_text, self)
+        """Return the terms of a child run; the defaults for a call."""
+        return (
+            EFFECT.decode(effect_columns.CHILD, self.child_text, self) if self.child_text else effect_columns.NO_CHILD
+        )
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the call, decoded at each call."""
