@@ -10,7 +10,10 @@ from tests.docs.pages import ROOT, blocks
 from tests.docs.terminal import agrees, difference, environment
 
 
-@pytest.mark.parametrize(("example", "page"), [("refund.py", "approvals.md"), ("trip.py", "compensation.md")])
+@pytest.mark.parametrize(
+    ("example", "page"),
+    [("refund.py", "approvals.md"), ("trip.py", "compensation.md"), ("three_quotes.py", "children.md")],
+)
 def test_an_example_prints_what_its_page_shows(tmp_path: Path, example: str, page: str) -> None:
     (shown,) = [block.body for block in blocks(ROOT / "docs" / page) if block.language == "text"]
     done = subprocess.run(
