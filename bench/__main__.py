@@ -52,6 +52,7 @@ LONG = (
     "agents",
     "schedulers",
     "graph_threads",
+    "child_ends",
     "lint",
     "units",
 )
