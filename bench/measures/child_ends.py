@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from bench.engines import Setup
 from bench.figures import Figures, Goal, Size, counted
 from bench.serving import ACTOR, CONCURRENCY, TENANT, opened, until_status
-from outlast import Context, workflow
+from outlast import Context, Workflow, workflow
 from outlast.clocks import SystemClock, chance, process_id
 from outlast.core.commit import Commit
 from outlast.core.rows.effect_rows import EFFECT
@@ -23,6 +23,7 @@ REPEATS = 2
 STORES = ("sqlite", "postgres", "dynamodb")
 COUNTS = {Size.FULL: (1, 50, 1_000), Size.QUICK: (1, 50), Size.TINY: (1, 3)}
 PARENT = "parent"
+AT_ONCE = 250  # starts of one visit
 
 
 class Go(BaseModel):
@@ -35,10 +36,29 @@ async def child(ctx: Context, n: int) -> int:
     return n
 
 
-@workflow(name="bench-parent")
-async def parent(ctx: Context, count: int) -> int:
-    handles = [await ctx.start(child, child.arguments(n), key=f"c{n}") for n in range(count)]
-    return sum(await asyncio.gather(*(handle.result() for handle in handles)))
+class Parent(BaseModel):
+    count: int
+    started: int = 0
+    sum: int = 0
+
+
+parent = Workflow("bench-parent", state=Parent)
+
+
+@parent.node(start=True, max_visits=100)
+async def begin(ctx: Context[Parent]) -> Literal["begin", "wait"]:
+    state = ctx.state
+    last = min(state.count, state.started + AT_ONCE)
+    for n in range(state.started, last):
+        await ctx.start(child, child.arguments(n), key=f"c{n}")
+    state.started = last
+    return "begin" if last < state.count else "wait"
+
+
+@parent.node
+async def wait(ctx: Context[Parent]) -> None:
+    results = (ctx.child(f"c{n}").result() for n in range(ctx.state.count))
+    ctx.state.sum = sum(await asyncio.gather(*results))
 
 
 def _goals(size: Size) -> tuple[Goal, ...]:
