@@ -1,6 +1,6 @@
 """A buyer asks three suppliers through child runs, takes the first good bid within 48 hours, and tells the losers.
 
-Run it with `python examples/three_quotes.py`. Each supplier is asked by a run of its own, which waits for the bid. The
+Run it with `python examples/three_quotes.py`. Each supplier is asked by a separate run, which waits for the bid. The
 buyer waits for whichever run ends first, or for a person's word. The suppliers are played by `answer`.
 """
 

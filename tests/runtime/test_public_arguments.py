@@ -448,10 +448,11 @@ ROWS: Final[dict[str, Row]] = {
 
 MADE_BY_THE_PACKAGE: Final = (
     "Activity", "Approved", "BoundCall", "Call", "Client", "Context", "Decision", "Effectful", "FunctionWorkflow",
-    "ChildFailed", "ChildHandle", "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule", "RunHandle", "SyncClient",
-    "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult", "PendingQuestion", "RunEnd",
-    "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers", "Story", "StoryApproval", "StoryCall",
-    "StoryEffect", "StorySignal", "RunEvaluation", "EvaluatedRun", "UnmadeCall",
+    "ChildFailed", "ChildHandle", "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule",
+    "RunHandle", "SyncClient", "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult",
+    "PendingQuestion", "RunEnd", "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers",
+    "Story", "StoryApproval", "StoryCall", "StoryEffect", "StorySignal", "RunEvaluation", "EvaluatedRun",
+    "UnmadeCall",
 )  # fmt: skip
 """Values that authors get and do not construct."""
 CHECKED_ELSEWHERE: Final = {

@@ -1,4 +1,4 @@
-"""Child runs: a child is a row of its parent's ledger, and its end a write of its own last commit (S-30).
+"""Child runs: a child is a row of its parent's ledger, and its end a write of the last commit of the child (S-30).
 
 | the parent's holder | what lands in one commit |
 |---|---|
@@ -13,7 +13,7 @@ outcome:
 - *A child ends while its parent parks.* The message raises the number of the parent's inbox, so the park is refused.
 - *The message is left out, because the parent is due, and a holder reads the parent before the end lands.* The end
   expects the parent's row as it was read, so it is refused and decided again.
-- *The parent has ended or is purged.* The end lands without what has no reader.
+- *The parent has ended or is purged.* The end lands without the row or the message.
 - *The row names another child by then.* A person let the parent try again. The end of the first child changes nothing.
 """
 
@@ -153,7 +153,7 @@ def settle_in_parent(
     return commit._replace(writes=writes, expects=expects)
 
 
-# --- what a parent asks of a child ----------------------------------------------------------------------
+# --- requests of a parent to a child ----------------------------------------------------------------------
 def stop_child(parent: Run, call: Effect, why: str) -> tuple[Put | AppendMessage, ...]:
     """Return the writes that ask a living child to end, once. Ended if it has ended by itself."""
     row = call._replace(version=call.version + 1, child_text=CHILD.encode(call.child._replace(stop=why)))
@@ -190,7 +190,7 @@ def signal_key(call: Effect, signal_id: str) -> str:
 
 
 def by_parent(parent: Run) -> str:
-    """Return the actor of what a run asks of its child."""
+    """Return the actor of the requests of a run to its child."""
     return f"run {parent.run}"
 
 

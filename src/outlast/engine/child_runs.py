@@ -52,7 +52,7 @@ class ChildOptions(NamedTuple):
 
 
 class ChildWait:
-    """One child of a node execution: asked for, or named by an earlier start, and what the node waits for."""
+    """A child that a node execution waits for: one that it asks for, or that an earlier start has named."""
 
     def __init__(
         self, execution: NodeExecution, ident: EffectKey, asked: "AskedChild | None" = None, timeout: Term | None = None
@@ -115,7 +115,7 @@ def asked_child(
     given: Mapping[str, object] | BaseModel,
     options: ChildOptions,
 ) -> AskedChild:
-    """Return what a node asks for. Raises InvalidInput, NotFound for an unknown workflow, LimitExceeded."""
+    """Return the child that a node asks for. Raises InvalidInput, NotFound for an unknown workflow, LimitExceeded."""
     found: Workflow[Any, Any, Any] = WORKFLOWS.find(workflow) if isinstance(workflow, str) else workflow
     if options.once_per not in ("visit", "run"):
         raise InvalidInput(f"once_per={options.once_per!r}", "a child is started once per visit or run", OPTIONS)
@@ -200,7 +200,7 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
 def _check_room(run: Run, living: int) -> None:
     if run.depth >= DEPTH_MAX:
         why = f"{run.depth} runs are above it, and each of them waits for the next; the limit is {DEPTH_MAX}"
-        raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it as a run of its own, with a client")
+        raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it with a client instead")
     if living >= CHILDREN_MAX:
         why = f"{living:,} of its children have not ended; the limit is {CHILDREN_MAX:,}"
         raise LimitExceeded(f"run {run.run} cannot start a child", why, "wait for some of them before the next start")
@@ -246,7 +246,7 @@ def value_of(row: Effect) -> Any:
     raise ChildFailed(row.activity, row.key, row.external_id, error.code, error.detail, (row.visit, row.key))
 
 
-# --- what a handle does -----------------------------------------------------------------------------------
+# --- methods of a handle -----------------------------------------------------------------------------------
 def child_of(execution: NodeExecution, key: str) -> Effect:
     """Return the row of a child that this run has started, the latest of this key. Raises NotFound."""
     rows = [row for (_, at), row in execution.session.held.effects.items() if at == key and row.child_text]

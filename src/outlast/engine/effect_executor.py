@@ -145,7 +145,7 @@ class EffectExecutor:
         self.ident = ident
         self.undoes = undoes
         terms = execution.services.terms[callee]
-        if undoes is not None:  # the undo of a child is an activity of its own
+        if undoes is not None:  # the undo of a child is an activity
             terms = terms._replace(purpose=Purpose.UNDO)
         self.terms = terms._replace(purpose=Purpose.SETTLE) if ending else terms
         # gates that each attempt needs; `_meets_fact` tells the others, before each attempt

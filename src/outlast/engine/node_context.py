@@ -73,7 +73,7 @@ from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceede
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
-from outlast.flow.children import ChildHandle
+from outlast.flow.child_handle import ChildHandle
 from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused

@@ -17,7 +17,7 @@ from outlast.core.durations import Duration, Term
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan, RecordedCall, current_call
-from outlast.flow.children import ChildHandle, Input, RunsFunction, RunsGraph
+from outlast.flow.child_handle import ChildHandle, Input, RunsFunction, RunsGraph
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -400,7 +400,7 @@ class Context(Generic[S]):
           name and a digest of the input); `once_per`: within the visit or the whole run.
         - `undo`: a plan that undoes the child after it has completed, if this run ends failed or cancelled. `no_undo`:
           why nothing is to be undone. A child whose workflow makes writes needs one of them.
-        - `parent_close`: what becomes of a living child when this run ends. "cancel": a run that fails or is cancelled
+        - `parent_close`: the fate of a living child when this run ends. "cancel": a run that fails or is cancelled
           cancels it and waits for its end before it undoes its own effects; a run that completes waits for it.
           "abandon": it goes on alone.
         - `scheduler`: engine that schedules it (default: that of this run).

@@ -50,9 +50,7 @@ class ChildFailed(Exception):
     """
 
     def __init__(self, workflow: str, key: str, run: str, code: str, detail: str, place: tuple[int, str]) -> None:
-        super().__init__(
-            f"child {workflow} {key} (run {run}) has {'failed' if code == 'failed' else 'been ' + code}: {detail}"
-        )
+        super().__init__(f"child {workflow} {key} (run {run}) ended as {code}: {detail}")
         self.workflow = workflow
         self.key = key
         self.run = run

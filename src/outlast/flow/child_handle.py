@@ -1,4 +1,4 @@
-"""Child runs as a node sees them: what can be started, and the handle of what was."""
+"""Child runs as a node sees them: the workflows that it can start, and the handle of a child."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, ParamSpec, Protocol
