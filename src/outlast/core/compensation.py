@@ -36,8 +36,8 @@ def is_own(run: Run, effect: Effect) -> bool:
 
 
 def can_undo(effect: Effect) -> bool:
-    """True if the activity had an undo when the call was made."""
-    return bool(effect.undo) and not effect.undo.startswith(NO_UNDO)
+    """True if the activity had an undo when the call was made. A child that its parent leaves alone has none (S-30)."""
+    return bool(effect.undo) and not effect.undo.startswith(NO_UNDO) and effect.child.close != "abandon"
 
 
 def owed(run: Run, effects: Iterable[Effect]) -> list[Effect]:
