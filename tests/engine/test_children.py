@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
 from outlast.core import children
 from outlast.core.rows.run_rows import RUN, Run
+from outlast.engine import run_executor
 from outlast.errors import Conflict, WaitTimeout
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
 
@@ -431,6 +432,34 @@ async def test_an_end_while_the_parent_parks_is_not_missed(world: World) -> None
     await world.start(flow)
     await world.pass_(MINUTE)
     assert world.status() == "completed" and world.outcome()["said"] == ["done"]
+
+
+@pytest.mark.every_store
+async def test_an_end_that_meets_an_ended_parent_is_decided_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent ends between the look of the child's holder and its commit. The holder keeps the child."""
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.start(research, research.arguments(topic="tin"), key="c", parent_close="abandon")
+        await ctx.sleep("10s")
+
+    read, looks, living = run_executor.parent_rows, [0], list[Run]()
+
+    async def outdated(store: Any, child: Run) -> children.ParentRows:
+        looks[0] += 1
+        rows = await read(store, child)
+        return rows._replace(run=living[0]._replace(due_at=None)) if looks[0] == 1 else rows
+
+    monkeypatch.setattr(run_executor, "parent_rows", outdated)
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    living.append(world.run())
+    await world.pass_(MINUTE)
+    child = child_run(world, "c")
+    assert (looks[0], world.status(), child.status.value) == (2, "completed", "completed")
+    assert world.verbs(child.run).count("claimed") == 2 and "requeued" not in world.verbs(child.run)
 
 
 async def test_a_parent_gives_its_slot_back(world: World) -> None:

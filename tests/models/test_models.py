@@ -24,7 +24,7 @@ RULES = {
     "s28_forks": ("RUN-10",),
     "s29_first": ("RUN-12",),
     "s28_living_ancestors": ("RUN-10",),
-    "s30_children": (),
+    "s30_children": ("RUN-13",),
 }
 CASES = [
     pytest.param(variant, id=f"{rule}: {variant.name}", marks=[pytest.mark.req(*ids)] if ids else [])

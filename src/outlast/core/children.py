@@ -129,7 +129,7 @@ def settle_in_parent(
 ) -> Commit:
     """Return the last commit of a child with its outcome for the parent.
 
-    Ended or Stale if the parent has changed so that the outcome must be told otherwise: read it, and decide again.
+    Stale if the parent has changed so that the outcome must be told otherwise: read it, and decide again.
     """
     call = parent.call
     if call is None or call.external_id != child.run or call.status is not EffectStatus.INTENDED:
@@ -155,7 +155,7 @@ def settle_in_parent(
 
 # --- requests of a parent to a child ----------------------------------------------------------------------
 def stop_child(parent: Run, call: Effect, why: str) -> tuple[Put | AppendMessage, ...]:
-    """Return the writes that ask a living child to end, once. Ended if it has ended by itself."""
+    """Return the writes that ask a living child to end, once. Stale if it has ended by itself."""
     row = call._replace(version=call.version + 1, child_text=CHILD.encode(call.child._replace(stop=why)))
     payload = REASON.encode(why).encode()
     cancel = append_to_inbox(parent.tenant, call.external_id, "cancel", "cancel", by_parent(parent), payload)
@@ -170,7 +170,7 @@ def stop(parent: Run, call: Effect, why: str) -> Commit:
 def signal_child(
     parent: Run, call: Effect, name: str, payload: bytes, signal_id: str, *, is_over: bool, now: Instant
 ) -> Commit:
-    """Send a signal to a child, once per id. A child that has ended gets none. Ended if it has ended since.
+    """Send a signal to a child, once per id. A child that has ended gets none. Stale if it has ended since.
 
     `is_over`: the child has ended.
     """

@@ -29,7 +29,8 @@ class AppendMessage(NamedTuple):
     """Append a message to a run's inbox (S-1).
 
     The store assigns its number (inbox_seq + 1) and its time, and makes the run due unless a worker owns it. The run's
-    version stays. Refused as Ended if the run has ended, as Stale ("missing") if it does not exist.
+    version stays. Refused as Ended if the run has ended, as Stale ("missing") if it does not exist; in a commit of the
+    holder of another run as Stale ("version"), because only a commit about a run of its holder says that it is lost.
     """
 
     message: Message

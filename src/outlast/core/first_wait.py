@@ -118,7 +118,7 @@ def end_first(
     `bound`: how the winner's own row ends; None if a decision, a child or an earlier execution has ended it. `lost`:
     the other waits, which are closed. `withdrawn`: the other approvals. `stopped`: the requests to the other children
     to end. `inbox_seq`: the last message that the holder read, because an earlier one would have won. Stale if an
-    approval was decided in the meantime, Ended if a child has ended.
+    approval was decided in the meantime, or a child has ended.
     """
     assert won in names and len(names) <= WAITS_MAX
     if bound is None:

@@ -122,7 +122,7 @@ class Batch:
                     self._put_run(write, mine)
             elif type(write) is AppendMessage:
                 named = named or write.message[:2]
-                self._append_message(write, mine)
+                self._append_message(write, mine, fence)
             elif type(write) is Wake:
                 self._wake(write, mine)
             elif type(write) is Erase:
@@ -209,11 +209,13 @@ class Batch:
             RUN, row if row.inbox_seq == inbox_seq else row._replace(inbox_seq=inbox_seq), stored
         )
 
-    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
+    def _append_message(self, write: AppendMessage, mine: CommitChanges, fence: Fence | None) -> None:
         message = write.message
-        run, stored = self._existing_run(message[:2], mine)
-        if run.owner == ENDED:
-            raise Ended(OVER)
+        run, stored = self._found(RUN, message[:2], mine)
+        if run is None or run.owner == ENDED:
+            if fence is not None and (fence.tenant, fence.run) != message[:2]:  # its holder decides again
+                raise Stale(VERSION)
+            raise Stale(MISSING) if run is None else Ended(OVER)
         n = run.inbox_seq + 1
         mine[MESSAGE.name, (*message[:2], n)] = RowChange(MESSAGE, message._replace(n=n, at=self.now.business), 0)
         mine[RUN.name, message[:2]] = RowChange(RUN, run._replace(inbox_seq=n, due_at=self._due_by_now(run)), stored)
