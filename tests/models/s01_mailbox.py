@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from outlast.core import attention, effect_verbs, mailbox, verbs
-from outlast.core.commit import AppendMessage, Commit
+from outlast.core.commit import AppendMessage, Commit, Fence
 from outlast.core.machine import ENDED, Reason, RunStatus
 from outlast.core.rows.effect_rows import MEMO, Memo
 from outlast.core.rows.run_columns import Attention, WaitingFor
@@ -57,8 +57,8 @@ class NeverDue(Batch):
 class Spends(Batch):
     """A post spends a version of the run row."""
 
-    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
-        super()._append_message(write, mine)
+    def _append_message(self, write: AppendMessage, mine: CommitChanges, fence: Fence | None) -> None:
+        super()._append_message(write, mine, fence)
         left = mine[RUN.name, write.message[:2]]
         assert isinstance(left.row, Run)
         mine[RUN.name, write.message[:2]] = left._replace(row=left.row._replace(version=left.row.version + 1))
@@ -67,7 +67,7 @@ class Spends(Batch):
 class TakesAll(Batch):
     """A post lands on a run that has ended."""
 
-    def _append_message(self, write: AppendMessage, mine: CommitChanges) -> None:
+    def _append_message(self, write: AppendMessage, mine: CommitChanges, fence: Fence | None) -> None:
         run, stored = self._existing_run(write.message[:2], mine)
         note = write.message._replace(n=run.inbox_seq + 1)
         mine[MESSAGE.name, note[:3]] = RowChange(MESSAGE, note, 0)

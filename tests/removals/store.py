@@ -41,7 +41,7 @@ def emptied_stores_made_anew(patch: Patch) -> None:
 
 # --- S-1 ------------------------------------------------------------------------------------
 def append_spends_version(patch: Patch) -> None:
-    def post(self: Batch, write: AppendMessage, mine: CommitChanges) -> None:
+    def post(self: Batch, write: AppendMessage, mine: CommitChanges, fence: object) -> None:
         run, stored = self._existing_run(write.message[:2], mine)
         after = run._replace(inbox_seq=run.inbox_seq + 1, version=run.version + 1)
         mine[MESSAGE.name, (*write.message[:2], after.inbox_seq)] = RowChange(
@@ -155,7 +155,7 @@ def refused_commit_half_lands(patch: Patch) -> None:
             elif isinstance(write, Wake):
                 self._wake(write, mine)
             else:
-                self._append_message(write, mine)
+                self._append_message(write, mine, commit.fence)
             for (name, key), left in mine.items():
                 self.changes[name][key] = left
         return Done(0, self.now)
