@@ -36,7 +36,7 @@ WHOLE: dict[tuple[str, str], str] = {
     ("outlast/outbox/dispatcher.py", "_round"): "it passes over its own streams, of which a page is a multiple",
     ("outlast/outbox/unpublished.py", "backfill"): "it reads on after the last run of the page",
     ("outlast/insight/tenant_rows.py", "ledger"): "rows come by the instant that is filtered, so that none follows",
-    ("outlast/insight/tenant_rows.py", "run_facts"): "it leaves out events that are newer than the row of the run",
+    ("outlast/insight/tenant_rows.py", "_own_facts"): "it leaves out events that are newer than the row of the run",
     ("outlast/runtime/graph_threads.py", "threads"): "it leaves out threads that are being deleted",
     ("outlast/runtime/webhooks.py", "_detail"): "it says that there are more, from the page before the filter",
     ("outlast/store/dynamodb/plans.py", "_of_lanes"): "it leaves out counts that are 0, not rows",

@@ -118,7 +118,7 @@ def record(service: Service, receiver: str) -> tuple[Recorder, dict[str, str]]:
     ask("get", "/v1/approvals/{approval}", approval=approval)
     service.client.post(f"/v1/approvals/{approval}/decision", json=DECISION, headers={"If-Match": tag})
     service.ended(run)
-    for what in ("effects", "checkpoints", "timeline", "steps"):
+    for what in ("effects", "checkpoints", "timeline", "steps", "tree"):
         ask("get", f"/v1/runs/{{run}}/{what}", run=run)
     other, _ = service.asked(service.start(order_id="A-18", cents=9900))
     second = service.get(f"/v1/approvals/{other}").json()["run"]

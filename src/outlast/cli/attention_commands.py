@@ -152,7 +152,8 @@ def _row(screen: Screen, view: RunAttention, owned: bool) -> tuple[str, ...]:
     detail = (view.detail.splitlines() or [""])[0]
     left = screen.left(view.until)
     own = view.trigger if view.trigger != view.reason else ""
-    what = " ".join(filter(None, (view.key, f"({own})" if own else "", detail)))
+    holds_up = f"holds up {view.holds_up} run{'' if view.holds_up == 1 else 's'};" if view.holds_up else ""
+    what = " ".join(filter(None, (holds_up, view.key, f"({own})" if own else "", detail)))
     owner = (view.assigned_to,) if owned else ()
     return view.run, view.workflow, screen.ago(view.since), left, *owner, what
 

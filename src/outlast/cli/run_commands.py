@@ -47,6 +47,9 @@ def runs() -> None:
     "--search", default="", metavar="TEXT", help="Only runs with this text in id, correlation id or objective."
 )
 @click.option("--forked-from", default="", metavar="RUN", help="Only forks of this run.")
+@click.option("--parent", default="", metavar="RUN", help="Only runs that this run has started.")
+@click.option("--root", default="", metavar="RUN", help="Only runs of the tree below this run, at any depth.")
+@click.option("--no-children", is_flag=True, help="Only runs that no run has started.")
 @click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
@@ -61,6 +64,9 @@ async def ls(
     waiting_for: str | None,
     search: str,
     forked_from: str,
+    parent: str,
+    root: str,
+    no_children: bool,
     since: int | None,
     limit: int,
     cursor: str,
@@ -80,13 +86,25 @@ async def ls(
             waiting_for=waiting_for or "",
             q=search,
             forked_from=forked_from,
+            parent=parent,
+            root=root,
+            no_children=no_children,
             since=ago(since),
             cursor=cursor,
             limit=limit,
         )
 
+    of_a_tree = parent or root or no_children
     filtered = bool(
-        status or workflow or attention or waiting_for or search or forked_from or since is not None or cursor
+        status
+        or workflow
+        or attention
+        or waiting_for
+        or search
+        or forked_from
+        or of_a_tree
+        or since is not None
+        or cursor
     )
     none = NO_MATCH if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
@@ -120,6 +138,9 @@ def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tu
     if any(view.results for view in page.runs):  # most workflows emit none
         columns.append("RESULTS")
         rows = [(*row, str(view.results)) for row, view in zip(rows, page.runs, strict=True)]
+    if any(view.parent for view in page.runs):
+        columns.append("CHILD OF")
+        rows = [(*row, view.parent) for row, view in zip(rows, page.runs, strict=True)]
     if any(view.scheduler != OWN for view in page.runs):
         columns.append("SCHEDULER")
         rows = [(*row, view.scheduler) for row, view in zip(rows, page.runs, strict=True)]

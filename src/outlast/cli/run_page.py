@@ -20,6 +20,7 @@ from outlast.insight.labels import call_of, happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
+from outlast.models.child_tree import TreeRun
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import (
     AllowedAmounts,
@@ -138,6 +139,30 @@ def _ancestor(view: RunDetail) -> str:
     return f"{view.forked_from}{at} → outlast runs compare {view.run} {view.forked_from}"
 
 
+async def _tree(client: Client, screen: Screen, view: RunDetail) -> list[str]:
+    """Return the runs below a run, one line each, indented below their parents."""
+    if not view.children:
+        return []
+    tree = await client.tree(view.run)
+    lines = [tree_line(each) for each in tree.children]
+    if tree.more:
+        lines.append(f"… {tree.more:,} more → outlast runs ls --parent {view.run}")
+    return lines
+
+
+def tree_line(each: TreeRun) -> str:
+    """Return one run of a tree as text."""
+    indent = "  " * (each.level - 1)
+    waits = f" · {each.waiting_text}" if each.waiting_text else ""
+    return f"{indent}{each.key}  {each.workflow}  {each.shown or 'PURGED'}  {each.run}{waits}"
+
+
+def _parent(view: RunDetail) -> str:
+    """Return the run that started a child, and the top of its tree if that is another one."""
+    root = f" (root {view.root})" if view.root != view.parent else ""
+    return f"{view.parent}{root} → outlast runs show {view.parent}"
+
+
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     """Print the page of a run, or all its data as one JSON object."""
     view = await client.run(run_id)
@@ -155,6 +180,8 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
         (
             *((each.noun, [text] if (text := getattr(view, name)) else []) for name, each in STATED.items()),
             ("forked from", [_ancestor(view)] if view.forked_from else []),
+            ("child of", [_parent(view)] if view.parent else []),
+            ("children", await _tree(client, screen, view)),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),

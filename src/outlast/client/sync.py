@@ -24,6 +24,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
@@ -418,6 +419,9 @@ class SyncClient:
         waiting_for: str = "",
         q: str = "",
         forked_from: str = "",
+        parent: str = "",
+        root: str = "",
+        no_children: bool = False,
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
@@ -426,8 +430,10 @@ class SyncClient:
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
         wait of this kind; `q`: only runs whose id, correlation id or objective contains this text;
-        `forked_from`: only forks of this run; `since`: only runs started within this time. With `attention`,
-        `waiting_for`, `q` or `forked_from`, a page may hold fewer than `limit` runs and still have a cursor.
+        `forked_from`: only forks of this run; `parent`: only runs that this run has started; `root`: only runs below
+        this run, at any depth, if no run has started it; `no_children`: only runs that no run has started; `since`:
+        only runs started within this time. With `attention`, `waiting_for`, `q`, `forked_from`, `root` or
+        `no_children`, a page may hold fewer than `limit` runs and still have a cursor.
         """
         return self._loop.run(
             lambda: self._target.runs(
@@ -437,6 +443,9 @@ class SyncClient:
                 waiting_for=waiting_for,
                 q=q,
                 forked_from=forked_from,
+                parent=parent,
+                root=root,
+                no_children=no_children,
                 since=since,
                 cursor=cursor,
                 limit=limit,
@@ -617,6 +626,10 @@ class SyncClient:
         A caller that lags loses such texts.
         """
         return SyncStream(self._loop, self._target.updates(run, after=after))
+
+    def tree(self, run: str) -> RunTree:
+        """Return the runs that a run has started, and theirs, each after its parent; at most 50. Raises NotFound."""
+        return self._loop.run(lambda: self._target.tree(run))
 
     def explain(self, run: str) -> RunExplanation:
         """Return the state of a run, its cause and the next step."""

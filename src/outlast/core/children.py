@@ -57,7 +57,17 @@ def descent(parent: Run, call: ChildCall) -> Descent:
 
 def child_id(parent: Run, call: ChildCall, attempt: int) -> str:
     """Return the id of a child: the same for each start that a crash repeats, another one for each retry."""
-    return "run-" + digest(parent.tenant, parent.run, call.visit, call.key, attempt)[:20]
+    return _id(parent.tenant, parent.run, call.visit, call.key, attempt)
+
+
+def _id(tenant: str, parent: str, visit: int, key: str, attempt: int) -> str:
+    return "run-" + digest(tenant, parent, visit, key, attempt)[:20]
+
+
+def runs_of(call: Effect) -> list[str]:
+    """Return the ids of the runs that were started for a row of the ledger, the latest last."""
+    earlier = (_id(call.tenant, call.run, call.visit, call.key, attempt) for attempt in range(1, call.attempts))
+    return [*earlier, call.external_id]
 
 
 def start_child(

@@ -152,11 +152,17 @@ async def run_attention(
     asked for.
     """
     uncertain, now = await of.uncertain_evidence(runs), await of.store.now()
+    holds_up = await of.held_up_by(runs)
     if assigned is None:
         assigned = await of.assignments() if any(run.attention_text for run in runs) else {}
     return [
         attention_item(
-            run, entry, uncertain.get((run.run, entry.visit, entry.key)), now, assignment_of(assigned, run, entry)
+            run,
+            entry,
+            uncertain.get((run.run, entry.visit, entry.key)),
+            now,
+            assignment_of(assigned, run, entry),
+            holds_up.get(run.run, 0),
         )
         for run in runs
         for entry in run.attention
@@ -165,12 +171,17 @@ async def run_attention(
 
 
 def attention_item(
-    run: Run, entry: Attention, evidence: EffectEvidence | None, now: Instant, assigned: Assignment | None = None
+    run: Run,
+    entry: Attention,
+    evidence: EffectEvidence | None,
+    now: Instant,
+    assigned: Assignment | None = None,
+    holds_up: int = 0,
 ) -> RunAttention:
     """Return one reason of a run's attention, with its choices as commands.
 
-    `evidence`: the uncertain effect. `accepted_in_ms` of a choice: time for which it is still refused, because a call
-    that was sent may arrive until then.
+    `evidence`: the uncertain effect. `holds_up`: number of runs above it that wait for it. `accepted_in_ms` of a
+    choice: time for which it is still refused, because a call that was sent may arrive until then.
     """
     takes_response = evidence is not None and evidence.takes_response
     ways = choice_commands(run, entry, evidence.effect if evidence else None, takes_response=takes_response)
@@ -184,6 +195,8 @@ def attention_item(
         choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
         workflow=run.workflow,
         forked_from=run.forked_from,
+        parent=run.parent,
+        holds_up=holds_up,
         node=run.node,
         visit=run.visit,
         version=run.version,

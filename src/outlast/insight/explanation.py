@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.business_days import Due
+from outlast.core.children import ENDED
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.lanes import OWN
@@ -63,7 +64,9 @@ def waiting_part(rows: RunFacts) -> ExplanationPart:
         return _due(rows, waits)
     if not waits:
         return ExplanationPart(f"waits for a worker; {taker_text(rows)}", "a worker takes it", start_one(rows))
-    parts = [_one(rows, wait) for wait in waits]
+    parts = [_one(rows, wait) for wait in waits if wait.kind != "child"]
+    if awaited := [wait for wait in waits if wait.kind == "child"]:
+        parts.append(_children(rows, awaited))
     return ExplanationPart(
         clause=" and ".join(part.clause for part in parts),
         next=" · ".join(dict.fromkeys(part.next for part in parts)),
@@ -87,6 +90,8 @@ def _due(rows: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
     elif rows.messages and rows.messages[-1].kind == "signal":
         message = rows.messages[-1]
         what = f"the signal {message.name} arrived {rows.ago(message.at)} ago"
+    elif rows.messages and rows.messages[-1].kind == ENDED:
+        what = f"its child {rows.messages[-1].name} ended {rows.ago(rows.messages[-1].at)} ago"
     else:
         what = f"it has been due for {late}"
     return ExplanationPart(
@@ -178,6 +183,26 @@ def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
     return _timed(rows, wait, clause, send, due=due)
 
 
+def _children(rows: RunFacts, waits: Sequence[WaitingFor]) -> ExplanationPart:
+    """Explain a wait for children by the run of the tree that holds it up, with the commands that answer it."""
+    several = f"{len(waits)} children, " if len(waits) > 1 else ""
+    since, then = min(wait.since for wait in waits), waits[0].then
+    if rows.below is None:
+        what = f"waits for {several or 'child '}{waits[0].what} ({waits[0].who})"
+        return ExplanationPart(what, f"it {then}", (f"outlast explain {waits[0].who}",), since)
+    path, inner = rows.below.path, explain(rows.below.facts)
+    first = next((wait for wait in waits if wait.who == path[0]), waits[0])
+    among = f"{several}among them {first.what}" if several else f"child {first.what}"
+    through = f", through {' → '.join(path[:-1])}" if len(path) > 1 else ""
+    return ExplanationPart(
+        clause=f"waits for {among}{through}: {inner.sentence.removesuffix('.')}",
+        next=f"{path[-1]}: {inner.next}; when its child has ended, {rows.run.run} {first.then}",
+        unblock=(*inner.unblock, f"outlast explain {path[-1]}"),
+        since=since,
+        facts=(("path", " → ".join((rows.run.run, *path))),),
+    )
+
+
 def _wait_row(rows: RunFacts, wait: WaitingFor) -> Wait | None:
     mine = (w for w in rows.waits if w.name == wait.what and w.visit == rows.run.visit)
     return next((w for w in mine if w.since == wait.since), None)
@@ -262,6 +287,11 @@ BLOCKING = "write a call that blocks as an activity with def, which runs in a th
 OPEN = (EffectStatus.INTENDED, EffectStatus.UNCERTAIN)
 
 
+def _is_open_call(effect: Effect) -> bool:
+    """True if an outcome is to come from a receiver, not from a child run."""
+    return effect.status is EffectStatus.INTENDED and not effect.child_text
+
+
 def explain(rows: RunFacts) -> RunExplanation:
     """Explain where the run is, why and since when, who holds it, and its next step."""
     run = rows.run
@@ -302,8 +332,10 @@ def explain(rows: RunFacts) -> RunExplanation:
 
 
 def lineage_facts(rows: RunFacts) -> list[tuple[str, str]]:
-    """Return the run that this one was forked from, and the forks that were started before it had ended."""
+    """Return the parent of the run, its ancestor if it is a fork, and the forks that were started before its end."""
     run, facts = rows.run, list[tuple[str, str]]()
+    if run.parent:
+        facts.append(("child of", run.parent if run.root == run.parent else f"{run.parent} (root {run.root})"))
     if run.forked_from:
         at = f" at checkpoint {rows.fork.seq}" if rows.fork is not None else ""
         why = rows.fork.both_go_on if rows.fork is not None else ""
@@ -401,7 +433,7 @@ def _to_end(rows: RunFacts, way: EndCancelled | EndFailed) -> ExplanationPart:
     else:
         when = f" {rows.ago(since)} ago" if since else ""
         asked = f"was asked to end by {way.by}{when} ({way.reason})"
-    open_ = [e for e in rows.effects if e.status in OPEN]
+    open_ = [e for e in rows.effects if e.status in OPEN and not e.child_text]
     facts = (("open effects", ", ".join(f"{e.activity} {e.key}" for e in open_)),) if open_ else ()
     if is_held(run):
         clause = f"{asked}; {run.owner} stops it before its next call"
@@ -434,7 +466,7 @@ def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> Explanation
 
 def _open_facts(rows: RunFacts) -> tuple[tuple[str, str], ...]:
     """Return open effects that no worker executes and that no person is asked about."""
-    open_ = [f"{e.activity} {e.key}" for e in rows.effects if e.status is EffectStatus.INTENDED]
+    open_ = [f"{e.activity} {e.key}" for e in rows.effects if _is_open_call(e)]
     return (("open effects", ", ".join(open_)),) if open_ and not is_held(rows.run) else ()
 
 

@@ -73,6 +73,9 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         requested_by=run.requested_by,
         **DECLARED.shown_in(run),
         forked_from=run.forked_from,
+        parent=run.parent,
+        root=run.root,
+        depth=run.depth,
         waiting_for=[
             Waiting(kind=w.kind, what=w.what, who=w.who, since=instant(w.since), until=instant(w.until), then=w.then)
             for w in run.waiting_for
@@ -121,18 +124,23 @@ def run_detail(
     *,
     ledger_purged: bool = False,
 ) -> RunDetail:
-    """Return a run with all its details. `history`: all its events; `used`, `allowed`: usage and its limits."""
+    """Return a run with all its details. `history`: all its events; `used`, `allowed`: usage and its limits.
+
+    The rows of its children are counted apart from those of its calls.
+    """
+    calls = [effect for effect in effects if not effect.child_text]
     return RunDetail(
         **vars(item),
         visits=visit_models(history),
-        effects=effect_counts(effects),
+        effects=effect_counts(calls),
         takeovers=list(takeovers),
-        progress=progress_of(history, effects),
+        progress=progress_of(history, calls),
         used=used_amounts(used),
         budget=allowed_amounts(allowed),
         explained=explained,
         **ending_of(history),
         ledger_purged=ledger_purged,
+        children=len(effects) - len(calls),
         forked_at=history.forked_at,
     )
 

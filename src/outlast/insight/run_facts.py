@@ -53,6 +53,7 @@ class RunFacts(NamedTuple):
     ceiling: Due | None = None  # of the run, if it is counted in business days
     fork: ForkTerms | None = None  # terms of its start, if it is a fork
     fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
+    below: "BlockingRun | None" = None  # the run of its tree that holds it up, if it waits for children
 
     @property
     def history(self) -> RunHistory:
@@ -109,6 +110,32 @@ class RunFacts(NamedTuple):
             return FAR_TEXT
         text = f"{self.ago(at)} ago" if at <= self.now.business else self.ahead(at)
         return f"{text}, {iso(at)}"
+
+
+class BlockingRun(NamedTuple):
+    """The run of a tree that another one waits for in the end. `path`: from the child down to it."""
+
+    path: tuple[str, ...]
+    facts: RunFacts
+
+
+def awaited_children(run: Run) -> list[str]:
+    """Return the ids of the children that a run waits for."""
+    return [wait.who for wait in run.waiting_for if wait.kind == "child"]
+
+
+def blocking_path(paths: Sequence[tuple[Run, ...]]) -> tuple[Run, ...]:
+    """Return the path to the run that an operator reads about first; () without paths.
+
+    It is the first one that needs a person, else the one whose wait ends first, else the one that waits longest.
+    """
+    return min(paths, key=lambda path: _urgency(path[-1]), default=())
+
+
+def _urgency(run: Run) -> tuple[int, int, int]:
+    person = bool(run.attention) or any(wait.kind == "approval" for wait in run.waiting_for)
+    until = min((wait.until for wait in run.waiting_for if wait.until), default=FAR_FROM)
+    return 0 if person else 1, until, run.entered_at
 
 
 class ExplanationPart(NamedTuple):

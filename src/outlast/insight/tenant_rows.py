@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
-from outlast.core import mailbox
+from outlast.core import children, mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
 from outlast.core.business_days import Due
 from outlast.core.commit import Instant
@@ -22,7 +22,7 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.rows.run_rows import EVENT, RESULT, RUN, Event, Message, Result, Run
+from outlast.core.rows.run_rows import EVENT, RESULT, RUN, Event, Message, Result, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands
@@ -34,7 +34,7 @@ from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
-from outlast.insight.run_facts import RunFacts, in_order
+from outlast.insight.run_facts import BlockingRun, RunFacts, awaited_children, blocking_path, in_order
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import TimelineRows
 from outlast.operations.effect_operations import ListLedger
@@ -61,6 +61,7 @@ EVENTS_PER_READ = 1_000
 RESULTS_PER_READ = 1_000
 PAGES_PER_CALL = 100  # bounds one call whose filter matches few rows
 EVENTS_EXPLAINED = 50  # newest events of a run that an explanation uses
+TREE_READS_MAX = 200  # rows of a tree that are read to find the run that holds another one up
 
 EffectName = tuple[str, int, str]
 """Run, visit and key, as an attention entry names an effect."""
@@ -120,6 +121,21 @@ def _contains(row: Run, text: str) -> bool:
     return text in row.run or text in row.correlation_id or text.casefold() in row.objective.casefold()
 
 
+def _is_asked_for(row: Run, of: ListRuns) -> bool:
+    """True if every filter of a list keeps the run, except `since`."""
+    return (
+        of.status in ("", row.status)
+        and of.workflow in ("", row.workflow)
+        and (not of.attention or bool(row.attention_text))
+        and (not of.waiting_for or any(wait.kind == of.waiting_for for wait in row.waiting_for))
+        and (not of.q or _contains(row, of.q))
+        and of.forked_from in ("", row.forked_from)
+        and of.parent in ("", row.parent)
+        and of.root in ("", row.root)
+        and not (of.no_children and row.parent)
+    )
+
+
 class TenantRows:
     """Reader of one tenant's rows. A method that names a run, an effect or an approval raises NotFound."""
 
@@ -135,28 +151,42 @@ class TenantRows:
     async def runs(self, of: ListRuns = EVERY_RUN) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        `waiting_for`, `q` and `forked_from` are applied to at most PAGES_PER_CALL pages, so a page may hold fewer than
-        `limit` runs and still have a cursor.
+        `waiting_for`, `q`, `forked_from`, `root` and `no_children` are applied to at most PAGES_PER_CALL pages, so a
+        page may hold fewer than `limit` runs and still have a cursor. The children of a run are found by its ledger.
         """
         _check_page(of.limit, status=(of.status, RunStatus), waiting_for=(of.waiting_for, get_args(WaitingKind)))
         earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
         where = tuple((name, value) for name, value in (("status", of.status), ("workflow", of.workflow)) if value)
         of_pages: Callable[..., Query[Page[Run]]] = OpenRows if of.attention else Newest
 
-        def is_asked_for(row: Run) -> bool:
-            waits = not of.waiting_for or any(wait.kind == of.waiting_for for wait in row.waiting_for)
-            return waits and (not of.q or _contains(row, of.q)) and of.forked_from in ("", row.forked_from)
-
-        filtered = bool(of.waiting_for or of.q or of.forked_from)
+        parent = await self.store.load(RUN, (self.tenant, of.parent)) if of.parent else None
+        if parent is not None and not await ledger_purged(self.store, parent):
+            return await self._children(of, earliest or 0)
+        filtered = bool(of.waiting_for or of.q or of.forked_from or of.parent or of.root or of.no_children)
         size = of.limit if earliest is None else of.limit + 1
         size = max(size, RUNS_PER_READ) if filtered else size
         return await self._kept(
             lambda after: of_pages(RUN, self.tenant, where, after, size),
-            is_asked_for if filtered else None,
+            (lambda row: _is_asked_for(row, of)) if filtered else None,
             of.cursor,
             of.limit,
             earliest=earliest,
         )
+
+    async def _children(self, of: ListRuns, earliest: int) -> Page[Run]:
+        """Return a page of the runs that one run has started, newest first."""
+        calls = [call for call in await self.store.rows(EFFECT, (self.tenant, of.parent)) if call.child_text]
+        ids = [run for call in calls for run in children.runs_of(call)]
+        after = place_after(RUN, of.cursor)
+        found: list[Run] = []
+        for first in range(0, len(ids), RUNS_PER_READ):
+            keys = [(self.tenant, run) for run in ids[first : first + RUNS_PER_READ]]
+            rows = await self.store.load_many(RUN, keys, listed=True)
+            found += [row for row in rows if row is not None and _is_asked_for(row, of) and row.created_at >= earliest]
+        found.sort(key=lambda row: place_of(RUN, row), reverse=True)
+        left = [row for row in found if after is None or place_of(RUN, row) < after]
+        page = tuple(left[: of.limit])
+        return Page(page, cursor_of(RUN, page[-1]) if len(left) > of.limit else "")
 
     async def _kept(
         self,
@@ -241,7 +271,49 @@ class TenantRows:
         return rows
 
     async def run_facts(self, run: str) -> RunFacts:
-        """Read the rows that an explanation of a run uses."""
+        """Read the rows that an explanation of a run uses, with those of the run that holds it up in its tree."""
+        facts = await self._own_facts(run)
+        path = await self._blocking_path(facts.run)
+        if not path:
+            return facts
+        below = BlockingRun(tuple(each.run for each in path), await self._own_facts(path[-1].run))
+        return facts._replace(below=below)
+
+    async def _blocking_path(self, run: Run) -> tuple[Run, ...]:
+        """Return the runs from a child that a run waits for down to the one that waits for no child.
+
+        At most TREE_READS_MAX rows are read; then a run that waits for a child may be the last of the path.
+        """
+        paths, left = list[tuple[Run, ...]](), TREE_READS_MAX
+        level: list[tuple[Run, ...]] = [(run,)]
+        while level:
+            asked = [(path, child) for path in level for child in awaited_children(path[-1])][:left]
+            keys = [(self.tenant, child) for _, child in asked]
+            found = await self.store.load_many(RUN, keys, listed=True) if keys else ()
+            left -= len(asked)
+            longer = [(*path, row) for (path, _), row in zip(asked, found, strict=True) if row and not is_over(row)]
+            level = [path for path in longer if left and awaited_children(path[-1]) and not path[-1].attention]
+            paths += [path for path in longer if path not in level]
+        return blocking_path(paths)[1:]
+
+    async def held_up_by(self, runs: Sequence[Run]) -> dict[str, int]:
+        """Return the number of runs above each child that wait for it. A run without a parent is left out."""
+        counts = {run.run: 0 for run in runs if run.parent}
+        level = [(run.run, run) for run in runs if run.parent]
+        while level:  # at most DEPTH_MAX reads, because each level is above the last one
+            keys = list(dict.fromkeys((self.tenant, child.parent) for _, child in level))
+            rows = await self.store.load_many(RUN, keys, listed=True)
+            above = {row.run: row for row in rows if row is not None}
+            level = [
+                (first, parent)
+                for first, child in level
+                if (parent := above.get(child.parent)) is not None and child.run in awaited_children(parent)
+            ]
+            counts |= {first: counts[first] + 1 for first, _ in level}
+            level = [(first, parent) for first, parent in level if parent.parent]
+        return counts
+
+    async def _own_facts(self, run: str) -> RunFacts:
         rows = await self._run_rows(run)
         after = max(0, rows.run.seq - EVENTS_EXPLAINED)
         events = await self.store.rows(

@@ -8,7 +8,7 @@ from pydantic import Field
 from outlast.core.limits import KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import Choice
 from outlast.errors import OutlastError, Uncertain
-from outlast.models import Instant, Model, PagedList, RequestBody
+from outlast.models import Count, Instant, Model, PagedList, RequestBody
 from outlast.models.effects import LateEvidence
 
 
@@ -38,6 +38,8 @@ class RunAttention(AttentionItem):
 
     workflow: str
     forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
+    parent: str = Field(description="Run that started it. '' if no run did.")
+    holds_up: Count = Field(description="Number of runs above it in its tree that wait for it.")
     node: str
     visit: int
     version: int = Field(description="Version of the run for If-Match.")

@@ -67,6 +67,9 @@ class RunSummary(Model):
     trace_id: str
     objective: str = Field(description="Its purpose for people, from its input. '' if its workflow names none.")
     forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
+    parent: str = Field(description="Run that started it. '' if no run did.")
+    root: str = Field(description="Run at the top of its tree. '' if no run started it.")
+    depth: Count = Field(description="Number of runs above it in its tree.")
     waiting_for: list[Waiting]
     waiting_text: str
     attention: list[AttentionReason]
@@ -155,6 +158,7 @@ class RunDetail(RunListItem):
     reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
+    children: Count = Field(0, description="Number of runs that it has started, as its ledger names them.")
     forked_at: Count = Field(0, description="Number of the checkpoint of its ancestor, if it is a fork.")
 
 

@@ -14,6 +14,7 @@ from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.start_details import DECLARED, NO_DETAILS, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
+from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.runs import (
     CheckpointList,
@@ -162,6 +163,9 @@ class ListRuns(OperationRequest[RunList]):
     ] = ""
     q: Annotated[str, Field(max_length=100, description="Text in the run's id, correlation id or objective.")] = ""
     forked_from: Annotated[str, Field(max_length=100, description="Only forks of this run.")] = ""
+    parent: Annotated[str, Field(max_length=100, description="Only runs that this run has started.")] = ""
+    root: Annotated[str, Field(max_length=100, description="Only runs of the tree below this run, at any depth.")] = ""
+    no_children: Annotated[bool, Field(description="Only runs that no run has started.")] = False
     since: Since = None
     cursor: Cursor = ""
     limit: Limit = 50
@@ -182,8 +186,8 @@ LIST_RUNS: Final = Operation(
     description=(
         "List runs, newest first.\n"
         "\n"
-        "With `attention`, `waiting_for`, `q` or `forked_from`, a page may have fewer than `limit` items and a next "
-        "page."
+        "With `attention`, `waiting_for`, `q`, `forked_from`, `root` or `no_children`, a page may have fewer than "
+        "`limit` items and a next page."
     ),
 )
 
@@ -296,6 +300,31 @@ EXPLAIN_RUN: Final = Operation(
     summary="Explain a run",
     tag="runs",
     description="Explain the state of the run in one sentence with its facts, as `outlast explain` does.",
+)
+
+
+@dataclass(frozen=True)
+class GetTree(OperationRequest[RunTree]):
+    """Show the runs that a run has started, and theirs."""
+
+    run: str
+
+
+GET_TREE: Final = Operation(
+    "get_tree",
+    GetTree,
+    RunTree,
+    "GET",
+    "/runs/{run}/tree",
+    ("viewer",),
+    GetTree(RUN),
+    summary="Tree of a run",
+    tag="runs",
+    description=(
+        "Return the runs that the run has started, and theirs, each after its parent.\n"
+        "\n"
+        "At most 50 runs are listed, unfinished ones first. `more` counts the children that are left out."
+    ),
 )
 
 

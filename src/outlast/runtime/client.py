@@ -27,6 +27,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
@@ -338,6 +339,9 @@ class Client(ABC):
         waiting_for: str = "",
         q: str = "",
         forked_from: str = "",
+        parent: str = "",
+        root: str = "",
+        no_children: bool = False,
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
@@ -346,8 +350,10 @@ class Client(ABC):
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
         wait of this kind; `q`: only runs whose id, correlation id or objective contains this text;
-        `forked_from`: only forks of this run; `since`: only runs started within this time. With `attention`,
-        `waiting_for`, `q` or `forked_from`, a page may hold fewer than `limit` runs and still have a cursor.
+        `forked_from`: only forks of this run; `parent`: only runs that this run has started; `root`: only runs below
+        this run, at any depth, if no run has started it; `no_children`: only runs that no run has started; `since`:
+        only runs started within this time. With `attention`, `waiting_for`, `q`, `forked_from`, `root` or
+        `no_children`, a page may hold fewer than `limit` runs and still have a cursor.
         """
         return await self._call(
             run_ops.ListRuns(
@@ -357,6 +363,9 @@ class Client(ABC):
                 waiting_for=waiting_for,
                 q=q,
                 forked_from=forked_from,
+                parent=parent,
+                root=root,
+                no_children=no_children,
                 since=since,
                 cursor=cursor,
                 limit=limit,
@@ -537,6 +546,10 @@ class Client(ABC):
 
         A caller that lags loses such texts.
         """
+
+    async def tree(self, run: str) -> RunTree:
+        """Return the runs that a run has started, and theirs, each after its parent; at most 50. Raises NotFound."""
+        return await self._call(run_ops.GetTree(run))
 
     async def explain(self, run: str) -> RunExplanation:
         """Return the state of a run, its cause and the next step."""

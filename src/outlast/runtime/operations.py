@@ -55,12 +55,14 @@ from outlast.insight.run_reads import (
     summaries_of,
 )
 from outlast.insight.run_timeline import timeline_of
+from outlast.insight.run_tree import tree_of
 from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
@@ -789,6 +791,11 @@ class Operations(Client):
     @of_one
     async def _explain_run(self, request: run_ops.ExplainRun) -> RunExplanation:
         return explain(await self.rows.run_facts(request.run))
+
+    @handles(run_ops.GET_TREE)
+    @of_one
+    async def _get_tree(self, request: run_ops.GetTree) -> RunTree:
+        return await tree_of(self.rows, request.run)
 
     @of_one
     async def overview(self, run: str) -> RunOverview:

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.insight.confusables import marked
+from outlast.insight.labels import APPROVAL, ATTENTION
+from outlast.models.child_tree import TreeRun
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import CloudEvent, RunSummary, Waiting
 
@@ -27,6 +29,11 @@ def kind_of(run: RunSummary) -> str:
     if run.attention or any(wait.kind == "approval" for wait in run.waiting_for):
         return "person"
     return _KINDS.get(RunStatus(run.status), "plain")
+
+
+def child_kind(run: TreeRun) -> str:
+    """Return the kind of the state of a run in a tree."""
+    return "person" if run.shown in (ATTENTION, APPROVAL) else _KINDS.get(RunStatus(run.status), "plain")
 
 
 def effect_kind(effect: EffectRecord) -> str:

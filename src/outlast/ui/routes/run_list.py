@@ -66,6 +66,9 @@ async def list_runs(
     since: Since = "",
     q: Annotated[str, Query(max_length=100)] = "",
     forked_from: Name | Literal[""] = "",
+    parent: Name | Literal[""] = "",
+    below: Annotated[Name | Literal[""], Query(alias="root")] = "",
+    no_children: Literal["", "yes"] = "",
     top: Name | Literal[""] = "",
 ) -> Response:
     """Show runs, newest first. `top` is the first row of a page that refreshes itself: newer runs are announced."""
@@ -77,6 +80,9 @@ async def list_runs(
         waiting_for=waiting_for,
         q=q,
         forked_from=forked_from,
+        parent=parent,
+        root=below,
+        no_children=bool(no_children),
         since=since or None,
         cursor=pages.after,
         limit=ROWS + more,
@@ -87,6 +93,7 @@ async def list_runs(
     rows = [run_row(each) for each in found.runs[max(0, new) :][:ROWS]]
     sealed = await pages.sealed(found) if not top else None
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows])
+    of_run = [("forked_from", "Forked from", forked_from), ("parent", "Child of", parent), ("root", "Below", below)]
     filters = {"status": status, "workflow": workflow, "waiting_for": waiting_for, "since": since}
     return await render(
         request,
@@ -101,8 +108,10 @@ async def list_runs(
         filters=filters,
         attention=attention,
         q=q,
-        forked_from=forked_from,
-        filtered=any((*filters.values(), attention, q, forked_from)),
+        kept_options=[word for name, _, run in of_run if run for word in (f"--{name.replace('_', '-')}", run)],
+        kept=[(name, title, run) for name, title, run in of_run if run],
+        no_children=no_children,
+        filtered=any((*filters.values(), attention, q, no_children, *(run for *_, run in of_run))),
         statuses=list(RunStatus),
         kinds=get_args(WaitingKind),
         spans=SINCE,

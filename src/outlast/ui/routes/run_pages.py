@@ -28,7 +28,7 @@ from outlast.ui.graph_layout import drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
-from outlast.ui.run_words import ShownWait, effect_kind, event_data, folded, kind_of, waits_shown
+from outlast.ui.run_words import ShownWait, child_kind, effect_kind, event_data, folded, kind_of, waits_shown
 from outlast.ui.timeline_drawing import LEFT, drawn_timeline
 from outlast.upkeep.export import export
 
@@ -86,7 +86,8 @@ async def overview(
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
-    waits = waits_shown(found)
+    tree = await ops.tree(run) if found.children else None
+    waits = [each for each in waits_shown(found) if tree is None or each.wait.kind != "child"]
     decidable = await _decidable(ops, request, row, waits)
     shown = stamp(
         found.version,
@@ -96,6 +97,7 @@ async def overview(
         found.effects,
         found.results,
         found.asked,
+        tree,
         [each.version for each in decidable.values()],
         [(each.assigned_to, each.assigned_at, each.assigned_note) for each in items],
     )
@@ -112,6 +114,8 @@ async def overview(
         kind=kind_of(found),
         explained=explained,
         waits=waits,
+        tree=tree,
+        child_kind=child_kind,
         decidable=decidable,
         items=items,
         refused=form,
