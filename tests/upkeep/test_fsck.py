@@ -268,6 +268,8 @@ ELSEWHERE = {
     "usage_known",
     "usage_counted",
     "copies_match",
+    "child_living",
+    "child_placed",
     "fork_started",
     "fork_noted",
     "results_counted",

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from functools import partial
 from typing import Final, NamedTuple
 
+from outlast.core.children import place_of
 from outlast.core.commit import Mapping
 from outlast.core.fork_starts import START, STARTS, is_copy, start_of, token_key
 from outlast.core.forks import ledger_of
@@ -25,7 +26,7 @@ from outlast.errors import Corrupt
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store, maintenance, rows_of_each
 from outlast.store.queries import ROWS_MAX, ByOrdinal
-from outlast.upkeep import fsck_checks, fsck_history
+from outlast.upkeep import fsck_checks, fsck_families, fsck_history
 from outlast.upkeep.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.upkeep.fsck_threads import by_namespace, findings_of, read_thread
 
@@ -273,9 +274,27 @@ class Fsck:
             *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history),
             *await self._used(run),
+            *await self._family(rows),
             *(await self._copied(rows) if run.forked_from and not purged else ()),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
+
+    async def _family(self, rows: RunRows) -> list[Finding]:
+        """Check the living children of a run, and its place below its parent."""
+        run, found = rows.run, list[Finding]()
+        calls = [call for call in rows.effects if call.child_text and not call.settled_at]
+        for first in range(0, len(calls), PAGE):
+            part = calls[first : first + PAGE]
+            loaded = await self._store.load_many(RUN, [(run.tenant, call.external_id) for call in part])
+            living = {row.run: row for row in loaded if row is not None}
+            found += _named("child_living", EFFECT, run, fsck_families.child_living(part, living))
+        if run.parent:
+            parent = await self._store.load(RUN, (run.tenant, run.parent))
+            call = await self._store.load(EFFECT, (run.tenant, run.parent, *place_of(run)))
+            purged = parent is not None and await ledger_purged(self._store, parent)
+            placed = fsck_families.child_placed(run, parent, call, purged=purged)
+            found += _named("child_placed", RUN, run, placed)
+        return found
 
     async def _delivered(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
         """Check deliveries of a run. Unpublished rows are read first, because they become cursors."""

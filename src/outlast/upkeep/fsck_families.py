@@ -1,0 +1,48 @@
+"""Checks of parents and children: each row of a child has its run, and each child its place (S-30)."""
+
+from collections.abc import Mapping, Sequence
+
+from outlast.core import children
+from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.upkeep.fsck_checks import Violations, violation
+
+
+def child_living(calls: Sequence[Effect], runs: Mapping[str, Run]) -> Violations:
+    """Check that a row without an outcome has a living run, because the last commit of a child settles its row."""
+    for call in calls:
+        if call.status is not EffectStatus.INTENDED:
+            continue
+        run = runs.get(call.external_id)
+        if run is None:
+            yield violation(EFFECT, call, f"its run {call.external_id} does not exist, and its row has no outcome")
+        elif is_over(run):
+            yield violation(EFFECT, call, f"its run {call.external_id} has ended, and its row has no outcome")
+        elif (run.parent, children.place_of(run)) != (call.run, (call.visit, call.key)):
+            yield violation(EFFECT, call, f"its run {call.external_id} was started by {run.parent} as {run.called_as}")
+
+
+def child_placed(run: Run, parent: Run | None, call: Effect | None, *, purged: bool) -> Violations:
+    """Check that a child agrees with its parent and with its row there, as far as they exist.
+
+    `purged`: the ledger of the parent was deleted. A row has one run per attempt, because the id of a run is a digest
+    of its parent, its place and the number of the attempt.
+    """
+    if parent is None:
+        return
+    root, depth = parent.root or parent.run, parent.depth + 1
+    if (run.root, run.depth) != (root, depth):
+        yield violation(RUN, run, f"of the tree of {run.root} at depth {run.depth}; its parent says {root} and {depth}")
+    if call is None or not call.child_text:
+        if not purged:
+            yield violation(RUN, run, f"the ledger of {parent.run} has no child at {run.called_as}")
+        return
+    if run.run not in children.runs_of(call):
+        yield violation(RUN, run, f"the row at {run.called_as} of {parent.run} names {call.external_id}")
+    elif is_over(run):
+        return
+    elif call.status is not EffectStatus.INTENDED or call.external_id != run.run:
+        yield violation(RUN, run, f"it has not ended, and its row in {parent.run} is {call.status.value}")
+    elif is_over(parent) and call.child.close != "abandon":
+        yield violation(RUN, run, f"it has not ended, and its parent {parent.run} has")
