@@ -58,7 +58,7 @@ async def fsck_leaver(ctx: Context) -> str:
     return "gone"
 
 
-async def _play(url: str) -> None:
+async def play(url: str) -> None:
     """Play a tree of depth 2 whose leaf waits, and a run that has ended and left its child alone."""
     store = await open_store(url)
     try:
@@ -84,7 +84,7 @@ async def _play(url: str) -> None:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of a closed store with two trees."""
     path = tmp_path_factory.mktemp("families") / "runs.db"
-    asyncio.run(_play(f"sqlite:{path}"))
+    asyncio.run(play(f"sqlite:{path}"))
     return path
 
 

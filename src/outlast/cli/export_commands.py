@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -23,16 +24,19 @@ FOUND = 1
 @click.argument("run", metavar="RUN")
 @click.option("--to", "file", type=click.Path(path_type=Path), metavar="FILE", help="File to write to [stdout].")
 @click.option("--whole", is_flag=True, help="Do not redact values that look like secrets.")
+@click.option("--tree", is_flag=True, help="Also export the runs below it, each to a file in the folder --to.")
 @reads_store
-async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None, whole: bool) -> int:
+async def export_command(ops: Operations, screen: Screen, run: str, file: Path | None, whole: bool, tree: bool) -> int:
     """Write all data of a run as one JSON document.
 
     It has the rows, the exact bytes of the events, decisions with the claims of the approvers, policy answers,
     approvals with the digests of their plans, effects with request and response, evidence, and the generation of the
     store. Values that look like secrets are redacted, and their rows say so. Protect the file like the store.
     """
+    if tree:
+        return await _export_tree(ops, screen, run, file, whole)
     document = await export(ops, run, whole=whole)
-    text = json_escaped(json.dumps(document, ensure_ascii=False, indent=1)) + "\n"
+    text = _text_of(document)
     if file is None:
         click.echo(text, nl=False)
         return OK
@@ -45,6 +49,30 @@ async def export_command(ops: Operations, screen: Screen, run: str, file: Path |
             screen.line(f"  {rows} rows are redacted, as they look like secrets → --whole")
         screen.advice(f"check it without the store: outlast verify {file}")
     return OK
+
+
+async def _export_tree(ops: Operations, screen: Screen, run: str, folder: Path | None, whole: bool) -> int:
+    """Write one document for a run and for each run below it. Each is verified alone."""
+    if folder is None:
+        raise InvalidInput("--tree needs a folder", "each run is a file of its own", "name one with --to FOLDER")
+    runs = [run, *await ops.runs_below(run)]
+    try:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{folder} cannot be made", error.strerror or str(error), "name another folder") from error
+    files = list[str]()
+    for each in runs:
+        file = folder / f"{quote(each, safe='')}.json"
+        await asyncio.to_thread(_write, file, _text_of(await export(ops, each, whole=whole)))
+        files.append(str(file))
+    if not screen.data({"folder": str(folder), "run": run, "files": files}):
+        screen.line(f"{folder}: {run} and {len(runs) - 1} runs below it, one file each")
+        screen.advice("check each without the store: outlast verify FILE")
+    return OK
+
+
+def _text_of(document: dict[str, Any]) -> str:
+    return json_escaped(json.dumps(document, ensure_ascii=False, indent=1)) + "\n"
 
 
 def _write(file: Path, text: str) -> None:

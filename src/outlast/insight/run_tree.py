@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from outlast.core import children
 from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import EFFECT, Effect
@@ -39,6 +40,20 @@ async def tree_of(rows: TenantRows, run: str) -> RunTree:
             found[parent] = [tree_run(call, summaries.get(call.external_id), level) for call in of_parent]
         room, more, parents, level = room - len(asked), more + left_out, list(summaries), level + 1
     return RunTree(run=run, parent=top.parent, root=top.root, children=in_tree_order(run, found), more=more)
+
+
+async def runs_below(rows: TenantRows, run: str) -> list[str]:
+    """Return the ids of all runs below a run, level by level, those of failed attempts included. Purged ones are left
+    out.
+    """
+    found, parents = list[str](), [run]
+    while parents:
+        ledgers = [await rows.store.rows(EFFECT, (rows.tenant, each)) for each in parents]
+        ids = [each for ledger in ledgers for call in ledger if call.child_text for each in children.runs_of(call)]
+        loaded = await rows.store.load_many(RUN, [(rows.tenant, each) for each in ids], listed=True) if ids else ()
+        parents = [row.run for row in loaded if row is not None]
+        found += parents
+    return found
 
 
 async def _summaries(rows: TenantRows, runs: Sequence[str], serving: frozenset[str]) -> list[RunSummary]:

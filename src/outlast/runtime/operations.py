@@ -55,7 +55,7 @@ from outlast.insight.run_reads import (
     summaries_of,
 )
 from outlast.insight.run_timeline import timeline_of
-from outlast.insight.run_tree import tree_of
+from outlast.insight.run_tree import runs_below, tree_of
 from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
 from outlast.insight.tenant_rows import TenantRows
@@ -824,6 +824,10 @@ class Operations(Client):
     async def history(self, run: str, *, after: int = 0, limit: int = 0) -> Sequence[Event]:
         """Return at most `limit` events of a run after a number; 0: every event. Raises NotFound."""
         return await self.rows.history(run, after=after, limit=limit) if limit else await self.rows.full_history(run)
+
+    async def runs_below(self, run: str) -> Sequence[str]:
+        """Return the ids of all runs below a run, level by level."""
+        return await runs_below(self.rows, run)
 
     async def effect_rows(self, run: str) -> Sequence[Effect]:
         """Return the effects of a run in the order of their intents, shared ones last. Raises NotFound."""
