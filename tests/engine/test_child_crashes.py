@@ -25,7 +25,7 @@ DRAWN = 4  # commits that one test dies at; TEST_SEED=all plays each
 
 
 class Story(NamedTuple):
-    """A tree of runs: its workflows, its receiver, and what people do."""
+    """A tree of runs: its workflows, its receiver, and the acts of people."""
 
     workflows: tuple[Workflow[Any, Any, Any], ...]
     receiver: Receiver
@@ -155,7 +155,7 @@ def runs_of(world: World) -> list[Run]:
 
 
 def summary(world: World, receiver: Receiver) -> dict[str, Any]:
-    """Return what is the same however a worker dies, after a look at what must hold in any play."""
+    """Return the parts of an end that no death changes, after a check of the others."""
     runs = {run.run: run for run in runs_of(world)}
     effects = [e for run in runs for e in world.core.rows.under(EFFECT, ("t", run))]
     assert all(is_over(run) for run in runs.values()), {r.run: (r.status.value, r.attention) for r in runs.values()}
