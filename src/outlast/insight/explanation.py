@@ -196,7 +196,7 @@ def _children(rows: RunFacts, waits: Sequence[WaitingFor]) -> ExplanationPart:
     through = f", through {' → '.join(path[:-1])}" if len(path) > 1 else ""
     return ExplanationPart(
         clause=f"waits for {among}{through}: {inner.sentence.removesuffix('.')}",
-        next=f"{path[-1]}: {inner.next}; when its child has ended, {rows.run.run} {first.then}",
+        next=f"in {path[-1]}: {inner.next}; when its child has ended, {rows.run.run} {first.then}",
         unblock=(*inner.unblock, f"outlast explain {path[-1]}"),
         since=since,
         facts=(("path", " → ".join((rows.run.run, *path))),),
