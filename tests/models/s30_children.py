@@ -1,6 +1,6 @@
 """S-30: child runs over executions and crashes: one child for each key, no orphan, no lost end, no early undo.
 
-A run is executed by a holder, which reads its inbox, then its rows, and acts on what it has read. It may crash, or be
+A run is executed by a holder, which reads its inbox, then its rows, and acts on them. It may crash, or be
 replaced while it still writes. People cancel runs, retry failed children and detach living ones. A child completes,
 fails or waits without an end. The root has made a call before, which it undoes last. The real verbs and the real
 judge decide about all rows; the rows of children are written here.
@@ -141,7 +141,7 @@ class Children:
         lost = self.body == "first" and run.run == P and find(s.rows, MEMO, P, 1, first_wait.set_key(SET)) is not None
         return not (run.owner or is_due(run, T) or run.ending_text or lost)
 
-    # --- what is wrong ------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------
     def bad(self, s: S) -> str:
         if s.err:
             return s.err
@@ -191,7 +191,7 @@ class Children:
             return "an effect was undone after an earlier one"
         return ""
 
-    # --- decisions of a holder, from what it has read -----------------------------------------------------
+    # --- decisions of a holder -----------------------------------------------------
     def _kids(self, run: str) -> tuple[Child, ...]:
         return dict(self.tree).get(_path(run), ())
 

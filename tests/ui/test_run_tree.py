@@ -100,5 +100,5 @@ def test_the_board_names_the_parent_of_a_leaf_once(service: Service, root: str) 
     (item,) = service.get("/v1/attention").json()["attention"]
     assert (item["run"], item["parent"], item["holds_up"]) == (broken, root, 0), "the parent waits for another child"
     page = service.get("/ui/").text
-    assert page.count('<form method="post" id="answer-') == 1, "the root has no item of its own"
+    assert page.count('<form method="post" id="answer-') == 1, "the root has no item"
     assert f'child of <a class="id" href="/ui/runs/{root}"' in page
