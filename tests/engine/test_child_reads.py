@@ -1,4 +1,4 @@
-"""What clients read of a tree of runs: lists, the tree, explanations down to the leaf, attention (RUN-13)."""
+"""Reads of a tree of runs: lists, the tree, explanations down to the leaf, attention (RUN-13)."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What does not carry over to a fork: approvals, budgets and the start key. Recorded answers come in their order."""
+"""A fork takes along no approval, no budget and no start key. Recorded answers come in their order."""
 
 from collections.abc import Callable
 from typing import Any, Final, Literal
