@@ -350,7 +350,12 @@ async def test_mistakes_are_said(world: World) -> None:
 
     said: list[Exception] = []
 
+    @workflow
+    async def reads(ctx: Context) -> None:
+        """Beside `order`, which it does not call."""
+
     async def body(ctx: Ctx) -> None:
+        await ctx.run(reads)
         for make in (
             lambda: ctx.run(writes),
             lambda: ctx.run(research, research.arguments(topic="a"), parent_close="never"),
@@ -369,7 +374,8 @@ async def test_mistakes_are_said(world: World) -> None:
             said.append(error)
 
     flow = one_node(body)
-    world.worker(flow, research, writes)
+    assert (writes.writes, reads.writes) == (("order",), ())
+    world.worker(flow, research, writes, reads)
     await world.start(flow)
     texts = [str(each) for each in said]
     assert "child writes has neither undo= nor no_undo=" in texts[0]

@@ -218,10 +218,9 @@ def _undo_of(workflow: Workflow[Any, Any, Any], options: ChildOptions) -> str:
         return options.undo.activity
     if options.no_undo:
         return NO_UNDO + options.no_undo
-    writes = sorted(each.name for each in workflow.activities.values() if each.kind != "lookup")
-    if writes:
+    if workflow.writes:
         what = f"child {workflow.name} has neither undo= nor no_undo="
-        why = f"it may call {', '.join(writes[:3])}, and its parent may fail after that"
+        why = f"it may call {', '.join(workflow.writes[:3])}, and its parent may fail after that"
         raise InvalidInput(what, why, "give it undo=activity.plan(…), or no_undo='why nothing is to be undone'")
     return ""
 

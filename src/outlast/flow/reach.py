@@ -68,17 +68,21 @@ def writes_of_decisions(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
     for node in nodes:
         if node.plane != "decision":
             continue
-        mentions: Mentions = {}
-        for _ in _functions(inspect.unwrap(node.fn), mentions):
-            pass  # it fills the dict
-        for activity, fn in mentions.values():
-            if activity.kind == "write":
-                yield DefinitionError(
-                    f'{node.title} has plane="decision" and can reach the write {activity.name} ({activity.where})',
-                    f"a decision changes nothing outside, and {fn.__name__} ({where_of(fn)}) mentions {activity.name}",
-                    f'put the decision into the state, and call {activity.name} in a node with plane="execution"',
-                    where=node.where,
-                )
+        for activity, fn in writes_of(node.fn):
+            yield DefinitionError(
+                f'{node.title} has plane="decision" and can reach the write {activity.name} ({activity.where})',
+                f"a decision changes nothing outside, and {fn.__name__} ({where_of(fn)}) mentions {activity.name}",
+                f'put the decision into the state, and call {activity.name} in a node with plane="execution"',
+                where=node.where,
+            )
+
+
+def writes_of(fn: Callable[..., Any]) -> list[tuple[Activity[..., Any], Any]]:
+    """Return the writes that a node's code mentions, each with the function that mentions it first."""
+    mentions: Mentions = {}
+    for _ in _functions(inspect.unwrap(fn), mentions):
+        pass  # it fills the dict
+    return [mention for mention in mentions.values() if mention[0].kind == "write"]
 
 
 def functions_of(fn: Callable[..., Any]) -> list[Any]:

@@ -30,7 +30,7 @@ from outlast.flow.graph import mistakes
 from outlast.flow.migrations import Migration, Migrations, Plain, dropped_names
 from outlast.flow.node import DEFAULT_END, Node, NodeOptions, Plane
 from outlast.flow.races import waits_in_races
-from outlast.flow.reach import activities_seen_by, emits, models_without_price, writes_of_decisions
+from outlast.flow.reach import activities_seen_by, emits, models_without_price, writes_of, writes_of_decisions
 from outlast.flow.registry import (
     WORKFLOWS,
     ambiguous,
@@ -340,6 +340,11 @@ class Workflow(Generic[S, In, Out]):
     def emits(self) -> bool:
         """True if the code of a node mentions `emit`."""
         return any(emits(node.fn) for node in self.nodes.values())
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Names of the writes that the code of its nodes mentions."""
+        return tuple(sorted({each.name for node in self.nodes.values() for each, _ in writes_of(node.fn)}))
 
     @cached_property
     def empty_ends(self) -> dict[str, EmptyEnd]:
