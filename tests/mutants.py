@@ -58,6 +58,7 @@ FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
 LIVING_FORKS: Final = _tests("tests/engine/test_living_forks.py", "forks of runs in flight")
 GIVEN_UP_FORKS: Final = _tests("tests/engine/test_given_up_forks.py", "starts of forks that were given up")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
+RECORDED: Final = _tests("tests/recorded/test_recorded_examples.py", "recorded runs of the examples")
 STORIES: Final = _tests("tests/testing/test_any_story.py", "stories of any_story")
 EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of recorded runs")
 FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
@@ -109,7 +110,7 @@ SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
     *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
-    *(PREVIEWS, FORK_PAGE, EVALUATIONS, STORIES),
+    *(PREVIEWS, FORK_PAGE, EVALUATIONS, RECORDED, STORIES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
     *(READS, RESCALED, FAULTS, RETENTION, CRASHES, CHAOS, FAILURES, MODELS),
 )
@@ -358,6 +359,7 @@ OF_THE_STORES: Final = (
 OF_THE_TESTING_KIT: Final = (
     _row(testing.evaluations_write, "An evaluation sends no write, also one that waits for no person.", EVALUATIONS),
     _row(testing.evaluations_decide, "A write that is not recorded is a fact of its case.", EVALUATIONS),
+    _row(testing.uncertain_undo_unanswered, "An uncertain undo is answered from the receivers' record.", RECORDED),
     _row(testing.stories_without_signals, "A story sends the signals for which its workflow waits.", STORIES),
     _row(testing.stories_without_refusals, "In two of three stories receivers refuse and answers are lost.", STORIES),
     _row(testing.stories_without_time, "A story waits for deadlines.", STORIES),

@@ -6,8 +6,10 @@ The recordings are files beside this module. `test_recorded_examples.py` plays t
 
 import asyncio
 import contextlib
+import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,11 +20,12 @@ from examples.acquisition import office as acquisition_office
 from examples.acquisition.workflow import acquisition
 from examples.desk import office as desk_office
 from examples.desk.workflow import desk
+from examples.researcher.workflow import research
 from outlast.core.approvals import Actor
 from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
-from outlast.testing.answers import approve_all
+from outlast.testing.answers import approve_all, no_answer
 from outlast.testing.campaign import CrashOptions, _Campaign
 from outlast.testing.crash_runs import crash_at, recover, run_reference
 from outlast.testing.crash_values import RUN_ID, TENANT, ScenarioState
@@ -33,11 +36,14 @@ from outlast.testing.recorded_runs import RecordedPlay
 from outlast.upkeep.recording import recording_of, without_secrets
 from tests.crash.market_server import market_server
 from tests.crash.scenarios import CODE, auction_scenario, calm, refund_scenario, trip_scenario
+from tests.examples.researching import QUESTION
 from tests.examples.test_acquisition import LEAD
 from tests.examples.test_desk import TASK
 from tests.recorded.examples import FOLDER, WORKFLOWS, ready
 
 CRASHES = 3
+ENTRIES = 4
+"""Entries of each topic of the researcher's site."""
 TRIES = 20
 
 
@@ -63,12 +69,30 @@ def _campaign(workflow: Workflow[Any], given: dict[str, Any], receivers: Any, de
         yield _Campaign(options, code, lambda end: None, Path(folder))._driver(stack)
 
 
+@contextlib.contextmanager
+def _researcher() -> Iterator[Driver]:
+    """Yield the driver of the researcher, on a small site with a model that answers at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = (sys.executable, "-m", "examples.researcher.world", "--record", f"{folder}/world.jsonl")
+        small = ("--entries", f"{ENTRIES}", "--thinks", "0")
+        with subprocess.Popen([*command, *small], stdout=subprocess.PIPE, text=True) as world:
+            try:
+                assert world.stdout is not None
+                facts = json.loads(world.stdout.readline())
+                os.environ.update(OUTLAST_MODEL="chat:planner", OUTLAST_MODEL_URL=facts["model"])
+                with _campaign(research, {"site": facts["url"], "question": QUESTION}, None, no_answer) as driver:
+                    yield driver
+            finally:
+                world.kill()
+
+
 DRIVERS: dict[str, Callable[[], contextlib.AbstractContextManager[Driver]]] = {
     "trip": lambda: _scenario("trip"),
     "refund": lambda: _scenario("refund"),
     "negotiation": lambda: _scenario("negotiation"),
     "desk": lambda: _campaign(desk, TASK, desk_office.office(), approve_all),
     "acquisition": lambda: _campaign(acquisition, LEAD, acquisition_office.office(), approve_all),
+    "researcher": _researcher,
 }
 
 

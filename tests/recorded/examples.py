@@ -25,7 +25,12 @@ WORKFLOWS: dict[str, Workflow[Any, Any, Any]] = {
 }
 
 
-def ready(set_: Callable[[str, str], None]) -> None:
-    """Set the addresses that the examples read, to a place where nothing listens."""
-    for name in ("DESK_URL", "ACQUISITION_URL"):
+def ready(set_: Callable[[str, str], None], *, asks_model: bool = False) -> None:
+    """Set the addresses that the examples read, to a place where nothing listens.
+
+    `asks_model`: the example asks the model that the environment names.
+    """
+    if asks_model:
+        set_("OUTLAST_MODEL", "chat:planner")
+    for name in ("DESK_URL", "ACQUISITION_URL", *(("OUTLAST_MODEL_URL",) if asks_model else ())):
         set_(name, NOWHERE)

@@ -27,6 +27,11 @@ def evaluations_decide(patch: Patch) -> None:
     replace(patch, run_evaluation.next_move, waits)
 
 
+def uncertain_undo_unanswered(patch: Patch) -> None:
+    driver = import_module("outlast.testing.driver")
+    patch.setattr(driver.Driver, "_from_record", lambda self, undo: None)
+
+
 def stories_without_signals(patch: Patch) -> None:
     patch.setattr(import_module(STORIES), "signals_of", lambda workflow: {})
 

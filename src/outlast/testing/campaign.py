@@ -320,6 +320,10 @@ class _Campaign:
             of[effect["key"]] = effect["activity"], why
             return _settle(driver, receivers, state, effect, asked.response_of)
 
+        def was_undone(undo: dict[str, Any]) -> bool | None:
+            key = idempotency_key(undo["tenant"], undo["run"], undo["visit"], undo["key"])
+            return None if receivers is None else bool(receivers.record.executed(key))
+
         def may_be_uncertain(key: str) -> bool:
             mode = modes.get(of.get(key, ("", ""))[0], "ask_person")
             return mode == "ask_person" or (
@@ -350,6 +354,7 @@ class _Campaign:
             wrong=wrong,
             answer=answer,
             may_be_uncertain=may_be_uncertain,
+            was_undone=was_undone,
             why_known=why_known,
             decide=asked.decide,
             env=lambda state: {receivers.env: receivers.url} if receivers is not None else {},

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from outlast.clocks import SystemClock
-from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
 from outlast.core.rows.approval_columns import PLANS, VOTES
 from outlast.testing.answers import (
     Decide,
@@ -18,6 +18,7 @@ from outlast.testing.answers import (
     ScriptedAnswer,
     answer_of,
     asked_plans,
+    choose,
     next_approver,
     no_answer,
 )
@@ -67,6 +68,8 @@ class CrashScenario:
     """Returns the receiver's answer to an uncertain effect as `(response,)`, or None if it never executed the call."""
     may_be_uncertain: Callable[[str], bool]
     """True if a crash can leave the outcome of this key unknown."""
+    was_undone: Callable[[dict[str, Any]], bool | None] = lambda undo: None
+    """Returns whether the receiver executed an uncertain undo, for which `decide` has no answer; None: not known."""
     why_known: Callable[[str], str] = lambda key: "its receiver deduplicates or can be asked"
     """Returns the reason why the outcome of this key must be known."""
     decide: Decide = no_answer
@@ -207,11 +210,19 @@ class Driver:
             return self._settle(uncertain[0], state)
         detail = str(entry.get("detail", ""))
         answer = answer_of(self.scenario.decide, _asked(seen, "attention", entry["reason"], summary=detail))
+        undo = next((e for e in uncertain if e["undoes"]), None)
+        if answer is None and undo is not None:
+            answer = self._from_record(undo)
         if answer is not None:
             self.resolved += [e["key"] for e in uncertain[:1]]
             given = {"attention": entry["reason"], "key": entry.get("key", ""), **answer.given}
             return Action("answer", given, at=uncertain[0]["settle_after"] + 1 if uncertain else 0)
         return None
+
+    def _from_record(self, undo: dict[str, Any]) -> ScriptedAnswer | None:
+        """Answer an uncertain undo as the receivers' record says."""
+        executed = self.scenario.was_undone(undo)
+        return None if executed is None else choose(Choice.DONE_BY_HAND if executed else Choice.RETRY, "asked them")
 
     def _settle(self, effect: dict[str, Any], state: ScenarioState) -> Action:
         answer = self.scenario.answer(state, effect)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from outlast.core.machine import EffectStatus
@@ -108,13 +109,21 @@ class RecordedAnswers:
             others = [c.title for c in self.recording.calls if c.visit == call.visit]
             recorded = f"; recorded in this visit: {', '.join(others[:5])}" if others else ""
             return f"the recorded run did not make this call{recorded}"
-        near = left[0]
+        near = max(left, key=lambda each: _likeness(each, call))
         different = self._of_arguments(near, call)
         if different is not None:
             return different if near.key == call.key else f"{different}, in {near.key}"
         if near.arguments is None:
             return f"the recorded run made it as {near.key}, with other arguments"
         return f"key: {_shown(call.key)} instead of {_shown(near.key)} as recorded"
+
+
+def _likeness(recorded: AnsweredCall, call: MadeCall) -> tuple[int, int]:
+    """Return how many arguments are equal, and how far the keys are: the first of the most alike calls is compared."""
+    mine, its = call.arguments or {}, recorded.arguments or {}
+    equal = sum(name in its and its[name] == value for name, value in mine.items())
+    begins_alike = takewhile(lambda pair: pair[0] == pair[1], zip(recorded.key, call.key, strict=False))
+    return equal, len(list(begins_alike))
 
 
 def _fits(recorded: AnsweredCall, call: MadeCall) -> bool:

@@ -95,10 +95,13 @@ class RecordedRun(Generic[S]):
         decorated function is called with each `RunEnd`; `check` compares it with the recording. `cases`, `pairs`,
         `seed` and `workers` are those of `every_crash`.
         """
+        return decorated(self._crash_options(pairs, seed, workers, cases))
+
+    def _crash_options(self, pairs: Pairs = 0, seed: int = 0, workers: int = 2, cases: int = 0) -> CrashOptions:
         if why := why_not_crashed(self.recording):
             raise InvalidInput(f"{self.recording.run} cannot be played with crashes", why, "use play() alone")
         played = in_scenario(self.recording)
-        asked = CrashOptions(
+        return CrashOptions(
             self.workflow,
             given_of(self.workflow, played),
             decide_of(played),
@@ -113,7 +116,6 @@ class RecordedRun(Generic[S]):
             began=self.recording.began,
             comparable=_comparable,
         )
-        return decorated(asked)
 
     def check(self, end: RunEnd) -> None:
         """Compare the `end` of a crash case with the recorded one: status, reason, nodes, effects and outcome.
