@@ -5,6 +5,7 @@ import pytest
 from outlast.core import compensation, verbs
 from outlast.core.commit import Instant
 from outlast.core.machine import EffectStatus
+from outlast.core.recovery import may_have_changed
 from outlast.core.rows.effect_columns import CHILD, ChildTerms, ChildUndo
 from outlast.core.rows.effect_rows import Effect
 
@@ -40,3 +41,10 @@ def test_a_child_that_goes_on_alone_is_never_undone(close: str, status: EffectSt
     row = child(close, status)
     assert bool(compensation.owed(RUN, [row])) is owed
     assert compensation.must_undo(RUN, [row]) is must
+
+
+@pytest.mark.req("RUN-13")
+def test_a_living_child_is_no_call_whose_outcome_a_restore_has_lost() -> None:
+    """Its run is in the same backup."""
+    living = child("cancel", EffectStatus.INTENDED)
+    assert may_have_changed(living._replace(child_text="")) and not may_have_changed(living)

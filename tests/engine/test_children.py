@@ -115,6 +115,32 @@ async def test_a_failure_that_is_not_caught_asks_a_person_and_may_be_tried_again
     assert {run.status.value for run in all_runs(world)} == {"completed", "failed"}
 
 
+async def test_a_child_of_an_earlier_visit_may_be_tried_again(world: World) -> None:
+    words = iter(["", "fine"])
+
+    @workflow
+    async def shaky(ctx: Context) -> str:
+        return next(words) or _fail("down")
+
+    flow = Workflow("two", state=State)
+
+    @flow.node(start=True)
+    async def begin(ctx: Ctx) -> Literal["later"]:
+        await ctx.start(shaky, shaky.arguments(), key="k", parent_close="abandon")
+        return "later"
+
+    @flow.node
+    async def later(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.child("k").result())
+
+    world.worker(flow, shaky)
+    await world.start(flow)
+    assert world.reasons() == ["child_failed"]
+    await world.answer("child_failed", "retry")
+    assert world.status() == "completed" and world.outcome()["said"] == ["fine"]
+    assert world.effect("k").attempts == 2 and world.effect("k").child.close == "abandon"
+
+
 def _fail(reason: str) -> str:
     raise Fail(reason)
 

@@ -52,7 +52,8 @@ class ChildCall(NamedTuple):
 
 def descent(parent: Run, call: ChildCall) -> Descent:
     """Return the place of a child in the tree of its parent."""
-    return Descent(parent.run, parent.root or parent.run, parent.depth + 1, f"{call.visit}:{call.key}")
+    called_as = f"{call.visit}:{call.key}"
+    return Descent(parent.run, parent.root or parent.run, parent.depth + 1, called_as, parent.restored)
 
 
 def child_id(parent: Run, call: ChildCall, attempt: int) -> str:

@@ -23,9 +23,12 @@ QUIET: Final = START_BUDGET + ATTEMPT_TIMEOUT + SETTLE_MARGIN
 
 
 def may_have_changed(effect: Effect) -> bool:
-    """True if an attempt may have been made in the lost time. A recorded answer is trusted."""
+    """True if an attempt may have been made in the lost time. A recorded answer is trusted.
+
+    A child is no attempt: its run is in the same backup.
+    """
     code = effect.code
-    return (
+    return not effect.child_text and (
         effect.status is EffectStatus.INTENDED
         or (effect.status is EffectStatus.UNCERTAIN and code != RESTORED)
         or (effect.status is EffectStatus.REFUSED and code == REOPENED)

@@ -70,6 +70,7 @@ class Descent(NamedTuple):
     root: str
     depth: int
     called_as: str  # 'visit:key' of its row in the ledger of its parent
+    restored: int = 0  # as of its parent: an earlier start, and calls of that run, may be missing since a restore
 
 
 NO_DESCENT: Final = Descent("", "", 0, "")

@@ -14,7 +14,6 @@ from outlast.core.children import ChildCall, ParentRows
 from outlast.core.codec import canonical, digest
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
-from outlast.core.durations import Term
 from outlast.core.failed_calls import EffectKey
 from outlast.core.keys import check_key, check_name
 from outlast.core.lanes import check_scheduler
@@ -29,7 +28,7 @@ from outlast.core.start_details import NO_DETAILS
 from outlast.engine.admission import limits_of
 from outlast.engine.commands import new_run, start_token, withdraw_late
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import Plan
 from outlast.flow.outcomes import ChildFailed
@@ -55,12 +54,16 @@ class ChildWait:
     """A child that a node execution waits for: one that it asks for, or that an earlier start has named."""
 
     def __init__(
-        self, execution: NodeExecution, ident: EffectKey, asked: "AskedChild | None" = None, timeout: Term | None = None
+        self,
+        execution: NodeExecution,
+        ident: EffectKey,
+        asked: "AskedChild | None" = None,
+        workflow: Workflow[Any, Any, Any] | None = None,
     ) -> None:
         self.execution = execution
         self.ident = ident
         self.asked = asked
-        self.timeout = timeout
+        self.workflow = workflow if asked is None else asked.workflow
 
     @property
     def name(self) -> str:
@@ -78,12 +81,11 @@ class ChildWait:
         return None if row is not None and is_reopened(row) else row
 
     async def opened(self) -> Effect:
-        """Return the row of the child, which its first request starts."""
+        """Return the row of the child, which its first request starts, or the first one after a person's `retry`."""
         if self.asked is not None:
             return await started(self.execution, self.asked)
-        row = self.row()
-        assert row is not None, "a handle is made of a row"
-        return row
+        row = self.execution.session.held.effects[self.ident]
+        return await started(self.execution, _asked_before(self.execution, row)) if is_reopened(row) else row
 
     async def answer(self) -> Effect:
         """Return the row of the child once it has ended. Raises Unresolved if the run parks."""
@@ -103,10 +105,12 @@ class AskedChild(NamedTuple):
     """A child that a node asks for."""
 
     workflow: Workflow[Any, Any, Any]
-    given: bytes
-    options: ChildOptions
-    ident: EffectKey
-    digest: str
+    call: ChildCall
+
+    @property
+    def ident(self) -> EffectKey:
+        """Return visit and key of its row."""
+        return self.call[:2]
 
 
 def asked_child(
@@ -116,7 +120,7 @@ def asked_child(
     options: ChildOptions,
 ) -> AskedChild:
     """Return the child that a node asks for. Raises InvalidInput, NotFound for an unknown workflow, LimitExceeded."""
-    found: Workflow[Any, Any, Any] = WORKFLOWS.find(workflow) if isinstance(workflow, str) else workflow
+    found = _loaded(workflow) if isinstance(workflow, str) else workflow
     if options.once_per not in ("visit", "run"):
         raise InvalidInput(f"once_per={options.once_per!r}", "a child is started once per visit or run", OPTIONS)
     if options.parent_close not in ("cancel", "abandon"):
@@ -132,7 +136,25 @@ def asked_child(
     key = options.key or beginning.key or f"{found.name}/{beginning.digest[:16]}"
     check_key(f"child {found.name}", key, OPTIONS)
     visit = execution.session.held.run.visit if options.once_per == "visit" else 0
-    return AskedChild(found, data, options, (visit, key), digest(found.name, beginning.digest))
+    call = ChildCall(visit, key, digest(found.name, beginning.digest), data, _undo_of(found, options), _terms(options))
+    return AskedChild(found, call)
+
+
+def _loaded(name: str) -> Workflow[Any, Any, Any]:
+    """Return the newest version of a workflow of this process. Raises NotFound, and DefinitionError for several."""
+    named: list[Workflow[Any, Any, Any]] = [each for each in WORKFLOWS.all() if each.name == name]
+    newest = max((each.version for each in named), default=0)
+    found = [each for each in named if each.version == newest]
+    if len(found) != 1:
+        WORKFLOWS.find(name)  # raises
+    return found[0]
+
+
+def _asked_before(execution: NodeExecution, row: Effect) -> AskedChild:
+    """Return a child as the row of its first start has it. Raises NotFound if its workflow is no longer loaded."""
+    found = _loaded(row.activity).scheduled_by(execution.session.held.run.scheduler)
+    terms = row.child._replace(stop="")
+    return AskedChild(found, ChildCall(row.visit, row.key, row.digest, row.args, row.undo, terms))
 
 
 async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
@@ -143,7 +165,7 @@ async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
         return row
     expected, workflow = execution.expected, asked.workflow
     if expected is not None and expected.holds(workflow.name):
-        call = BoundCall((), {}, asked.ident[1], asked.given, asked.digest)
+        call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
         await expected.hold(workflow.name, call)
     began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
     _tell(execution, began)
@@ -155,7 +177,7 @@ def _found(execution: NodeExecution, asked: AskedChild) -> Effect | None:
     row = execution.session.held.effects.get(asked.ident)
     if row is None:
         return None
-    if row.activity != asked.workflow.name or row.digest != asked.digest or not row.child_text:
+    if row.activity != asked.workflow.name or row.digest != asked.call.digest or not row.child_text:
         what = f"key {row.key} is recorded for {row.activity}"
         if row.child_text:
             what += f" with the input {row.args.decode(errors='replace')[:200]}, as run {row.external_id}"
@@ -166,14 +188,13 @@ def _found(execution: NodeExecution, asked: AskedChild) -> Effect | None:
 async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     if not execution.may_begin():
         raise Unresolved
-    session, workflow, options = execution.session, asked.workflow, asked.options
+    session, workflow, call = execution.session, asked.workflow, asked.call
     held, run = session.held, session.held.run
     _check_room(run, len(held.children))
     workflow.activities  # noqa: B018 - checks the definition, once
-    call = ChildCall(*asked.ident, asked.digest, asked.given, _undo_of(workflow, options), _terms(options))
     previous = held.effects.get(asked.ident)
     child = children.child_id(run, call, previous.attempts + 1 if previous else 1)
-    now, beginning = await session.store.now(), workflow.begin(asked.given)
+    now, beginning = await session.store.now(), workflow.begin(call.args)
     state = workflow.state_codec.canonical(beginning.state)
     token = Token(run.tenant, "", start_token(workflow, beginning.key or child), beginning.digest, child, now.business)
     other = await session.store.load(TOKEN, (token.tenant, token.run, token.key))
@@ -232,15 +253,17 @@ def _tell(execution: NodeExecution, row: Effect) -> None:
     execution.log_entries[key] = LogEntry(key, text, {"child": row.external_id, "workflow": row.activity})
 
 
-def value_of(row: Effect) -> Any:
-    """Return the outcome of a child that has ended. Raises ChildFailed."""
+def value_of(row: Effect, workflow: Workflow[Any, Any, Any] | None = None) -> Any:
+    """Return the outcome of a child that has ended, of the type of its `workflow`. Raises ChildFailed.
+
+    Without the workflow it is found by its name, or the outcome is plain JSON.
+    """
     if row.status in (EffectStatus.DONE, EffectStatus.UNDONE):
         outcome = row.answer()
         try:
-            workflow = WORKFLOWS.find(row.activity)
-        except NotFound:
+            return (workflow or _loaded(row.activity)).decode_outcome(outcome)
+        except (NotFound, DefinitionError):
             return outcome
-        return workflow.decode_outcome(outcome)
     error = row.error or NO_ERROR
     raise ChildFailed(row.activity, row.key, row.external_id, error.code, error.detail, (row.visit, row.key))
 

@@ -554,7 +554,7 @@ class NodeContext(Context[Any]):
         wait = self._asked_child(*args, **kwargs)
         await self._may_begin(wait)
         self._count_wait(wait)
-        return NodeChild(self, await wait.opened())
+        return NodeChild(self, await wait.opened(), wait.workflow)
 
     @override
     def child(self, key: str, /) -> ChildHandle[Any]:
@@ -586,12 +586,12 @@ class NodeContext(Context[Any]):
             if self._execution.lingering and (row is None or not row.settled_at):
                 await self._execution.never()
             row = await self._execution.deduplicate((self.visit, name_of(wait)), wait.answer, self._give_up)
-        return value_of(row)
+        return value_of(row, wait.workflow)
 
     @partial(_seen_from, 2)
-    async def result(self, row: Effect, *, timeout: Term | None) -> Any:
+    async def result(self, row: Effect, workflow: Workflow[Any, Any, Any] | None, *, timeout: Term | None) -> Any:
         """Return the outcome of a child: `ChildHandle.result`."""
-        wait = ChildWait(self._execution, (row.visit, row.key))
+        wait = ChildWait(self._execution, (row.visit, row.key), workflow=workflow)
         if timeout is None:
             await self._may_begin(wait)
             return await self._outcome(wait)
@@ -606,11 +606,13 @@ class NodeContext(Context[Any]):
             raise WaitTimeout(what, f"its parent waits for {timeout}", "wait again, or cancel it with handle.cancel()")
         return value
 
-    def _result_in_first(self, row: Effect, *, timeout: Term | None) -> ChildWait:
+    def _result_in_first(
+        self, row: Effect, workflow: Workflow[Any, Any, Any] | None, *, timeout: Term | None
+    ) -> ChildWait:
         if timeout is not None:
             why = "the set has one end for all of its waits"
             raise InvalidInput("ctx.first was given result(timeout=…)", why, "ctx.first(handle.result(), ctx.sleep(…))")
-        return ChildWait(self._execution, (row.visit, row.key))
+        return ChildWait(self._execution, (row.visit, row.key), workflow=workflow)
 
     async def send_signal(self, row: Effect, name: str, value: BaseModel, signal_id: str) -> None:
         """Send a signal to a child: `ChildHandle.signal`."""
@@ -708,16 +710,17 @@ class NodeContext(Context[Any]):
 class NodeChild(ChildHandle[Any]):
     """Handle of a child run in one execution of a node."""
 
-    def __init__(self, context: NodeContext, row: Effect) -> None:
+    def __init__(self, context: NodeContext, row: Effect, of: Workflow[Any, Any, Any] | None = None) -> None:
         self._context = context
         self._row = row
+        self._of = of
         self.workflow = row.activity
         self.key = row.key
         self.run_id = row.external_id
 
     @override
     def result(self, *, timeout: Term | None = None) -> Coroutine[Any, Any, Any]:
-        return self._context.result(self._row, timeout=timeout)
+        return self._context.result(self._row, self._of, timeout=timeout)
 
     @override
     async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:
