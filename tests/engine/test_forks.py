@@ -328,6 +328,16 @@ def test_a_recorded_lookup_answers_and_a_live_one_is_made(app: App, outside: Out
     assert len(outside.reads) == 4
 
 
+def test_the_history_says_where_each_answer_comes_from(app: App) -> None:
+    of = ended(app)
+    started = fork(app, of, "deliver", effects="recorded")
+    history = app.do(app.runtime.operations.history(started.run))
+    assert [text for event in history if "answered from" in (text := event.data().get("text", ""))] == [
+        f"ship ship/pen: answered from {of} visit 3",
+        f"announce announce/pen: answered from {of} visit 1",  # once per run
+    ]
+
+
 def test_a_recorded_answer_serves_one_call(app: App, outside: Outside) -> None:
     """A state that makes the fork pay the same twice: the second call waits for a person."""
     of = app.start(loops, {"item": "pen", "rounds": 1}).id

@@ -29,7 +29,7 @@ from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
-from outlast.core.run_transition import fence
+from outlast.core.run_transition import LogEntry, fence
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, contradiction, refusal_of
 from outlast.engine.run_session import RunSession
@@ -66,8 +66,14 @@ async def answer_of_fork(
 
 
 def given(execution: NodeExecution, activity: Activity[Any, Any], copied: CopiedCall) -> Any:
-    """Return the response of a copied call. Raises Refused as the ancestor's node got it, AnswerNotStored."""
+    """Return the response of a copied call, and say in the history of the fork where it comes from.
+
+    Raises Refused as the ancestor's node got it, AnswerNotStored.
+    """
     run = execution.session.held.run
+    visit = f" visit {copied.visit}" if copied.visit else ""
+    key, text = f"outlast/answered/{copied.n}", f"{copied.activity} {copied.key}: answered from {copied.of}{visit}"
+    execution.log_entries[key] = LogEntry(key, text, {"run": copied.of, "of_visit": copied.visit})
     effect = copied.as_effect(run, 0 if activity.once_per == "run" else run.visit)
     if effect.status is EffectStatus.REFUSED:
         raise EffectRefused(refusal_of(effect), (effect.visit, effect.key))
