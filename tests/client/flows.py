@@ -130,4 +130,10 @@ async def narrate(ctx: Context) -> str:
     return said
 
 
-ALL = (greet, thrift, orders, troubles, delays, narrate)
+@workflow
+async def herald(ctx: Context, name: str) -> int:
+    """Greet through a child run."""
+    return (await ctx.run(greet, greet.arguments(name), key="greeting")).letters
+
+
+ALL = (greet, thrift, orders, troubles, delays, narrate, herald)

@@ -722,6 +722,22 @@ def test_a_run_moves_between_schedulers(place: Place) -> None:
     place.play(test)
 
 
+@pytest.mark.req("RUN-13")
+def test_the_runs_that_a_run_has_started_are_its_tree(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.herald, name="Ada")
+        assert await run.result() == len("hello Ada ")
+        (child,) = (await client.tree(run.id)).children
+        assert (child.key, child.parent, child.workflow, child.shown) == ("greeting", run.id, "greet", "GREETED")
+        (found,) = (await client.runs(parent=run.id)).runs
+        assert (found.run, found.root, found.depth) == (child.run, run.id, 1)
+        assert child.run not in {each.run for each in (await client.runs(no_children=True)).runs}
+        with pytest.raises(NotFound):
+            await client.tree("nowhere")
+
+    place.play(test)
+
+
 def test_no_method_is_left_out() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
     called = set(re.findall(r"\.(\w+)\(", text))

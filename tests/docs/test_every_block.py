@@ -39,6 +39,7 @@ COMPARED = {
     "docs/approvals.md: A-1, 900 cents": "test_examples.py",
     "docs/care.md: OUT-510  the store copy.db is a backup": "here: word for word",
     "docs/compensation.md: ana's trip": "test_examples.py",
+    "docs/children.md: chairs": "test_examples.py",
     "docs/acquisition.md: ✗ read_site": "tests/examples/test_acquisition.py",
     "docs/dev.md: trip-1 needs you": "tests/service/test_serve.py",
     "docs/desk.md: ✗ worker w-2 killed": "tests/examples/test_desk.py",
@@ -106,7 +107,11 @@ def test_each_language_is_executed_on_its_page() -> None:
     left_out = {page.name for page in of["bash"] - set(WITH_COMMANDS)}
     assert left_out == set(), f"every command of these is in {len(NOT_RUN)} that are not run"
     assert {page.name for page in of["sql"]} == {"postgres.md"}
-    by_hand = {"ARCHITECTURE.md", "tools.md"}  # the map, and the choice that the next test compares
+    by_hand = {
+        "ARCHITECTURE.md",
+        "children.md",
+        "tools.md",
+    }  # the map, a tree, and the choice that the next test compares
     assert {page.name for page in of["mermaid"]} == {"lifecycle.md", *by_hand}
 
 
