@@ -17,7 +17,7 @@ from tests.cli.test_remote import Far, serve
 
 # Fields that change with time, and fields that only one client counts.
 MOVES = {"accepted_in_ms", "free", "heartbeat_ago_ms", "holds", "lease_left_ms", "lease_until_real", "loop_late_ms",
-         "loop_ticked_ms", "renewed_at_real", "resumed_ms", "settles_in_ms", "took_ms"}  # fmt: skip
+         "loop_ticked_ms", "minutes", "renewed_at_real", "resumed_ms", "settles_in_ms", "took_ms"}  # fmt: skip
 MADE = {"asked_at", "assigned_at", "at", "changed_at", "chosen", "claimed_at", "created_at", "decided_at", "digest",
         "ended_at", "entered_at", "evidence", "former_until_real", "hash", "run_shown", "secret", "since", "then",
         "time", "trace_id", "until", "valid_until", "webhook", "within_until"}  # fmt: skip
