@@ -15,7 +15,14 @@ from tests.measured import unmeasured
 
 ROOT = Path(__file__).resolve().parents[1]
 CAMPAIGNS = (
-    *("chaos/round.py", "chaos/in_flight.py", "crash/__main__.py", "crash_routes/__main__.py", "models/__main__.py"),
+    *(
+        "chaos/round.py",
+        "chaos/in_flight.py",
+        "chaos/killed_trees.py",
+        "crash/__main__.py",
+        "crash_routes/__main__.py",
+        "models/__main__.py",
+    ),
     *("simulation/__main__.py", "service/fuzz.py", "temporal/campaign.py", "proxied/round.py"),
     *("examples/acquiring.py", "examples/researching.py", "examples/answering_killed.py", "examples/desk_killed.py"),
     *("examples/killed_rounds.py", "examples/negotiating_killed.py"),

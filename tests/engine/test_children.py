@@ -494,6 +494,22 @@ async def test_an_end_that_meets_an_ended_parent_is_decided_again(
     assert world.verbs(child.run).count("claimed") == 2 and "requeued" not in world.verbs(child.run)
 
 
+async def test_a_refused_request_to_end_is_made_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is asked, and no fault is logged, because the store was away as a parent ended its child."""
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(listens, listens.arguments(topic="x"), key="c")
+
+    flow = one_node(body)
+    worker = world.worker(flow, listens)
+    await world.start(flow)
+    worker.wire.away.append("stop c")
+    await world.cancel()
+    await world.pass_(MINUTE)
+    assert not worker.wire.away and "attention" not in world.verbs() and "StoreAway" not in caplog.text
+    assert world.status() == child_run(world, "c").status.value == "cancelled"
+
+
 async def test_a_parent_gives_its_slot_back(world: World) -> None:
     world.add_slots("t", 1)
 

@@ -5,6 +5,7 @@ uncertain: a start is a commit of the parent's own store.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
@@ -326,8 +327,12 @@ async def parent_rows(store: Store, child: Run) -> ParentRows:
 async def end_children(execution: NodeExecution) -> None:
     """Ask the living children to end and wait until each has. Never returns while one lives."""
     session = execution.session
+    why = f"{children.by_parent(session.held.run)} ends"
     for row in children.awaited(session.held.children.values()):
-        await stop(execution, (row.visit, row.key), f"{children.by_parent(session.held.run)} ends")
+        asks = partial(
+            stop, execution, (row.visit, row.key), why
+        )  # as a call, so that a refused commit is decided again
+        await execution.deduplicate((row.visit, f"stop?{row.external_id}"), asks)
     living = children.awaited(session.held.children.values())
     for row in living:
         execution.park(parked(row))
