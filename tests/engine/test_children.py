@@ -495,7 +495,7 @@ async def test_an_end_that_meets_an_ended_parent_is_decided_again(
 
 
 async def test_a_refused_request_to_end_is_made_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is asked, and no fault is logged, because the store was away as a parent ended its child."""
+    """The store was away as a parent ended its child. No person is asked, and no fault is logged."""
 
     async def body(ctx: Ctx) -> None:
         await ctx.run(listens, listens.arguments(topic="x"), key="c")
