@@ -29,7 +29,7 @@ from tests.measured import unmeasured
 LIVE: Final = Liveness(
     heartbeat_window=900, heartbeat_every=300, attempt_timeout=1_000, start_budget=1_000, settle_margin=1_000
 )
-RECORD: Final = "OUTLAST_TREES_RECORD"
+RECORD: Final = "TREES_RECORD"
 WORKERS: Final = 2
 BETWEEN_S: Final = (0.1, 0.6)
 """Shortest and longest time between two kills."""
@@ -116,8 +116,9 @@ async def _serve(url: str) -> None:
         await asyncio.Event().wait()
 
 
-async def _worker(url: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.chaos.killed_trees", "--serve", url)
+async def _worker(url: str, record: Path) -> asyncio.subprocess.Process:
+    program = (sys.executable, "-m", "tests.chaos.killed_trees", "--serve", url)
+    return await asyncio.create_subprocess_exec(*program, env={**os.environ, RECORD: str(record)})
 
 
 async def play(folder: Path, *, trees: int, kills: int, seed: int) -> Campaign:
@@ -125,11 +126,10 @@ async def play(folder: Path, *, trees: int, kills: int, seed: int) -> Campaign:
     url, dice, began = f"sqlite:{folder / 'o.db'}", random.Random(seed), time.monotonic()
     record = folder / "record"
     record.touch()
-    os.environ[RECORD] = str(record)
     killed = 0
     async with outlast.connect(url, workflows=[tour, leg]) as client:
         assert isinstance(client, Operations)
-        workers = [await _worker(url) for _ in range(WORKERS)]
+        workers = [await _worker(url, record) for _ in range(WORKERS)]
         try:
             for number in range(trees):
                 await client.start(tour, tour.arguments(number=number), key=f"tour-{number}", run_id=f"tour-{number}")
@@ -143,7 +143,7 @@ async def play(folder: Path, *, trees: int, kills: int, seed: int) -> Campaign:
                     at = dice.randrange(WORKERS)
                     workers[at].send_signal(signal.SIGKILL)
                     await workers[at].wait()
-                    workers[at] = await _worker(url)
+                    workers[at] = await _worker(url, record)
                     killed += 1
         finally:
             for each in workers:
