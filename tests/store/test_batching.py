@@ -22,6 +22,7 @@ from outlast.store import sql
 from outlast.store.batching_store import LoopStore
 from outlast.store.queries import Moving
 from outlast.store.sql import SQL
+from outlast.store.sqlite import writer
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.sqlite.session import SqliteSession
 from outlast.store.sqlite.store import SqliteStore
@@ -294,6 +295,7 @@ async def advance(store: SqliteStore, mine: Run, chain: Chain) -> Run:
 def test_a_run_alone_lands_in_the_thread_of_its_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first turn of a chain goes to the writer's thread; later ones need it only if another chain came between."""
     threads = Threads(monkeypatch)
+    monkeypatch.setattr(writer, "HERE_MAX_MS", 10_000)  # a batch on a loaded disk is no slow one here
 
     async def meet() -> None:
         async with opened(tmp_path / "s.db") as store:
