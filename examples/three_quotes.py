@@ -59,7 +59,7 @@ async def purchase(ctx: Context, item: str, at_most: int) -> str:
         else:
             del left[name]
             chosen = name if answer is not None and answer.cents <= at_most else ""
-    chosen = chosen or "nobody"
+    chosen = chosen or "no supplier"
     for name in asked:
         if name in left:
             await asked[name].cancel(reason=f"{chosen} was chosen")

@@ -266,7 +266,9 @@ async def test_an_abandoned_child_goes_on_alone(world: World, end: str) -> None:
     assert (world.status(), child_run(world, "c").status.value) == (end, "waiting")
     await world.pass_(MINUTE)
     assert child_run(world, "c").status.value == "completed"
-    assert world.effect("c").status.value == "done" and not [m for m in world.messages() if m.kind == children.ENDED]
+    assert world.effect("c").status.value == "done" and not [
+        m for m in world.messages() if m.kind == children.CHILD_KIND
+    ]
 
 
 @pytest.mark.every_store
@@ -387,6 +389,7 @@ async def test_mistakes_are_said(world: World) -> None:
             lambda: ctx.run(research, research.arguments(topic="a"), parent_close="never"),
             lambda: ctx.run(research, research.arguments(topic="a"), once_per="tenant"),
             lambda: ctx.run(research, research.arguments(topic="a"), kee="x"),
+            lambda: ctx.run(writes, writes.arguments(), undo=order.plan("b"), parent_close="abandon"),
             lambda: ctx.run("nothing", {}),
         ):
             try:
@@ -406,7 +409,8 @@ async def test_mistakes_are_said(world: World) -> None:
     texts = [str(each) for each in said]
     assert "child writes has neither undo= nor no_undo=" in texts[0]
     assert "'cancel' or 'abandon'" in texts[1] and "once per visit or run" in texts[2] and "no option kee" in texts[3]
-    assert "nothing" in texts[4] and "key same is recorded for research with the input" in texts[5]
+    assert "has undo= and parent_close='abandon'" in texts[4]
+    assert "nothing" in texts[5] and "key same is recorded for research with the input" in texts[6]
 
 
 async def test_a_key_that_another_starter_has_is_a_conflict(world: World) -> None:

@@ -54,7 +54,7 @@ async def export_command(ops: Operations, screen: Screen, run: str, file: Path |
 async def _export_tree(ops: Operations, screen: Screen, run: str, folder: Path | None, whole: bool) -> int:
     """Write one document for a run and for each run below it. Each is verified alone."""
     if folder is None:
-        raise InvalidInput("--tree needs a folder", "each run is a file of its own", "name one with --to FOLDER")
+        raise InvalidInput("--tree needs a folder", "each run has a separate file", "name one with --to FOLDER")
     runs = [run, *await ops.runs_below(run)]
     try:
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)

@@ -35,8 +35,8 @@ from outlast.core.run_transition import fence
 from outlast.core.verbs import Descent, NewRun
 from outlast.core.verbs import start as start_run
 
-ENDED: Final = "child"
-"""Kind of the message that tells a parent about the end of a child. Its name is the key of the child."""
+CHILD_KIND: Final = "child"
+"""Kind of the wait for a child, and of the message that its end leaves to the parent, under the key of the child."""
 
 
 class ChildCall(NamedTuple):
@@ -160,7 +160,7 @@ def settle_in_parent(
         if not parent.run.owner and is_due(parent.run, now.real):  # it reads the row when it is claimed
             expects = (*expects, Expect(RUN, (child.tenant, child.parent), parent.run.version))
         else:
-            writes = (*writes, append_to_inbox(child.tenant, child.parent, ENDED, call.key, child.run))
+            writes = (*writes, append_to_inbox(child.tenant, child.parent, CHILD_KIND, call.key, child.run))
     return commit._replace(writes=writes, expects=expects)
 
 
@@ -214,7 +214,7 @@ def awaited(children: Iterable[Effect]) -> list[Effect]:
 def waiting(call: Effect) -> WaitingFor:
     """Return what operators see of a parent that waits for a child."""
     then = "continues with its outcome" if not call.child.stop else "undoes its own effects"
-    return WaitingFor("child", f"{call.activity} {call.key}", who=call.external_id, then=then)
+    return WaitingFor(CHILD_KIND, f"{call.activity} {call.key}", who=call.external_id, then=then)
 
 
 def place_of(child: Run) -> tuple[int, str]:

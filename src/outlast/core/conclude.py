@@ -367,7 +367,7 @@ def _park(
 ) -> Conclusion:
     reads = rows.reads
     freed: tuple[SlotChange, ...] = ()
-    if any(each.kind == children.ENDED for each in waiting):
+    if any(each.kind == children.CHILD_KIND for each in waiting):
         rows = rows._replace(keeps_slots=False)  # a child may need the slot (S-6)
     if verb == "park" and rows.run.slots and not rows.keeps_slots:
         if reads is None:

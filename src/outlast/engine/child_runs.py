@@ -41,7 +41,7 @@ OPTIONS = 'ctx.run(research, research.arguments("tin"), key="tin", no_undo="it o
 
 
 class ChildOptions(NamedTuple):
-    """What a node says about a child beside its workflow and its input."""
+    """Options of a child, beside its workflow and its input."""
 
     key: str = ""
     once_per: Literal["visit", "run"] = "visit"
@@ -128,6 +128,11 @@ def asked_child(
         raise InvalidInput(f"parent_close={options.parent_close!r}", "it is 'cancel' or 'abandon'", OPTIONS)
     if options.undo is not None and options.no_undo:
         raise InvalidInput(f"child {found.name} has undo= and no_undo=", "it has one of them", OPTIONS)
+    if options.undo is not None and options.parent_close == "abandon":
+        why = "its parent leaves an abandoned child alone, so it never undoes it"
+        raise InvalidInput(
+            f"child {found.name} has undo= and parent_close='abandon'", why, "no_undo='it goes on alone'"
+        )
     if options.scheduler:
         found = found.scheduled_by(check_scheduler(options.scheduler))
     else:
@@ -162,14 +167,14 @@ async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
     """Return the row of the child that the node asks for; start it if no execution has. Raises Conflict, Unresolved."""
     row = _found(execution, asked)
     if row is not None:
-        _tell(execution, row)
+        _log_start(execution, row)
         return row
     expected, workflow = execution.expected, asked.workflow
     if expected is not None and expected.holds(workflow.name):
         call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
         await expected.hold(workflow.name, call)
     began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
-    _tell(execution, began)
+    _log_start(execution, began)
     return began
 
 
@@ -247,7 +252,7 @@ def _undo_of(workflow: Workflow[Any, Any, Any], options: ChildOptions) -> str:
     return ""
 
 
-def _tell(execution: NodeExecution, row: Effect) -> None:
+def _log_start(execution: NodeExecution, row: Effect) -> None:
     """Add the start of a child to the history of its parent, once."""
     key = f"outlast/child/{row.visit}/{row.key}/{row.attempts}"
     text = f"started {row.activity} {row.key} as run {row.external_id}"
@@ -288,12 +293,7 @@ async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
     if not execution.may_begin():
         raise Unresolved
     await session.chain.land(children.stop(session.held.run, row, why))
-    await withdraw_approvals(session.store, row)
-
-
-async def withdraw_approvals(store: Store, row: Effect) -> None:
-    """Withdraw the approvals of a child that was asked to end. Its holder withdraws them, too, when it ends."""
-    await withdraw_late(store, row.tenant, row.external_id)
+    await withdraw_late(session.store, row.tenant, row.external_id)  # its holder does so, too, when it ends
 
 
 async def send(execution: NodeExecution, ident: EffectKey, name: str, value: BaseModel, signal_id: str) -> None:
@@ -329,10 +329,9 @@ async def end_children(execution: NodeExecution) -> None:
     session = execution.session
     why = f"{children.by_parent(session.held.run)} ends"
     for row in children.awaited(session.held.children.values()):
-        asks = partial(
-            stop, execution, (row.visit, row.key), why
-        )  # as a call, so that a refused commit is decided again
-        await execution.deduplicate((row.visit, f"stop?{row.external_id}"), asks)
+        ident = (row.visit, row.key)
+        # as a call, so that a commit that is refused is decided again
+        await execution.deduplicate((row.visit, f"stop?{row.external_id}"), partial(stop, execution, ident, why))
     living = children.awaited(session.held.children.values())
     for row in living:
         execution.park(parked(row))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.business_days import Due
-from outlast.core.children import ENDED
+from outlast.core.children import CHILD_KIND
 from outlast.core.compensation import owed, undone
 from outlast.core.effect_steps import LOCAL_LIMIT
 from outlast.core.lanes import OWN
@@ -90,7 +90,7 @@ def _due(rows: RunFacts, waits: tuple[WaitingFor, ...]) -> ExplanationPart:
     elif rows.messages and rows.messages[-1].kind == "signal":
         message = rows.messages[-1]
         what = f"the signal {message.name} arrived {rows.ago(message.at)} ago"
-    elif rows.messages and rows.messages[-1].kind == ENDED:
+    elif rows.messages and rows.messages[-1].kind == CHILD_KIND:
         what = f"its child {rows.messages[-1].name} ended {rows.ago(rows.messages[-1].at)} ago"
     else:
         what = f"it has been due for {late}"

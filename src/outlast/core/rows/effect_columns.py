@@ -71,7 +71,7 @@ class ChildTerms(NamedTuple):
     """Terms between a run and a child that it has started (S-30)."""
 
     close: str = "cancel"
-    """What becomes of a living child when its parent ends: `cancel` or `abandon`."""
+    """The fate of a living child when its parent ends: `cancel` or `abandon`."""
     stop: str = ""
     """Why the parent has asked the child to end; '' = it has not."""
     undo: ChildUndo | None = None
