@@ -1,6 +1,7 @@
 """Child runs of a node: started once, waited for, cancelled with their parent, and undone (S-30)."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -303,6 +304,41 @@ async def test_first_leaves_a_child_that_is_only_waited_for(world: World) -> Non
     assert world.waiting() == [("child", "research slow")]
     await world.pass_(MINUTE)
     assert world.outcome()["said"] == ["fast", "now", "TIN"]
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize(("words", "end"), [(2, ["b:yes", "c:yes"]), (1, ["b:yes", "late"])])
+async def test_rounds_take_the_first_answers_within_one_deadline(world: World, words: int, end: list[str]) -> None:
+    """The first two of three children within nine minutes; a worker dies after each answer."""
+
+    async def body(ctx: Ctx) -> None:
+        end_at = ctx.now() + timedelta(minutes=9)
+        living = {
+            key: await ctx.start(listens, listens.arguments(topic=key), key=key, no_undo="it listens") for key in "abc"
+        }
+        while len(ctx.state.said) < 2:
+            waits = {key: handle.result() for key, handle in living.items()}
+            won, word = await ctx.first({**waits, "late": ctx.sleep(until=end_at, round=len(ctx.state.said))})
+            ctx.state.said.append("late" if won == "late" else f"{won}:{word}")
+            if won == "late":
+                break
+            living.pop(won)
+        for handle in living.values():
+            await handle.cancel(reason="enough")
+
+    flow = one_node(body)
+    worker = world.worker(flow, listens)
+    await world.start(flow)
+    for key in "bc"[:words]:
+        worker.kill()
+        await world.signal("word", child_run(world, key).run, word="yes")
+        worker = world.worker(flow, listens)
+        await world.pass_(3 * MINUTE)
+    await world.pass_(9 * MINUTE)
+    assert world.status() == "completed" and world.outcome()["said"] == end
+    statuses = {key: child_run(world, key).status.value for key in "abc"}
+    assert statuses == {"a": "cancelled", "b": "completed", "c": "completed" if words == 2 else "cancelled"}
+    assert len(all_runs(world)) == 4
 
 
 async def test_a_result_that_comes_too_late_is_a_timeout_on_each_re_run(world: World) -> None:

@@ -42,6 +42,13 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
     return RUN._replace(waiting_for_text=WAITING_FOR.encode([WaitingFor(kind, what, who, 2_000, until, "goes on")]))
 
 
+def waiting_for_children(number: int) -> Run:
+    """The run, waiting for a timer and for some children."""
+    timer = WaitingFor("timer", "sleep", "", 2_000, 9_000, "continues")
+    children = [WaitingFor("child", f"quote {n}", f"run-{n}", 2_000, 0, "goes on") for n in range(number)]
+    return RUN._replace(waiting_for_text=WAITING_FOR.encode([timer, *children]))
+
+
 @pytest.mark.parametrize(
     ("run", "serving", "text"),
     [
@@ -54,6 +61,8 @@ def waiting(kind: WaitingKind, what: str, who: str = "", until: int = 0) -> Run:
         (waiting("settle", "the outcome of pay pay/7"), [], "the outcome of pay pay/7: a call may still land"),
         (waiting("attention", "a person: exception"), [], "you: exception"),
         (waiting("slot", "a free slot"), [], "a free slot"),
+        (waiting("child", "quote ada", "run-1"), [], "child quote ada (run-1)"),
+        (waiting_for_children(2), [], "timer sleep + 2 children"),
         (RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1), [], "node pay (visit 2, w-2)"),
         (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000), [], ""),
     ],

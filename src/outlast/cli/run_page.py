@@ -300,7 +300,12 @@ def _waiting(screen: Screen, view: RunDetail) -> list[str]:
     if view.status in TERMINAL or view.attention or is_held(view):
         return []
     lines = []
+    children = sum(wait.kind == "child" for wait in view.waiting_for)
+    if children:  # the tree above has a line for each
+        lines.append(f"{children} {'child' if children == 1 else 'children'}")
     for wait in view.waiting_for:
+        if wait.kind == "child":
+            continue
         if wait.kind == "worker":
             lines.append(view.waiting_text + ("" if view.served else f" → {worker_command(view.scheduler)}"))
             continue

@@ -516,7 +516,9 @@ class NodeContext(Context[Any]):
                     "give each a name: ctx.approval(…, name=…)",
                 )
             raise Conflict(
-                f"wait {wait.key} was asked for twice in one visit", "a wait is known by its name", "give each a name"
+                f"ctx.{wait.kind} asked for the wait {wait.key} twice in one visit",
+                "a wait is known by its name and its round",
+                "in a loop give each its round: round=n; elsewhere give each a name",
             )
         execution.asked.add(name)
         execution.count((f"?{name}",))

@@ -89,7 +89,10 @@ def waiting_text(run: Run, serving: Collection[str]) -> str:
         return ""
     if is_held(run):
         return f"node {run.node} (visit {run.visit}, {run.owner})"
-    return " + ".join(_one_wait(w, run, serving) for w in run.waiting_for) or "a worker"
+    children = sum(wait.kind == "child" for wait in run.waiting_for)
+    several = children > 1
+    each = [_one_wait(w, run, serving) for w in run.waiting_for if not (several and w.kind == "child")]
+    return " + ".join([*each, f"{children} children"] if several else each) or "a worker"
 
 
 def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
@@ -107,6 +110,8 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
             return f"{wait.what}: a call may still land"
         case "slot":
             return wait.what
+        case "child":
+            return f"{wait.kind} {wait.what} ({wait.who})"
     return f"{wait.kind} {wait.what}{by}"
 
 
