@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 import outlast
-from outlast import Client, Context, Workflow, activity
+from outlast import Client, Context, Workflow, activity, role, workflow
 from outlast.clocks import SystemClock
 from outlast.core.durations import Liveness
 from outlast.runtime.local_worker import Serving, worker_of
@@ -17,6 +17,7 @@ from tests.guests import FakeEngine
 
 LIVE = Liveness(heartbeat_window=900, heartbeat_every=300, drain_grace=5_000)
 PAID: list[str] = []
+CLERKS = role("clerk")
 
 
 class Bill(BaseModel):
@@ -40,6 +41,24 @@ async def pay_bill(number: str) -> str:
 async def settle(ctx: Context[Bill]) -> None:
     await ctx.receive("ready", Word)
     await ctx.do(pay_bill, ctx.state.number)
+
+
+@workflow(name="guest-first")
+async def first_of_three(ctx: Context, number: str) -> list[str]:
+    """Take a word, an answer or an hour; then a time that comes before the word."""
+    said = []
+    plan = pay_bill.plan(number)
+    match await ctx.first(
+        ctx.receive("ready", Word), ctx.sleep("1h"), ctx.approval(plan, summary="Pay", by=CLERKS, within="1d")
+    ):
+        case 0, word:
+            said.append(word.text)
+        case 1, _:
+            said.append("late")
+        case 2, decision:
+            said.append(str(decision.approved))
+    won, _ = await ctx.first({"word": ctx.receive("ready", Word, round=1), "time": ctx.sleep("200ms", name="short")})
+    return [*said, won]
 
 
 async def waits(client: Client, run: RunHandle[Bill]) -> None:
@@ -80,5 +99,40 @@ def test_a_run_continues_over_a_restart_of_its_worker(tmp_path: Path) -> None:
             second.drain()
             await serving
         assert sorted(PAID) == [f"b{i}" for i in range(5)]
+
+    asyncio.run(go())
+
+
+@pytest.mark.req("RT-4")
+@pytest.mark.parametrize("engine", ["temporal", "langgraph"])
+def test_a_guest_goes_on_at_the_first_of_several_waits(tmp_path: Path, engine: str) -> None:
+    """The worker is replaced while the run waits for a signal, a time and a person."""
+
+    async def go() -> None:
+        guest = FakeEngine(SystemClock(), engine)
+        async with outlast.connect(f"sqlite:{tmp_path / 'o.db'}", workflows=[first_of_three]) as client:
+            assert isinstance(client, Operations)
+            store = client.store
+
+            def process() -> Serving:
+                return Serving(store, lambda: worker_of(store, [first_of_three], live=LIVE, guest=guest.guest()))
+
+            first = process()
+            serving = asyncio.create_task(first.run())
+            run = await client.start(first_of_three, first_of_three.arguments(number="b9"), scheduler=engine)
+            await waits(client, run)
+            kinds = {each.kind for each in (await client.run_summary(run.id)).waiting_for}
+            assert kinds == {"signal", "timer", "approval"}
+            first.drain()
+            await serving
+            await client.signal(run.id, "ready", {"text": "now"})
+            second = process()
+            serving = asyncio.create_task(second.run())
+            assert await client.ended(run.id, within_s=20), await client.explain(run.id)
+            assert await run.result() == ["now", "time"]
+            (approval,) = (await client.approvals(run=run.id)).approvals
+            assert approval.status == "withdrawn"
+            second.drain()
+            await serving
 
     asyncio.run(go())
