@@ -55,6 +55,7 @@ GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
 FORK_WALKS: Final = _tests("tests/examples/test_fork_walks.py", "forks of the examples")
 FORKS: Final = _tests("tests/engine/test_forks.py", "forks")
+FORKS_OF_PARENTS: Final = _tests("tests/engine/test_forks_of_parents.py", "forks of runs with children")
 LIVING_FORKS: Final = _tests("tests/engine/test_living_forks.py", "forks of runs in flight")
 GIVEN_UP_FORKS: Final = _tests("tests/engine/test_given_up_forks.py", "starts of forks that were given up")
 PREVIEWS: Final = _tests("tests/engine/test_fork_preview.py", "previews of forks")
@@ -366,6 +367,8 @@ OF_THE_TESTING_KIT: Final = (
 )
 OF_FORKS: Final = (
     _row(forks.forks_ask_nobody, "A write of a fork waits for a person.", FORKS, FORK_WALKS, EVALUATIONS),
+    _row(forks.living_children_adopted, "A fork starts its own child for one that goes on.", FORKS_OF_PARENTS),
+    _row(forks.asks_not_handed_down, "A write below a fork waits for a person.", FORKS_OF_PARENTS),
     _row(forks.fork_uses_forgotten, "A recorded answer serves one call of a fork.", FORKS),
     _row(forks.undone_pasts_accepted, "A person accepts effects of a fork's past that were undone.", FORKS),
     _row(forks.lineages_share_nothing, "The forks of a run make a call once per run once.", FORKS),

@@ -3,6 +3,8 @@
 An ended run has one effect of each status and scope, before or after the point. Two forks of it are started in batches
 that may stop. Their bodies ask for the key in two visits, each visit perhaps twice, because executions end at any
 moment. The functions of `core/forks.py` choose points and copies, and answer. A fork may be cancelled at its end.
+
+The effect may be a child run (S-30): a fork starts its own unless one that has ended answers. Its own makes a write.
 """
 
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from outlast.core.forks import (
 )
 from outlast.core.keys import OncePer
 from outlast.core.machine import EffectStatus
+from outlast.core.rows.effect_columns import CHILD, NO_CHILD
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.run_rows import Run
 from tests.models.explore import Variant
@@ -29,6 +32,7 @@ from tests.models.explore import Variant
 POINT: Final = ForkPoint(seq=3, node="buy", visit=2, at=5)
 FORKS: Final = ("f", "g")
 UNKNOWN: Final = (EffectStatus.UNCERTAIN, EffectStatus.UNDONE)
+OPEN: Final = EffectStatus.INTENDED
 
 
 class Story(NamedTuple):
@@ -39,6 +43,7 @@ class Story(NamedTuple):
     made_in: int
     effects: Effects
     accepts: bool
+    child: bool = False  # it is a child run
 
 
 class Fork(NamedTuple):
@@ -77,12 +82,17 @@ class Forks:
     copies_effects: bool = False  # as effect rows, which undo reads
     answers_undone: bool = False
     finds_past: bool = True  # calls once per run of before the point
+    adopts: bool = False  # a child that has not ended
+    asks_below: bool = True  # a child of a fork asks a person, as the fork does
 
     def first(self) -> tuple[S, ...]:
         statuses = (EffectStatus.DONE, EffectStatus.REFUSED, *UNKNOWN)
         modes: tuple[Effects, ...] = ("ask", "recorded", "live")
         scopes: tuple[OncePer, ...] = ("visit", "run")
-        return tuple(S(Story(*each)) for each in product(statuses, scopes, (1, 2), modes, (False, True)))
+        calls = product(statuses, scopes, (1, 2), modes, (False, True))
+        ended = (EffectStatus.DONE, EffectStatus.REFUSED, EffectStatus.UNDONE)
+        runs = product((*ended, OPEN), scopes, (1, 2), modes, (False, True), (True,))
+        return tuple(S(Story(*each)) for each in (*calls, *runs))
 
     def good(self, s: S) -> bool:
         return all(fork.over or not fork.batches or self._waits_for_ever(s) for fork in s.f) or self._refused(s)
@@ -96,6 +106,12 @@ class Forks:
         plain |= {"tenant": "t", "run": "a", "key": "k", "activity": "pay", "digest": "d", "args": b"{}"}
         plain |= {"undoes": "", "by_run": "", "error_text": "", "external_id": "", "undo": "reverse", "version": 4}
         plain |= {"visit": story.made_in if story.once_per == "visit" else 0, "first_visit": story.made_in}
+        if story.child:
+            plain |= {
+                "child_text": CHILD.encode(NO_CHILD),
+                "external_id": "its run",
+                "settled_at": story.status != OPEN,
+            }
         return Effect(**plain | {"status": story.status, "ordinal": 1, "response": b"1"})
 
     def _refused(self, s: S) -> bool:
@@ -118,6 +134,8 @@ class Forks:
             calls = [c._replace(status="done") if c.status == EffectStatus.UNDONE else c for c in calls]  # type: ignore[comparison-overlap]
         if not self.waits:
             calls = [c for c in calls if c.status != EffectStatus.UNCERTAIN]
+        if self.adopts:
+            calls = [c._replace(status="done") if c.status == OPEN else c for c in calls]  # type: ignore[comparison-overlap]
         if not self.finds_past:
             calls = [c for c in calls if not c.past]
         ledger = forks.ForkLedger(terms, calls)
@@ -167,8 +185,11 @@ class Forks:
             yield f"{name} uses that of {s.lineage}", self._with(s, i, fork._replace(given=f"of {s.lineage}"))
             return
         ledger = self._ledger(s, i)
-        answer = answer_in_fork(ledger, "write", story.once_per, fork.visit, "k", lambda call: True)
-        if isinstance(answer, FromRecording):
+        kind: forks.CallKind = "child" if story.child else "write"
+        answer = answer_in_fork(ledger, kind, story.once_per, fork.visit, "k", lambda call: True)
+        if story.child and answer is None:
+            yield f"{name} starts a child", self._started(s, i, fork, own)
+        elif isinstance(answer, FromRecording):
             yield f"{name} is answered from the recording", self._answered(s, i, fork, answer, scope)
         elif isinstance(answer, WaitForAncestor):
             return
@@ -188,12 +209,25 @@ class Forks:
             err = "it was answered from what is not in force"
         if s.story.status is EffectStatus.UNDONE and not s.story.accepts:
             err = "it was answered from what is not in force"
+        if call.kind == "child" and s.story.status is OPEN:
+            err = "two parents are told of one end"
         if answer.records and self.records_use:
             used |= {(call.n, fork.visit, scope)}
         elif answer.records and any(given == "recorded" for given in fork.own):
             err = "one recorded answer served two calls"
         kept = (*fork.own, "recorded") if answer.records and not self.records_use else fork.own
         return self._with(s, i, fork._replace(given=f"copy {call.n}", used=used, own=kept), err=err)
+
+    def _started(self, s: S, i: int, fork: Fork, own: str) -> S:
+        """Start a child of the fork, which makes a write."""
+        run, terms = _run("child"), self._ledger(s, i).terms
+        asks = forks.asks_of({}, terms) if self.asks_below else None
+        memos = {} if asks is None else {(0, forks.ASKS): forks.memo_of_asks("t", run.run, asks, 1)}
+        free = forks.asks_of(memos, None) is None
+        err = "a write was made that no person approved" if free and s.story.effects != "live" else ""
+        if s.story.once_per == "run" and s.story.status is EffectStatus.DONE:
+            err = "a call once per run was made twice in a lineage"
+        return self._with(s, i, fork._replace(own=(*fork.own, own), given=own), err=err)
 
     def _made(self, s: S, i: int, fork: Fork, own: str) -> S:
         story, err = s.story, ""
@@ -253,6 +287,8 @@ VARIANTS = (
     Variant("no person is asked", Forks(asks=False), "no person approved"),
     Variant("copies are effects", Forks(copies_effects=True), "undid an effect"),
     Variant("undone effects answer", Forks(answers_undone=True), "not in force"),
+    Variant("a living child is adopted", Forks(adopts=True), "two parents are told"),
+    Variant("a child of a fork asks no person", Forks(asks_below=False), "no person approved"),
 )
 """Removals. `finds_past` and `waits` remove copies that `answer_in_fork` would find."""
 LARGE: tuple[Variant, ...] = ()

@@ -8,7 +8,7 @@ from outlast.core.fork_starts import ForkStart
 from outlast.core.forks import ForkLedger, ForkPoint, ForkTerms, FromRecording, answer_in_fork
 from outlast.core.rows.store_rows import META, STORE
 from outlast.core.run_transition import fence
-from outlast.engine import fork_calls, fork_start, fork_start_removal, held_run
+from outlast.engine import child_runs, fork_calls, fork_start, fork_start_removal, held_run
 from outlast.engine.activity_calls import answer_of_fork
 from outlast.engine.fork_calls import CallInFork
 from outlast.telemetry import redact
@@ -17,6 +17,25 @@ from tests.removals import Patch, replace
 
 def forks_ask_nobody(patch: Patch) -> None:
     patch.setattr(ForkTerms, "asks", False)
+
+
+def living_children_adopted(patch: Patch) -> None:
+    copied = forks._copied_effect
+
+    def ended(run: Any, point: ForkPoint, effect: Any, visit: int) -> forks.CopiedCall:
+        call = copied(run, point, effect, visit)
+        if call.child is None or not call.is_open:
+            return call
+        return call._replace(status="done", response=b'"it"', child=call.child._replace(settled_at=1))
+
+    replace(patch, forks._copied_effect, ended)
+
+
+def asks_not_handed_down(patch: Patch) -> None:
+    def none(held: Any, child: str, at: int) -> tuple[()]:
+        return ()
+
+    replace(patch, child_runs._asks_too, none)
 
 
 def fork_uses_forgotten(patch: Patch) -> None:

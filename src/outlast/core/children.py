@@ -61,6 +61,11 @@ def child_id(parent: Run, call: ChildCall, attempt: int) -> str:
     return _id(parent.tenant, parent.run, call.visit, call.key, attempt)
 
 
+def child_id_of(parent: Run, visit: int, key: str) -> str:
+    """Return the id that the first child under a key gets."""
+    return _id(parent.tenant, parent.run, visit, key, 1)
+
+
 def _id(tenant: str, parent: str, visit: int, key: str, attempt: int) -> str:
     return "run-" + digest(tenant, parent, visit, key, attempt)[:20]
 

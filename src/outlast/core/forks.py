@@ -11,6 +11,8 @@ no consumer of the ledger can take a copied call for one of the fork. Four thing
 3. *A call once per run is made by two runs of a lineage.* `answer_in_fork` finds those of the ancestors in the copies.
    The others have one ledger row for the lineage, under `keys.lineage_key`, by the rules of calls once per tenant.
 4. *A fork begins with half of its past.* The copies land before the row of the run, which its last batch writes.
+5. *A fork takes over the child of its ancestor.* A child that has ended is a recorded answer. One that
+   has not is copied with its input alone: the fork starts another one, under its own token (S-30).
 """
 
 import json
@@ -26,7 +28,7 @@ from outlast.core.keys import ADMISSION, LINEAGE, OncePer, plain_key
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.rows.columns import decoded
-from outlast.core.rows.effect_columns import ERROR
+from outlast.core.rows.effect_columns import CHILD, ERROR
 from outlast.core.rows.effect_rows import Effect, Memo, Usage
 from outlast.core.rows.run_rows import Event, Message, Run
 from outlast.errors import Conflict, Corrupt, NotFound
@@ -36,9 +38,13 @@ Effects: TypeAlias = Literal["ask", "recorded", "live"]
 Lookups: TypeAlias = Literal["recorded", "live"]
 """Whether the lookups of a fork are answered from the recording, if they can be."""
 
+CallKind: TypeAlias = Literal["write", "lookup", "child"]
+
 PREFIX: Final = "fork?"  # no template renders a ?
 TERMS: Final = f"{PREFIX}terms"
 """Key of the memo, once per run, that makes a run a fork."""
+ASKS: Final = f"{PREFIX}asks"
+"""Key of the memo of a child, once per run, that was started below a fork whose writes a person permits."""
 COPIES: Final = f"{PREFIX}call/"
 """Beginning of the keys of the memos of copied calls."""
 _USED: Final = f"{PREFIX}used/"
@@ -73,6 +79,24 @@ class ForkTerms(NamedTuple):
         return self.effects != "live"
 
 
+class AskedBelow(NamedTuple):
+    """Who permits the writes of a fork, and of the runs that it starts."""
+
+    of: str
+    """Ancestor of the fork."""
+    approvers: str
+    """Rule of the approvers of calls for which neither the policy nor the node names some."""
+
+
+class CopiedChild(NamedTuple):
+    """Child of an ancestor: the values with which a fork starts another one, and the instant of its end."""
+
+    args: str
+    undo: str
+    terms: str
+    settled_at: int
+
+
 class CopiedCall(NamedTuple):
     """Call of an ancestor, as the start of a fork copied it."""
 
@@ -82,7 +106,7 @@ class CopiedCall(NamedTuple):
     """The run that made it."""
     version: int
     """Version of its row when it was copied; 1 for a lookup."""
-    kind: Literal["write", "lookup"]
+    kind: CallKind
     once_per: OncePer
     visit: int
     """Visit of the ancestor that made it; 0 if it is not known."""
@@ -97,6 +121,8 @@ class CopiedCall(NamedTuple):
     """Error as the column of its row has it."""
     external_id: str
     response: bytes | None
+    child: CopiedChild | None = None
+    """Of a child run, whose workflow is `activity`."""
 
     def as_effect(self, run: Run, visit: int) -> Effect:
         """Return an effect row of this answer in a visit, for code that reads one. It is never stored."""
@@ -120,6 +146,9 @@ class CopiedCall(NamedTuple):
             "settled_by": "call",
             "first_visit": self.visit,
         }
+        if self.child is not None:
+            args, undo, terms, settled_at = self.child
+            plain |= {"args": args.encode(), "undo": undo, "child_text": terms, "settled_at": settled_at}
         return Effect(**plain)
 
     @property
@@ -170,6 +199,8 @@ def points_of(events: Iterable[Event], effects: Iterable[Effect]) -> list[ForkPo
 
 def _is_certain(effect: Effect) -> bool:
     """Return True if it is known whether the effect is in force, and the state may say that it is."""
+    if effect.child_text:  # of a living child nothing is in force yet: the fork starts its own
+        return effect.status is not EffectStatus.UNDONE
     return effect.status in (EffectStatus.DONE, EffectStatus.REFUSED)
 
 
@@ -257,7 +288,7 @@ def _copied_effect(run: Run, point: ForkPoint, effect: Effect, visit: int) -> Co
         0,
         effect.by_run or run.run,
         effect.version,
-        "write",
+        "child" if effect.child_text else "write",
         once_per,
         visit,
         effect.activity,
@@ -268,7 +299,13 @@ def _copied_effect(run: Run, point: ForkPoint, effect: Effect, visit: int) -> Co
         effect.error_text,
         effect.external_id,
         effect.response,
+        _copied_child(effect) if effect.child_text else None,
     )
+
+
+def _copied_child(effect: Effect) -> CopiedChild:
+    terms = CHILD.encode(effect.child._replace(stop=""))
+    return CopiedChild(effect.args.decode(), effect.undo, terms, effect.settled_at)
 
 
 def _copied_memo(run: Run, memo: Memo, *, past: bool) -> CopiedCall:
@@ -298,7 +335,7 @@ def _inherited(ledger: "ForkLedger", point: ForkPoint) -> Iterator[CopiedCall]:
     """
     for call in ledger.calls:
         use = ledger.used.get(call.n)
-        if use is not None and call.kind == "write":
+        if use is not None and call.kind != "lookup":
             yield call._replace(visit=use[0], past=use[0] < point.visit)
         elif call.past or call.once_per == "run":
             yield call
@@ -312,6 +349,8 @@ def memo_of_call(tenant: str, run: str, call: CopiedCall, past: str, at: int) ->
 def _text_of(call: CopiedCall) -> bytes:
     plain = call._asdict()
     del plain["response"], plain["n"]
+    if call.child is None:
+        del plain["child"]
     text = compact(plain).encode()
     return text if call.response is None else text[:-1] + _RESPONSE.encode() + call.response + b"}"
 
@@ -331,6 +370,8 @@ def call_of_memo(memo: Memo) -> CopiedCall:
     plain = decoded(head + b"}" if separator else head, f"the copied call in memo {memo.key}")
     try:
         n = int(memo.key.rpartition("/")[2])
+        if "child" in plain:
+            plain["child"] = CopiedChild(*plain["child"])
         return CopiedCall(**plain, n=n, response=response[:-1] if separator else None)
     except (TypeError, ValueError) as error:
         raise Corrupt(f"memo {memo.run}/{memo.key}: it keeps no copied call: {error!r}") from error
@@ -339,6 +380,24 @@ def call_of_memo(memo: Memo) -> CopiedCall:
 def memo_of_terms(tenant: str, run: str, terms: ForkTerms, at: int) -> Memo:
     """Return the memo that makes a run a fork."""
     return Memo(tenant, run, 0, TERMS, "", "", compact(terms._asdict()).encode(), "", at)
+
+
+def memo_of_asks(tenant: str, run: str, asks: AskedBelow, at: int) -> Memo:
+    """Return the memo that makes a child ask a person for its writes, as the fork above it does."""
+    return Memo(tenant, run, 0, ASKS, "", "", compact(asks._asdict()).encode(), "", at)
+
+
+def asks_of(memos: Mapping[tuple[int, str], Memo], terms: ForkTerms | None) -> AskedBelow | None:
+    """Return who permits the writes of a fork, or of a run below one; None if the policy alone does. Raises Corrupt."""
+    if terms is not None:
+        return AskedBelow(terms.of, terms.approvers) if terms.asks else None
+    memo = memos.get((0, ASKS))
+    if memo is None:
+        return None
+    try:
+        return AskedBelow(**decoded(memo.response or b"", "who permits the writes below a fork"))
+    except TypeError as error:
+        raise Corrupt(f"memo {memo.run}/{memo.key}: it names no approvers: {error!r}") from error
 
 
 def use_of(run: Run, call: CopiedCall, visit: int, at: int) -> Memo:
@@ -432,7 +491,7 @@ Same: TypeAlias = Callable[[CopiedCall], bool]
 
 
 def answer_in_fork(
-    ledger: ForkLedger, kind: Literal["write", "lookup"], once_per: OncePer, visit: int, key: str, same: Same
+    ledger: ForkLedger, kind: CallKind, once_per: OncePer, visit: int, key: str, same: Same
 ) -> ForkAnswer:
     """Return how a fork answers a call that it has not recorded itself; None if it makes the call.
 
@@ -446,7 +505,7 @@ def answer_in_fork(
     | once per run, done                     | after the point                         | FromRecording, used  |
     | once per run, done                     |                                         | FromRecording        |
     | once per run, refused                  | before the point                        | FromRecording        |
-    | once per run, open or uncertain        |                                         | WaitForAncestor      |
+    | once per run, open or uncertain        | no child                                | WaitForAncestor      |
     | once per visit, or refused             | after the point, unused, and replayable | FromRecording, used  |
     | anything else                          |                                         | None                 |
     """
@@ -459,7 +518,7 @@ def answer_in_fork(
         return None
     if once_per == "run" and (answer := _once_per_run(named, same)) is not None:
         return answer
-    if (ledger.terms.effects if kind == "write" else ledger.terms.lookups) != "recorded":
+    if (ledger.terms.lookups if kind == "lookup" else ledger.terms.effects) != "recorded":
         return None
     for call in named:
         if not call.past and call.n not in ledger.used and _is_replayable(call, ledger.terms) and same(call):
@@ -470,6 +529,8 @@ def answer_in_fork(
 def _once_per_run(named: Sequence[CopiedCall], same: Same) -> ForkAnswer:
     for call in named:
         if call.once_per != "run" or call.status == EffectStatus.UNDONE:
+            continue
+        if call.is_open and call.kind == "child":
             continue
         if call.is_open:
             return WaitForAncestor(call) if same(call) else RecordedOtherwise(call)
@@ -496,7 +557,7 @@ class KnownCall(NamedTuple):
     """Visit that made it, or was answered with it; 0 if it is not known."""
 
 
-def known_calls(ledger: ForkLedger, kind: Literal["write", "lookup"], key: str) -> Iterator[KnownCall]:
+def known_calls(ledger: ForkLedger, kind: CallKind, key: str) -> Iterator[KnownCall]:
     """Yield the copied calls of a key that were made before the point, or have answered a call of the fork."""
     for call in ledger.named(kind, key):
         if (use := ledger.used.get(call.n)) is not None:
@@ -518,9 +579,10 @@ def _is_own(ledger: ForkLedger, call: CopiedCall) -> bool:
     return call.once_per != "tenant" or call.of in (ledger.terms.of, ledger.terms.root)
 
 
-CallOutcome: TypeAlias = Literal["answered", "waits", "shared", "asked", "policy", "made"]
+CallOutcome: TypeAlias = Literal["answered", "waits", "shared", "asked", "policy", "made", "started"]
 """Act of a fork that asks again for a call of its ancestor: it answers it from the recording, waits for the run that
-made it, follows the rules of calls once per tenant, asks a person, follows the policy, or makes the lookup."""
+made it, follows the rules of calls once per tenant, asks a person, follows the policy, makes the lookup, or starts
+its own child."""
 
 
 def outcomes_in_fork(terms: ForkTerms, calls: Sequence[CopiedCall]) -> Iterator[tuple[CopiedCall, CallOutcome]]:
@@ -547,8 +609,8 @@ def _outcome(call: CopiedCall, answer: ForkAnswer, terms: ForkTerms) -> CallOutc
         return "asked"
     if call.once_per == "tenant":
         return "shared"
-    if call.kind == "lookup":
-        return "made"
+    if call.kind != "write":
+        return "made" if call.kind == "lookup" else "started"
     return "asked" if terms.asks else "policy"
 
 

@@ -237,8 +237,10 @@ def parked(approval: Approval) -> Parked:
 
 def _origin(execution: NodeExecution) -> str:
     """Return the beginning of a summary, so that approvers do not take a request of a fork for one of its ancestor."""
-    fork = execution.session.held.fork
-    return "" if fork is None else f"fork of {fork.terms.of}: "
+    fork, asks = execution.session.held.fork, execution.session.held.asks
+    if fork is not None:
+        return f"fork of {fork.terms.of}: "
+    return "" if asks is None else f"below a fork of {asks.of}: "
 
 
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:

@@ -234,7 +234,7 @@ class PermissionGate(CallGate):
         if attempt.terms.purpose is not Purpose.DO:
             return True
         held = execution.session.held
-        return bool(held.approvals or execution.workflow.asks_permission or held.fork is not None)
+        return bool(held.approvals or execution.workflow.asks_permission or held.asks is not None)
 
     async def enter(self, attempt: GatedAttempt) -> None:
         purpose, callee, call = attempt.terms.purpose, attempt.callee, attempt.call

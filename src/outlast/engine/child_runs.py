@@ -13,21 +13,25 @@ from pydantic import BaseModel
 from outlast.core import children
 from outlast.core.children import ChildCall, ParentRows
 from outlast.core.codec import canonical, digest
+from outlast.core.commit import Put
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
 from outlast.core.failed_calls import EffectKey
+from outlast.core.forks import memo_of_asks
 from outlast.core.keys import check_key, check_name
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_columns import NO_ERROR, ChildTerms, ChildUndo
-from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_over
 from outlast.core.run_transition import LogEntry
 from outlast.core.start_details import NO_DETAILS
 from outlast.engine.admission import limits_of
 from outlast.engine.commands import new_run, start_token, withdraw_late
+from outlast.engine.fork_calls import answer_of_child, answered_by_child, copied_children
+from outlast.engine.held_run import HeldRun
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
 from outlast.flow.activity import BoundCall
@@ -85,8 +89,7 @@ class ChildWait:
         """Return the row of the child, which its first request starts, or the first one after a person's `retry`."""
         if self.asked is not None:
             return await started(self.execution, self.asked)
-        row = self.execution.session.held.effects[self.ident]
-        return await started(self.execution, _asked_before(self.execution, row)) if is_reopened(row) else row
+        return await opened(self.execution, self.ident)
 
     async def answer(self) -> Effect:
         """Return the row of the child once it has ended. Raises Unresolved if the run parks."""
@@ -164,11 +167,19 @@ def _asked_before(execution: NodeExecution, row: Effect) -> AskedChild:
 
 
 async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
-    """Return the row of the child that the node asks for; start it if no execution has. Raises Conflict, Unresolved."""
+    """Return the row of the child that the node asks for; start it if no execution has. Raises Conflict, Unresolved.
+
+    In a fork, a child of the ancestor that has ended may answer (S-28). Its row is in no ledger of the fork.
+    """
     row = _found(execution, asked)
     if row is not None:
         _log_start(execution, row)
         return row
+    fork = execution.session.held.fork
+    if fork is not None and asked.ident not in execution.session.held.effects:
+        copied = await answer_of_child(execution, fork, asked.call)
+        if copied is not None:
+            return copied
     expected, workflow = execution.expected, asked.workflow
     if expected is not None and expected.holds(workflow.name):
         call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
@@ -183,12 +194,16 @@ def _found(execution: NodeExecution, asked: AskedChild) -> Effect | None:
     row = execution.session.held.effects.get(asked.ident)
     if row is None:
         return None
+    _check_same(row, asked)
+    return None if is_reopened(row) else row
+
+
+def _check_same(row: Effect, asked: AskedChild) -> None:
     if row.activity != asked.workflow.name or row.digest != asked.call.digest or not row.child_text:
         what = f"key {row.key} is recorded for {row.activity}"
         if row.child_text:
             what += f" with the input {row.args.decode(errors='replace')[:200]}, as run {row.external_id}"
         raise Conflict(what, "the same key means the same child, so the input must be the same", "give it another key=")
-    return None if is_reopened(row) else row
 
 
 async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
@@ -218,10 +233,15 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     if execution.observed:
         execution.record_observed()
     limited = bool(await limits_of(session.store, run.tenant))
-    new = new._replace(descent=children.descent(run, call))
+    new = new._replace(descent=children.descent(run, call), rows=(*new.rows, *_asks_too(held, child, now.business)))
     ordinal = held.next_ordinal()
     await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))
     return held.effects[asked.ident]
+
+
+def _asks_too(held: HeldRun, child: str, at: int) -> tuple[Put, ...]:
+    """Return the row by which a child asks a person for its writes, if the fork above it does (S-28)."""
+    return () if held.asks is None else (Put(MEMO, memo_of_asks(held.run.tenant, child, held.asks, at), 0),)
 
 
 def _check_room(run: Run, living: int) -> None:
@@ -276,18 +296,41 @@ def value_of(row: Effect, workflow: Workflow[Any, Any, Any] | None = None) -> An
 
 # --- methods of a handle -----------------------------------------------------------------------------------
 def child_of(execution: NodeExecution, key: str) -> Effect:
-    """Return the row of a child that this run has started, the latest of this key. Raises NotFound."""
-    rows = [row for (_, at), row in execution.session.held.effects.items() if at == key and row.child_text]
+    """Return the row of a child that this run has started, the latest of this key. Raises NotFound.
+
+    A fork has those that its ancestor had started. One that had not ended then has the id that it gets in the fork.
+    """
+    held = execution.session.held
+    rows = [row for (_, at), row in held.effects.items() if at == key and row.child_text]
+    if not rows and held.fork is not None:
+        rows = copied_children(held.fork, held.run, key)
     if not rows:
         run = execution.session.held.run.run
         raise NotFound(f"run {run} has started no child {key}", "ctx.child names one that was started before", OPTIONS)
     return max(rows, key=lambda row: row.visit)
 
 
+async def opened(execution: NodeExecution, ident: EffectKey) -> Effect:
+    """Return the row of a child that was started before, or start it again after a person's `retry`. Raises Unresolved.
+
+    A fork starts its own child in place of one that its ancestor had started, and that had not ended.
+    """
+    held = execution.session.held
+    row = held.effects.get(ident)
+    if row is None:
+        assert held.fork is not None
+        row = next(each for each in copied_children(held.fork, held.run, ident[1]) if each.visit == ident[0])
+        if row.settled_at:
+            return answered_by_child(execution, row)
+    elif not is_reopened(row):
+        return row
+    return await started(execution, _asked_before(execution, row))
+
+
 async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
     """Ask a child to end, unless it has ended or was asked before. Raises Unresolved."""
     session = execution.session
-    row = session.held.effects[ident]
+    row = session.held.effects.get(ident) or await opened(execution, ident)
     if row.settled_at or row.child.stop:
         return
     if not execution.may_begin():
@@ -299,7 +342,9 @@ async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
 async def send(execution: NodeExecution, ident: EffectKey, name: str, value: BaseModel, signal_id: str) -> None:
     """Send a signal to a child, once per id. Raises InvalidInput, LimitExceeded, Unresolved."""
     session = execution.session
-    row, run = session.held.effects[ident], session.held.run
+    row, run = session.held.effects.get(ident) or await opened(execution, ident), session.held.run
+    if ident not in session.held.effects:  # it has ended before the fork began
+        return
     if (0, children.signal_key(row, signal_id)) in session.held.memos:
         return
     payload = canonical(value.model_dump(mode="json", by_alias=True))

@@ -156,7 +156,7 @@ class EffectExecutor:
             or self.terms.purpose is not Purpose.DO
             or execution.workflow.budget is not None
             or execution.workflow.asks_permission
-            or self.held.fork is not None
+            or self.held.asks is not None
         )
         self.known = Known(restored=True) if self.held.run.restored else NOTHING
         self.used: list[Used] = []  # reported by the call and not stored yet

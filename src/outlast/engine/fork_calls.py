@@ -6,6 +6,7 @@ yet to settle a call.
 
 from typing import Any, NamedTuple
 
+from outlast.core.children import ChildCall, child_id_of
 from outlast.core.commit import Commit, Put
 from outlast.core.conclude import Parked
 from outlast.core.durations import SECOND, SHARED_LOOK_AGAIN
@@ -23,17 +24,18 @@ from outlast.core.forks import (
     known_calls,
     use_of,
 )
-from outlast.core.keys import lineage_key
+from outlast.core.keys import OncePer, lineage_key
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import Timer, WaitingFor
-from outlast.core.rows.run_rows import RUN, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.core.run_transition import LogEntry, fence
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, contradiction, refusal_of
 from outlast.engine.run_session import RunSession
 from outlast.engine.stated_answers import load_answer
+from outlast.errors import Conflict
 from outlast.flow.activity import Activity, BoundCall
 
 
@@ -99,6 +101,54 @@ async def recorded_lookup(
     more = (_use(execution, activity, answer.call),) if answer.records else ()
     await _land(execution, memo, *more)
     return memo
+
+
+async def answer_of_child(execution: NodeExecution, ledger: ForkLedger, call: ChildCall) -> Effect | None:
+    """Return the row of a child of the ancestor that answers a start in the fork; None if the fork starts its own.
+
+    The row is stored nowhere. Raises Conflict if the key is that of another child, Unresolved.
+    """
+    run = execution.session.held.run
+    once_per: OncePer = "visit" if call.visit else "run"
+    answer = answer_in_fork(
+        ledger, "child", once_per, call.visit, call.key, lambda copied: copied.digest == call.digest
+    )
+    if answer is None:
+        return None
+    if isinstance(answer, RecordedOtherwise):
+        what = (
+            f"key {call.key} is recorded for {answer.call.activity}, as run {answer.call.external_id} of the ancestor"
+        )
+        raise Conflict(what, "the same key means the same child, so the input must be the same", "give it another key=")
+    assert isinstance(answer, FromRecording), "a child that has not ended is not inherited"
+    if answer.records:
+        await _land(execution, use_of(run, answer.call, call.visit, execution.session.clock.now.business))
+    return answered_by_child(execution, answer.call.as_effect(run, call.visit))
+
+
+def answered_by_child(execution: NodeExecution, row: Effect) -> Effect:
+    """Return the row of a child of the ancestor, and say in the history of the fork where its outcome comes from."""
+    fork = execution.session.held.fork
+    assert fork is not None
+    key, of = f"outlast/child/{row.visit}/{row.key}", fork.terms.of
+    text = f"{row.activity} {row.key}: answered from {of}, by run {row.external_id}"
+    execution.log_entries[key] = LogEntry(key, text, {"run": of, "child": row.external_id})
+    return row
+
+
+def copied_children(ledger: ForkLedger, run: Run, key: str) -> list[Effect]:
+    """Return the children of a key that the body of a fork may know: of before the point, or used since.
+
+    One that had not ended has the id that it gets in the fork, and its end is open.
+    """
+    found: dict[int, Effect] = {}
+    for call, visit, _ in known_calls(ledger, "child", key):
+        row = call.as_effect(run, visit)
+        if call.is_open:
+            row = row._replace(external_id=child_id_of(run, visit, key), status=EffectStatus.INTENDED, settled_at=0)
+        if visit not in found or not found[visit].settled_at:
+            found[visit] = row
+    return list(found.values())
 
 
 def rows_known_in_fork(

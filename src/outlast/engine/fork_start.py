@@ -258,13 +258,6 @@ async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
             "keep ledgers longer with ledger_kept",
             refusal="purged",
         )
-    if child := next((effect for effect in rows.effects if effect.child_text), None):
-        raise Conflict(
-            f"run {of} cannot be forked",
-            f"it has started run {child.external_id}, and a fork does not take the outcome of a child with it",
-            "start a new run with the input that the fork would have",
-            refusal="has_children",
-        )
     found: list[Event] = []
     while page := await store.rows(EVENT, (tenant, of), after=key_of(EVENT, found[-1]) if found else ()):
         found += page

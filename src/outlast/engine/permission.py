@@ -10,7 +10,7 @@ from outlast.core.commit import Expect
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
-from outlast.core.forks import ForkTerms
+from outlast.core.forks import AskedBelow
 from outlast.core.keys import plain_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
@@ -186,9 +186,9 @@ def _decide(
     by = verdict_text(execution, verdict)
     if previous is not None and covering is not None:  # consumed by the first attempt
         return covered(execution, _approved(covering, by), previous.covered_until)
-    fork = execution.session.held.fork
-    if fork is not None and fork.terms.asks and not usable and isinstance(verdict, Allow):
-        verdict = _by_person(fork.terms, plan)
+    asked = execution.session.held.asks
+    if asked is not None and not usable and isinstance(verdict, Allow):
+        verdict = _by_person(asked, plan)
     if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):
         return Permission(by)
     if (approval := next((a for a in usable if _enough(a, verdict)), None)) is not None:
@@ -203,9 +203,9 @@ def _decide(
     )
 
 
-def _by_person(fork: ForkTerms, plan: Plan[Any]) -> NeedsApproval:
-    """Return the verdict on a write of a fork that neither the policy nor the node gives to a person (S-28)."""
-    return NeedsApproval("fork", Rule.parse(fork.approvers), f"{plan.activity} {plan.key}")
+def _by_person(asked: AskedBelow, plan: Plan[Any]) -> NeedsApproval:
+    """Return the verdict on a write of a fork, or below one, that neither policy nor node gives to a person (S-28)."""
+    return NeedsApproval("fork", Rule.parse(asked.approvers), f"{plan.activity} {plan.key}")
 
 
 def was_requested(execution: NodeExecution, activity: str) -> bool:

@@ -10,5 +10,6 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "asked": "waits for a person",
     "policy": "made if the policy allows it",
     "made": "made again",
+    "started": "started as its own child",
 }
 """Words for each outcome of a call that the fork asks for again."""

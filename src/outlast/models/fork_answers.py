@@ -12,7 +12,7 @@ class LaterCall(Model):
 
     activity: str
     key: str
-    kind: str = Field(description="`write` or `lookup`.")
+    kind: str = Field(description="`write`, `lookup` or `child`.")
     once_per: str
     visit: int = Field(description="Visit that made it.")
     status: str
@@ -43,10 +43,10 @@ class ForkPointList(Model):
 class PreviewedCall(LaterCall):
     """Call after a checkpoint, and what a fork does if it asks for the same call again."""
 
-    outcome: Literal["answered", "waits", "shared", "asked", "policy", "made"] = Field(
+    outcome: Literal["answered", "waits", "shared", "asked", "policy", "made", "started"] = Field(
         description="`answered`: from the recording. `waits`: until the run that made it has settled it. `shared`: by "
         "the rules of calls once per tenant. `asked`: a person approves it. `policy`: the policy decides. `made`: the "
-        "lookup is made again."
+        "lookup is made again. `started`: the fork starts its own child."
     )
 
 

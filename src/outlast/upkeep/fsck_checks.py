@@ -457,7 +457,7 @@ def copies_match(run: Run, ledger: ForkLedger | None, effects: Iterable[Effect])
     rows = {(row.run, row.visit, row.key, row.version): row for row in effects}
     for call in ledger.calls:
         visit = call.visit if call.once_per == "visit" else 0
-        row = rows.get((call.of, visit, call.key, call.version)) if call.kind == "write" else None
+        row = rows.get((call.of, visit, call.key, call.version)) if call.kind != "lookup" else None
         if row is not None and (row.digest, row.status, row.response) != (call.digest, call.status, call.response):
             yield violation(EFFECT, row, f"{run.run} has copied another call, status or response of this version")
 

@@ -153,14 +153,19 @@ def history_end(one: CheckedRun) -> Violations:
 
 
 def effect_settled(one: CheckedRun) -> Violations:
-    """Check that no effect is settled later than the event that ends its visit or its run (S-4)."""
+    """Check that no effect is settled later than the event that ends its visit or its run (S-4).
+
+    A child may end in a later visit than the one that has started it, and after its run if it is left alone.
+    """
     times = [event.at for event in one.history or ()]
     if not _is_whole(one) or one.run.restored or times != sorted(times):
         return  # a restore settles after the visit; a clock that was set back makes the times of two processes differ
     left = {event.visit - 1: event for event in one.history or () if event.type == EventType.CHECKPOINT}
     end = next((event for event in one.history or () if event.type in ENDS), None)
     for effect in one.effects:
-        after = end if effect.undoes else left.get(effect.visit, end)
+        if effect.child.close == "abandon":
+            continue
+        after = end if effect.undoes or effect.child_text else left.get(effect.visit, end)
         if after is not None and effect.settled_at > after.at + one.skew:
             yield violation(EFFECT, effect, f"settled at {effect.settled_at}; event {after.seq} follows at {after.at}")
 
