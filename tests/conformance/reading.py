@@ -304,6 +304,25 @@ async def the_queue_is_in_order(s: Subject) -> None:
     assert [run.run for run in await a.query(Queued(STORE, 1))] == ["c"]
 
 
+async def the_queue_is_in_the_order_of_trees(s: Subject) -> None:
+    """Runs of the oldest tree come first, and of one tree a parent before its children, then in their order."""
+    a, b = await two(s)
+    old = {"root": "old", "root_created_at": T0 + 1}
+    for name, at, place in (
+        ("new", 2, {"root_created_at": T0 + 2}),
+        ("b", 7, {**old, "depth": 2}),
+        ("a", 8, {**old, "depth": 2}),
+        ("c", 9, {**old, "depth": 1}),
+        ("old", 1, {"root_created_at": T0 + 1}),
+        ("newer", 3, {"root_created_at": T0 + 3}),
+    ):
+        await a.commit(start(run_row(name, created_at=T0 + at, queue="acme", **place)))
+    order = ["old", "c", "b", "a", "new", "newer"]
+    assert [run.run for run in await b.query(Queued("acme", 9))] == order
+    assert [run.run for run in await b.query(Queued(STORE, 9))] == order
+    assert [run.run for run in await b.query(Queued("acme", 5))] == order[:5]
+
+
 async def an_owner_finds_its_runs(s: Subject) -> None:
     """`owned` returns the present rows of one worker's runs, without unowned and ended runs."""
     a, b = await two(s)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from outlast import workflow as plain_workflow
 from outlast.core.acts import act_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.limit_rows import SLOT, Slot
@@ -411,3 +412,31 @@ async def test_a_raise_that_died_in_its_middle_is_finished_by_its_repetition(wor
         await set_slots(wire, "t", 100, act)
     assert 0 < len(world.slots("t")) < 100
     assert len(await set_slots(wire, "t", 100, act)) == 100
+
+
+@pytest.mark.req("RUN-6", "RUN-13")
+@pytest.mark.every_store
+async def test_a_child_has_the_place_of_its_root_in_the_queue(world: World) -> None:
+    """A run that was started before the child, and after its root, waits longer."""
+
+    @plain_workflow
+    async def queued_child(ctx: Context, name: str) -> None:
+        await ctx.receive("go", Go)
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.receive("go", Go)
+        await ctx.run(queued_child, queued_child.arguments("k"), key="k")
+
+    world.add_slots("t", 1)
+    flow = one_node(body)
+    world.worker(flow, queued_child)
+    await world.start(flow, "r0")
+    await world.pass_(10)
+    await world.start(flow, "r1")
+    await world.signal("go", "r0")
+    await world.settle()
+    child = world.effect("k", "r0").external_id
+    assert holders(world) == [child]
+    await world.signal("go", child)
+    await world.settle()
+    assert world.status("r0") == "completed" and holders(world) == ["r1"]

@@ -14,6 +14,7 @@ RULES = {
     "s02_leases": ("REC-1", "RUN-3"),
     "s04_clocks": ("REC-6",),
     "s06_slots": ("RUN-6",),
+    "s06_trees": ("RUN-6", "RUN-13"),
     "s07_batches": (),
     "s14_waits": (),
     "s17_effects": ("EFF-2", "EFF-3"),

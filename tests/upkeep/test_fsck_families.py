@@ -93,12 +93,19 @@ def test_trees_and_an_abandoned_child_have_no_finding(played: Path, tmp_path: Pa
     assert looked.findings == () and looked.runs == 8
 
 
+DESCENT = "UPDATE run SET descent = json_set(descent"
 CANARIES = {
     "a row names no run": ("UPDATE effect SET external_id = 'x' WHERE key = 'leaf'", {"child_living", "child_placed"}),
     "another root": (f"UPDATE run SET root = 'x' WHERE {LEAF}", {"child_placed"}),
     "another depth": (f"UPDATE run SET depth = 5 WHERE {LEAF}", {"child_placed"}),
-    "another place": (f"UPDATE run SET called_as = '1:x' WHERE {LEAF}", {"child_living", "child_placed"}),
-    "another parent": (f"UPDATE run SET parent = 'leaver' WHERE {LEAF}", {"child_living", "child_placed"}),
+    "another place": (
+        f"{DESCENT}, '$.called_as', '1:x') WHERE {LEAF}",
+        {"child_living", "child_placed"},
+    ),
+    "another parent": (
+        f"{DESCENT}, '$.parent', 'leaver') WHERE {LEAF}",
+        {"child_living", "child_placed"},
+    ),
     "an outcome of a living run": (
         "UPDATE effect SET status = 'done', response = x'31', settled_at = first_at, settled_by = 'call' "
         "WHERE key = 'leaf'",

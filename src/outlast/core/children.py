@@ -29,10 +29,10 @@ from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_columns import CHILD, ERROR, ChildTerms, EffectError
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
-from outlast.core.rows.run_columns import REASON, WaitingFor
+from outlast.core.rows.run_columns import REASON, Descent, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
 from outlast.core.run_transition import fence
-from outlast.core.verbs import Descent, NewRun
+from outlast.core.verbs import NewRun, TreePlace
 from outlast.core.verbs import start as start_run
 
 CHILD_KIND: Final = "child"
@@ -50,10 +50,11 @@ class ChildCall(NamedTuple):
     terms: ChildTerms
 
 
-def descent(parent: Run, call: ChildCall) -> Descent:
+def place_below(parent: Run, call: ChildCall) -> TreePlace:
     """Return the place of a child in the tree of its parent."""
-    called_as = f"{call.visit}:{call.key}"
-    return Descent(parent.run, parent.root or parent.run, parent.depth + 1, called_as, parent.restored)
+    descent = Descent(parent.run, f"{call.visit}:{call.key}")
+    began = parent.root_created_at or parent.created_at
+    return TreePlace(parent.root or parent.run, began, parent.depth + 1, descent, parent.restored)
 
 
 def child_id(parent: Run, call: ChildCall, attempt: int) -> str:
@@ -220,6 +221,14 @@ def waiting(call: Effect) -> WaitingFor:
     """Return what operators see of a parent that waits for a child."""
     then = "continues with its outcome" if not call.child.stop else "undoes its own effects"
     return WaitingFor(CHILD_KIND, f"{call.activity} {call.key}", who=call.external_id, then=then)
+
+
+def returning(parent: Run | None, child: Run) -> Run | None:
+    """Return the parent if the end of this child lets it go on and it needs a slot for that; else None (S-6)."""
+    if parent is None or is_over(parent) or parent.owner or parent.queue or parent.slots_text:
+        return None
+    waits = any(wait.kind == CHILD_KIND and wait.who == child.run for wait in parent.waiting_for)
+    return parent if waits else None
 
 
 def place_of(child: Run) -> tuple[int, str]:

@@ -455,7 +455,7 @@ def _finish(
 ) -> Conclusion:
     run, reads = rows.run, rows.reads
     if reads is None:
-        if run.slots or run.queue or run.parent:
+        if run.slots or run.queue or run.root:
             return READ
         reads = StoreReads()
     if first := _withdrawn_first(rows, rows.inbox_read, now):
@@ -476,7 +476,7 @@ def _finish(
         results=results,
         label=label,
     )
-    if run.parent:
+    if run.root:
         response = canonical(outcome)
         commit = children.settle_in_parent(commit, run, ending.outcome, response, ending.reason, reads.parent, now)
     return Conclusion(Then.RELEASE, commit, chunks=chunks)

@@ -30,7 +30,10 @@ from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import (
     ATTENTION,
+    DESCENT,
+    NO_DESCENT,
     WAITING_FOR,
+    Descent,
     Timer,
     WaitingFor,
     entered_visits,
@@ -63,17 +66,17 @@ class Forked(NamedTuple):
     terms: Facts[str, object]  # for the first event
 
 
-class Descent(NamedTuple):
+class TreePlace(NamedTuple):
     """Place of a child run below the run that starts it (S-30)."""
 
-    parent: str
     root: str
+    root_created_at: int
     depth: int
-    called_as: str  # 'visit:key' of its row in the ledger of its parent
+    descent: Descent
     restored: int = 0  # as of its parent: an earlier start, and calls of that run, may be missing since a restore
 
 
-NO_DESCENT: Final = Descent("", "", 0, "")
+AT_TOP: Final = TreePlace("", 0, 0, NO_DESCENT)
 
 
 class NewRun(NamedTuple):
@@ -91,7 +94,7 @@ class NewRun(NamedTuple):
     token: Token | None = None
     details: StartDetails = NO_DETAILS
     forked: Forked | None = None
-    descent: Descent = NO_DESCENT
+    place: TreePlace = AT_TOP
     rows: tuple[Put, ...] = ()  # land with it: large values of its state, kept deadlines, terms of a fork
 
 
@@ -100,7 +103,7 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
 
     A fork begins in the visit of its ancestor's checkpoint, so keys of earlier visits are never asked for again.
     """
-    forked = new.forked
+    forked, place = new.forked, new.place
     waiting = WaitingFor("worker", f"a worker that serves {new.lane}", since=now.business)
     row = Run(
         tenant=new.tenant,
@@ -131,12 +134,16 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
         ended_at=0,
         requested_by=new.actor,
         forked_from="" if forked is None else forked.of,
-        **new.descent._asdict(),
+        root=place.root,
+        root_created_at=place.root_created_at or now.business,
+        depth=place.depth,
+        descent_text=DESCENT.encode(place.descent),
+        restored=place.restored,
         **dict[str, Any](zip(StartDetails._fields, new.details, strict=True)),
     )
     data: dict[str, object] = {"by": new.actor, "lane": new.lane}
-    if new.descent.parent:
-        data["parent"] = new.descent.parent
+    if place.root:
+        data["parent"] = place.descent.parent
     if forked is not None:
         data["fork"] = dict(forked.terms)
     born = event(row, EventType.STARTED, now.business, data, new.state)

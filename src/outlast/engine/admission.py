@@ -7,22 +7,22 @@ in one commit. Faults, and why none loses a slot or gives one to two runs:
    again.
 2. *A run gets a slot and ends elsewhere in the same moment.* The slot then names a run that does not name it.
    `repair` finds such slots at each heartbeat of any worker.
-3. *A newer run takes a free slot before an older one.* `left_to_older` hands the slot to the oldest first, and the
-   newer one queues.
+3. *A newer run takes a free slot before an older one.* `left_to_older` hands the slot to the first of the queue, and
+   the newer one queues. A parent whose child ends is not in the queue yet, so the end of the child counts it in.
 4. *The oldest run has no worker.* Only runs of lanes that a living worker serves are heirs, or the slot would rest
    with a run that no worker executes.
 5. *Slots are raised by two operators at once.* Rows are numbered, so equal numbers collide and the loser counts
    again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.conclude import Admitting, Again, Queueing, StoreReads
 from outlast.core.rows.limit_rows import SLOT, Slot
-from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_due, is_over, queue_order
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.core.run_transition import SlotChange, hand_over
 from outlast.errors import Conflict, Stale, StoreError
@@ -51,10 +51,11 @@ def pick(run: Run, limit: Sequence[Slot]) -> Slot | None:
     return mine or next((s for s in limit if not s.holder), None)
 
 
-async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
-    """Return each slot with the oldest queued run of a served lane that waits for its limit.
+async def heirs(store: Store, slots: Sequence[Slot], returning: Run | None = None) -> tuple[SlotChange, ...]:
+    """Return each slot with the first queued run of a served lane that waits for its limit.
 
-    A run that already holds a slot of that limit is left out.
+    A run that already holds a slot of that limit is left out. `returning`: the parent of a child that ends. It needs a
+    slot to go on, and is not in the queue yet.
     """
     changes: list[SlotChange] = []
     given: set[tuple[str, str, str]] = set()
@@ -62,24 +63,27 @@ async def heirs(store: Store, slots: Sequence[Slot]) -> tuple[SlotChange, ...]:
         rows = await slots_of(store, slot.tenant)
         taken = {(s.holder_tenant, s.holder) for s in rows if s.holder}
         taken |= {(tenant, run) for limit, tenant, run in given if limit == slot.tenant}
-        heir = await _oldest(store, slot.tenant, taken, len(rows) + len(slots) + 1)
+        heir = await _first(store, slot.tenant, taken, len(rows) + len(slots) + 1, returning)
         if heir is not None:
             given.add((slot.tenant, heir.tenant, heir.run))
         changes.append(SlotChange(slot, heir))
     return tuple(changes)
 
 
-async def _oldest(store: Store, tenant: str, taken: set[tuple[str, str]], n: int) -> Run | None:
-    """Return the oldest run queued for a limit that is not `taken` and whose lane a worker serves."""
-    if not (queued := await store.query(Queued(tenant, n))):
+async def _first(store: Store, tenant: str, taken: set[tuple[str, str]], n: int, returning: Run | None) -> Run | None:
+    """Return the first run that waits for a limit, is not `taken`, and whose lane a worker serves."""
+    beside = () if returning is None else (returning,)
+    if not (queued := await store.query(Queued(tenant, n))) and not beside:
         return None
     lanes = lanes_served(await store.rows(WORKER, (STORE,)), (await store.now()).real)
-    while True:
-        heir = next((r for r in queued if (r.tenant, r.run) not in taken and r.lane in lanes), None)
-        if heir is not None or len(queued) < n:
-            return heir
+
+    def fitting(runs: Iterable[Run]) -> list[Run]:
+        return [run for run in runs if (run.tenant, run.run) not in taken and run.lane in lanes]
+
+    while not (found := fitting(queued)) and len(queued) >= n:
         n *= 10
         queued = await store.query(Queued(tenant, n))
+    return min((*found[:1], *fitting(beside)), key=queue_order, default=None)
 
 
 async def limits_wanted(store: Store) -> tuple[str, ...]:
@@ -112,12 +116,15 @@ async def admit(store: Store, run: Run, *, keeps: bool) -> Admitting | Queueing 
     return Admitting(taken)
 
 
-async def read_slots(store: Store, run: Run) -> StoreReads:
-    """Return the slots of a run that waits or ends, each with its heir, and the other slots of its limits."""
+async def read_slots(store: Store, run: Run, returning: Run | None = None) -> StoreReads:
+    """Return the slots of a run that waits or ends, each with its heir, and the other slots of its limits.
+
+    `returning`: as in `heirs`.
+    """
     if not run.slots and not run.queue:
         return StoreReads()
     mine, others = await held_and_not(store, run)
-    return StoreReads(await heirs(store, mine), others)
+    return StoreReads(await heirs(store, mine, returning), others)
 
 
 async def left_to_older(store: Store, slot: Slot, run: Run) -> bool:
@@ -146,14 +153,19 @@ def _names(run: Run, slot: Slot) -> bool:
     return (slot.tenant, slot.i) in run.slots
 
 
+def _will_look(run: Run, real: int) -> bool:
+    """True if the run will look at the slots again: it is queued, or a parent that has just got one and returns."""
+    return bool(run.queue or (not run.slots and (run.owner or is_due(run, real))))
+
+
 async def repair(store: Store, tenants: Sequence[str]) -> int:
     """Hand free slots, and slots of ended runs, to queued runs. Returns how many were handed on."""
-    done = 0
+    done, now = 0, await store.now()
     for tenant in tenants:
         for slot in await slots_of(store, tenant):
             if slot.holder:
                 row = await store.load(RUN, (slot.holder_tenant, slot.holder))
-                if row is not None and not is_over(row) and (row.queue or _names(row, slot)):
+                if row is not None and not is_over(row) and (_names(row, slot) or _will_look(row, now.real)):
                     continue  # a slot handed over while the run took another one is spare, and is handed on
             (change,) = await heirs(store, [slot])
             if change.heir is None and not slot.holder:

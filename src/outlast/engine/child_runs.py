@@ -233,7 +233,8 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     if execution.observed:
         execution.record_observed()
     limited = bool(await limits_of(session.store, run.tenant))
-    new = new._replace(descent=children.descent(run, call), rows=(*new.rows, *_asks_too(held, child, now.business)))
+    asked_too = (*new.rows, *_asks_too(held, child, now.business))
+    new = new._replace(place=children.place_below(run, call), rows=asked_too)
     ordinal = held.next_ordinal()
     await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))
     return held.effects[asked.ident]

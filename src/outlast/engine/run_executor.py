@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
 from outlast.core.business_days import BusinessDays
-from outlast.core.children import NO_PARENT
+from outlast.core.children import NO_PARENT, returning
 from outlast.core.clock_port import Clock
 from outlast.core.conclude import (
     Completing,
@@ -295,13 +295,14 @@ class RunExecutor:
         )
 
     async def _read(self, move: Move) -> StoreReads:
-        session = self.session
-        reads = await admission.read_slots(session.store, session.held.run)
+        session, run = self.session, self.session.held.run
+        parent = await parent_rows(session.store, run) if run.root else NO_PARENT
+        reads = await admission.read_slots(session.store, run, returning(parent.run, run))
         results = await count_results(session) if isinstance(move, Completing) else 0
         return reads._replace(
             exhausted=without_attempt(session, self._workflow, self._services.terms.__getitem__),
             results=results,
-            parent=await parent_rows(session.store, session.held.run) if session.held.run.parent else NO_PARENT,
+            parent=parent,
         )
 
     # --- the route ----------------------------------------------------------------------------------------

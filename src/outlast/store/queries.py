@@ -400,7 +400,7 @@ class Owned(Query[tuple[Run, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Queued(Query[tuple[Run, ...]]):
-    """The runs that wait for a slot, oldest first. Tenant '*' means all tenants."""
+    """The runs that wait for a slot, those of the oldest tree first. Tenant '*' means all tenants."""
 
     polls: ClassVar[bool] = True
 
@@ -409,7 +409,7 @@ class Queued(Query[tuple[Run, ...]]):
 
     @override
     def statements(self) -> Sequence[Select]:
-        rest = f"queue <> '' ORDER BY created_at, tenant, run LIMIT {MARK}"
+        rest = f"queue <> '' ORDER BY root_created_at, depth, created_at, tenant, run LIMIT {MARK}"
         if self.tenant == STORE:
             return (Select(f"{_RUNS} WHERE {rest}", (self.limit,)),)
         return (Select(f"{_RUNS} WHERE queue = {MARK} AND {rest}", (self.tenant, self.limit)),)

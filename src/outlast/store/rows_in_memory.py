@@ -12,7 +12,7 @@ from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.run_rows import RUN, Run, queue_order
 from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt
@@ -120,8 +120,8 @@ class RowsInMemory:
         return [run for run in runs if run is not None]
 
     def queued(self) -> list[Run]:
-        """Return the runs that wait for a slot, oldest first."""
-        return sorted(self._runs(self._queued), key=lambda run: (run.created_at, run.tenant, run.run))
+        """Return the runs that wait for a slot, those of the oldest tree first."""
+        return sorted(self._runs(self._queued), key=queue_order)
 
     def open(self, kind: Kind[R], tenant: str) -> list[R]:
         """Return the rows of a tenant that wait for a person, in any order."""

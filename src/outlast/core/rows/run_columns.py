@@ -11,7 +11,7 @@ from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, RULES, Choice, Reason, RunStatus
 from outlast.core.rows.columns import CACHED_TEXTS, Column, stored_text, typed
-from outlast.core.usage import Amounts
+from outlast.core.usage import NO_LIMITS, Amounts, Limits
 
 SlotName: TypeAlias = tuple[str, int]
 """Key of a slot row: the tenant of the limit, '*' for the global one, and the number."""
@@ -63,6 +63,19 @@ class Ending(NamedTuple):
     outcome: RunStatus
     reason: str
     by: str
+
+
+class Descent(NamedTuple):
+    """Start of a child run: the run that started it, and the budget of the run at the top of its tree (S-30)."""
+
+    parent: str = ""
+    called_as: str = ""
+    """`visit:key` of its row in the ledger of its parent."""
+    budget: Limits = NO_LIMITS
+    """Limits of the root's budget, as its workflow had them when the child was started."""
+
+
+NO_DESCENT: Final = Descent()
 
 
 class Attention(NamedTuple):
@@ -286,6 +299,22 @@ def _load_ending(text: str) -> Ending | None:
     return typed(Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"]))
 
 
+def _dump_descent(descent: Descent) -> str:
+    if descent == NO_DESCENT:
+        return ""
+    plain: dict[str, object] = {"parent": descent.parent, "called_as": descent.called_as}
+    if descent.budget != NO_LIMITS:
+        plain["budget"] = descent.budget
+    return dumps(plain)
+
+
+def _load_descent(text: str) -> Descent:
+    if not text:
+        return NO_DESCENT
+    plain = loads(text)
+    return typed(Descent(plain["parent"], plain["called_as"], Limits(*plain.get("budget", ()))))
+
+
 ATTENTION: Final = Column("attention", _dump_attention, _load_attention)
 WAITING_FOR: Final = Column("waiting_for", _dump_waiting, _load_waiting)
 TIMERS: Final = Column("timers", _dump_timers, _load_timers)
@@ -296,6 +325,7 @@ STATED_ANSWER: Final = Column("payload", _dump_stated, _load_stated)
 RAISE: Final = Column("payload", _dump_raise, _load_raise)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
+DESCENT: Final = Column("descent", _dump_descent, _load_descent)
 
 
 @lru_cache(CACHED_TEXTS)

@@ -8,6 +8,7 @@ from outlast.core.events import TYPES, make_body
 from outlast.core.lanes import scheduler_of
 from outlast.core.rows import run_columns
 from outlast.core.rows.row_kind import Kind
+from outlast.core.rows.run_columns import NO_DESCENT
 from outlast.core.state.snapshot_codec import StateChunk
 
 
@@ -25,7 +26,7 @@ class Run(NamedTuple):
     inbox_seq: int  # number of the last message in the run's inbox
     due_at: int | None  # real; if owned, the end of the execution budget
     lane: str  # workflow@version, after `scheduler:` if a guest schedules the run
-    queue: str  # tenant's name while the run waits for a slot, else ''; the order is that of `created_at`
+    queue: str  # tenant's name while the run waits for a slot, else ''; see `queue_order`
     status: machine.RunStatus
     workflow: str
     node: str
@@ -51,15 +52,30 @@ class Run(NamedTuple):
     group_max: int = 0  # maximum number of runs its worker may hold, including this one; 0 = no limit (S-5)
     objective: str = ""  # the run's purpose for people, from its input; '' if its workflow names none
     forked_from: str = ""  # the run whose checkpoint it began with (S-28); '' = it is no fork
-    parent: str = ""  # the run that started it and waits for its end (S-30); '' = no run did
-    root: str = ""  # the first run above it; '' = itself
+    root: str = ""  # the first run above it (S-30); '' = itself
+    root_created_at: int = 0  # business; 0 = started by a version without child runs, so before all other runs
     depth: int = 0  # number of runs above it
-    called_as: str = ""  # 'visit:key' of its row in the ledger of its parent
+    descent_text: str = ""
 
     @property
     def scheduler(self) -> str:
         """Return the engine that decides when and where the run is executed."""
         return scheduler_of(self.lane)
+
+    @property
+    def descent(self) -> run_columns.Descent:
+        """Return the start of a child run; NO_DESCENT of a run that no run has started."""
+        return RUN.decode(run_columns.DESCENT, self.descent_text, self) if self.descent_text else NO_DESCENT
+
+    @property
+    def parent(self) -> str:
+        """Return the run that started it and waits for its end; '' if no run did."""
+        return self.descent.parent
+
+    @property
+    def called_as(self) -> str:
+        """Return `visit:key` of its row in the ledger of its parent."""
+        return self.descent.called_as
 
     @property
     def attention(self) -> tuple[run_columns.Attention, ...]:
@@ -196,6 +212,11 @@ RESULT: Final = Kind("result", Result, 3, True, False)
 def is_over(run: Run) -> bool:
     """True if the run has ended. A terminal run never changes again."""
     return run.status in machine.TERMINAL
+
+
+def queue_order(run: Run) -> tuple[int, int, int, str, str]:
+    """Return the order in which runs get slots: by the age of their trees, and a parent before its children (S-6)."""
+    return run.root_created_at, run.depth, run.created_at, run.tenant, run.run
 
 
 def is_due(run: Run, real: int) -> bool:

@@ -326,10 +326,10 @@ LATER: Final = {
     (CALL_USAGE.name, "unpriced"): 0,
     (EFFECT.name, "child"): "",
     (RUN.name, "forked_from"): "",
-    (RUN.name, "parent"): "",
     (RUN.name, "root"): "",
+    (RUN.name, "root_created_at"): 0,
     (RUN.name, "depth"): 0,
-    (RUN.name, "called_as"): "",
+    (RUN.name, "descent"): "",
     (SUBSCRIPTION.name, "forks"): 0,
 }
 """Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""
@@ -362,6 +362,11 @@ def lane_of(lane: str, mapping: int) -> str:
     return f"{lane}#{mapping}"
 
 
+def queue_of(tenant: str, *, child: bool) -> str:
+    """Return the name of a list in the index `queue`. Children have their own one, because their order is another."""
+    return f"children#{tenant}" if child else tenant
+
+
 def spending_of(tenant: str, day: int) -> str:
     """Return the name of a tenant's business day in the index `spent`."""
     return f"{_part(tenant)}#{day}"
@@ -385,7 +390,7 @@ def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
     if run.owner not in NO_HOLDER:
         found["held_by"] = text(run.owner)
     if run.queue:
-        found["queue_of"] = text(run.queue)
+        found["queue_of"] = text(queue_of(run.queue, child=bool(run.root)))
     if run.ended_at:
         found["ended_of"] = text(run.tenant)
     else:

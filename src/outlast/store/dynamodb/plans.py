@@ -34,6 +34,7 @@ from outlast.store.dynamodb.items import (
     open_list_of,
     partition,
     place,
+    queue_of,
     spending_of,
     within,
 )
@@ -392,7 +393,12 @@ async def _queued(reads: DynamoReads, query: Queued, rows: RowsInMemory) -> None
         async for runs in _at_entries(reads, reads.items.scan(RUNS, QUEUED[0])):
             put(rows, RUN, [run for run in runs if run.queue])
         return
-    listing = Listing(RUNS, QUEUED, query.tenant)
+    of_children = Listing(
+        RUNS, QUEUED, queue_of(query.tenant, child=True)
+    )  # all, because their order is that of the roots
+    async for runs in _at_entries(reads, of_children.pages(reads)):
+        put(rows, RUN, [run for run in runs if run.queue == query.tenant])
+    listing = Listing(RUNS, QUEUED, queue_of(query.tenant, child=False))
     pages = listing.pages(reads, limit=_page(query.limit))
     await _gather(reads, RUN, pages, listing, rows, query.limit, lambda run: run.queue == query.tenant)
 

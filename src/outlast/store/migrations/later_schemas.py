@@ -96,12 +96,17 @@ CREATE TABLE graph_value (
     ),
     # 7: threads of LangGraph of all tenants by their last change, for the purge of unused ones.
     ("CREATE INDEX graph_thread_unused ON graph_thread (changed_at, tenant, thread) WHERE ns = ''",),
-    # 8: the place of a child run below the run that started it, and its terms in the ledger of that run.
+    # 8: the place of a child run below the run that started it, and its terms in the ledger of that run. Runs get slots
+    # by the age of their trees. Earlier runs have 0: they are older than all others, and wait in their own order.
     (
-        "ALTER TABLE run ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE run ADD COLUMN root TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN root_created_at {integer} NOT NULL DEFAULT 0",
         "ALTER TABLE run ADD COLUMN depth {integer} NOT NULL DEFAULT 0",
-        "ALTER TABLE run ADD COLUMN called_as TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN descent TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE effect ADD COLUMN child TEXT NOT NULL DEFAULT ''",
+        "DROP INDEX run_queue",
+        "DROP INDEX run_queue_all",
+        "CREATE INDEX run_queue ON run (queue, root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",
+        "CREATE INDEX run_queue_all ON run (root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",
     ),
 )
