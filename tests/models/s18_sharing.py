@@ -1,8 +1,10 @@
-"""S-18: two runs, one key of their tenant: can the world see it twice, or a run use an answer that is being undone?
+"""S-18: two runs, one key of their tenant or tree: does the world see it twice, or a run use what is being undone?
 
 Each run asks for the effect; the first to intend it owns it. Owner and user may be replaced at any moment. Once it is
 done, the owner may end and undo it, unless the other has used its answer. After an undo, the next run to ask repeats
 it.
+
+A row of a tree goes once it is settled and no run names it. Its key has the root, so that runs of the tree find it.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 from outlast.core import compensation, effect_verbs, run_transition, verbs
 from outlast.core.commit import Commit, Put
-from outlast.core.keys import undo_key
+from outlast.core.keys import tree_key, undo_key
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT, UNDO_RESERVED, Effect, Usage
 from outlast.core.rows.run_rows import Run
@@ -20,8 +22,9 @@ from tests.models.world import SLICE, Rows, at, born, find, fresh, land, run_of,
 
 RUNS = ("q", "r")
 T = 1
-CALL = effect_verbs.Intent(0, "k", "pay", "d", b"{}", "reverse", 1, 2, 1, shared=True)
-UNDO = effect_verbs.Intent(0, undo_key("k"), "pay", "d", b"{}", "", 1, 2, 1)
+KEY = tree_key(RUNS[0], "k")
+CALL = effect_verbs.Intent(0, KEY, "pay", "d", b"{}", "reverse", 1, 2, 1, shared=True, keep_ms=1)
+UNDO = effect_verbs.Intent(0, undo_key(KEY), "pay", "d", b"{}", "", 1, 2, 1)
 
 
 class P(NamedTuple):
@@ -52,6 +55,7 @@ class Sharing:
     compares_undo: bool = True  # so does the undo's intent
     marks: bool = True  # the undo's intent marks the row, so that no run may use it
     owner_settles: bool = True  # only the owner resolves an open effect
+    keeps_named: bool = True  # a purge leaves a row that a run names
     claims_max: int = 2
 
     def first(self) -> tuple[S, ...]:
@@ -80,6 +84,10 @@ class Sharing:
             act = getattr(self, f"_{p.pc}", None)
             if act is not None:
                 yield from act(s, i, p)
+        row = _row(s.rows)
+        if row is not None and row.settled_at and not (self.keeps_named and _is_named(s.rows)):
+            left = tuple(each for each in s.rows if each is not row)
+            yield "a purge deletes the row", s._replace(rows=left)
 
     def _claim(self, s: S, i: int) -> tuple[str, S]:
         run = run_of(s.rows, RUNS[i])
@@ -208,12 +216,16 @@ class Sharing:
 
 
 def _row(rows: Rows) -> Effect | None:
-    row = find(rows, EFFECT, "", 0, "k")
+    row = find(rows, EFFECT, "", 0, KEY)
     return row if isinstance(row, Effect) else None
 
 
+def _is_named(rows: Rows) -> bool:
+    return any(isinstance(row, Usage) and row.key == KEY for row in rows)
+
+
 def _undo_row(rows: Rows, run: str) -> Effect | None:
-    row = find(rows, EFFECT, run, 0, undo_key("k"))
+    row = find(rows, EFFECT, run, 0, undo_key(KEY))
     return row if isinstance(row, Effect) else None
 
 
@@ -228,6 +240,7 @@ VARIANTS = (
     Variant("a use does not name what it read", Sharing(compares_use=False), "what was undone"),
     Variant("an undo does not name what it read", Sharing(compares_undo=False), "what was undone"),
     Variant("an undo marks nothing", Sharing(marks=False), "what was undone"),
+    Variant("a purge takes a row that a run names", Sharing(keeps_named=False), "twice"),
     Variant("any run that finds it open resolves it", Sharing(owner_settles=False), "twice"),
 )
 LARGE = (Variant("three holders each", Sharing(claims_max=3)),)

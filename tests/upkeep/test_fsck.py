@@ -270,6 +270,7 @@ ELSEWHERE = {
     "copies_match",
     "child_living",
     "child_placed",
+    "used_in_tree",
     "fork_started",
     "fork_noted",
     "results_counted",

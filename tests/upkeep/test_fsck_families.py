@@ -26,14 +26,19 @@ async def fsck_leaf(ctx: Context) -> str:
     return (await ctx.receive("news", News)).text
 
 
+@activity(key="book/{what}", once_per="root", no_undo="it stays booked")
+async def fsck_book(what: str) -> None: ...
+
+
 @workflow
 async def fsck_ended(ctx: Context) -> str:
+    await ctx.do(fsck_book, "room")
     return "at once"
 
 
 @workflow
 async def fsck_middle(ctx: Context) -> str:
-    await ctx.run(fsck_ended, {}, key="ended", no_undo="it only reads")
+    await ctx.run(fsck_ended, {}, key="ended", no_undo="it stays booked")
     return await ctx.run(fsck_leaf, {}, key="leaf", no_undo="it only reads")
 
 
@@ -119,6 +124,11 @@ CANARIES = {
     "a child of an ended parent": (
         "UPDATE effect SET child = replace(child, 'abandon', 'cancel') WHERE key = 'left'",
         {"child_placed", "effect_open_at_end"},
+    ),
+    "a call of another tree": (
+        "UPDATE usage SET key = replace(key, 'tree?root/', 'tree?undone/') WHERE key LIKE 'tree?root/%'; "
+        "UPDATE effect SET key = replace(key, 'tree?root/', 'tree?undone/') WHERE key LIKE 'tree?root/%'",
+        {"used_in_tree"},
     ),
 }
 

@@ -417,19 +417,22 @@ USED_HERE: Final = "used?"
 """Prefix of the key of a memo: in its visit, the run first used the answer of another run under the key after it."""
 
 
-def use(run: Run, effect: Effect, *, noted: bool, now: Instant) -> Commit:
+def use(run: Run, effect: Effect, *, noted: bool, now: Instant, asked: bool = True) -> Commit:
     """Let another run use the recorded answer. From here on only a person can decide to undo the effect.
 
-    A memo records the visit, because each execution of it must ask for the same key (S-27). `noted`: the usage row of
-    this run exists. Stale ("version") if the effect has changed.
+    A memo records the visit, because each execution of it must ask for the same key (S-27). `asked`: False if the body
+    was given the answer without asking for the call. `noted`: the usage row of this run exists. Stale ("version") if
+    the effect has changed.
     """
     assert effect.by_run != run.run and effect.shared != UNDO_RESERVED
     row = effect._replace(version=effect.version + 1, status=effect_target("use", effect.status), shared=USED)
     check_effect(row)
     at, key = now.business, USED_HERE + effect.key
     memo = Memo(run.tenant, run.run, run.visit, key, effect.activity, "", None, "", at)
-    puts = (Put(EFFECT, row, effect.version), Put(MEMO, memo, 0), *(() if noted else (_noted(run, effect.key, now),)))
-    return Commit(puts, fence(run), label=f"{run.run} use {effect.key}")
+    puts = [Put(EFFECT, row, effect.version)]
+    puts += [Put(MEMO, memo, 0)] if asked else []
+    puts += [] if noted else [_noted(run, effect.key, now)]
+    return Commit(tuple(puts), fence(run), label=f"{run.run} use {effect.key}")
 
 
 def wait_for(run: Run, effect: Effect, now: Instant) -> Commit:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, KEY_BYTES_MAX, NAME, NAME_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 
-OncePer: TypeAlias = Literal["visit", "run", "tenant"]
+OncePer: TypeAlias = Literal["visit", "run", "root", "tenant"]
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*").fullmatch  # characters that percent-encoding leaves unchanged
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._~/:@,=+-]*").fullmatch
@@ -168,9 +168,28 @@ def lineage_key(root: str, key: str) -> str:
     return f"{LINEAGE}{root}/{key}"
 
 
+TREE: Final = "tree?"
+"""Prefix of the key of a call once per root, which the runs of a tree share (S-18)."""
+
+
+def tree_key(root: str, key: str) -> str:
+    """Return the key under which the runs of a tree share a call once per root."""
+    return f"{TREE}{root}/{key}"
+
+
+def tree_of_key(key: str) -> str:
+    """Return the root that names the tree of a shared call; '' for a call that no tree shares."""
+    return key.removeprefix(TREE).partition("/")[0] if key.startswith(TREE) else ""
+
+
 def plain_key(key: str) -> str:
     """Return the key of a call as its activity renders it."""
-    return key.partition("/")[2] if key.startswith(LINEAGE) else key
+    return key.partition("/")[2] if key.startswith((LINEAGE, TREE)) else key
+
+
+def scope_of_shared(key: str) -> OncePer:
+    """Return the scope of a row that several runs share, as people see it."""
+    return "root" if tree_of_key(key) else "tenant"
 
 
 UNDO: Final = "undo/"

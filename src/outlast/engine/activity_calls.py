@@ -39,8 +39,9 @@ from outlast.core.first_answer import (
     is_chosen,
 )
 from outlast.core.forks import PREFIX, CopiedCall
+from outlast.core.keys import tree_key
 from outlast.core.machine import EffectStatus
-from outlast.core.rows.effect_rows import EFFECT, STATED, Effect, Memo
+from outlast.core.rows.effect_rows import EFFECT, STATED, USED, Effect, Memo
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import RUN, is_over
 from outlast.engine.effect_calls import check_transaction
@@ -66,6 +67,7 @@ from outlast.engine.node_result import (
 )
 from outlast.engine.run_session import RunSession
 from outlast.engine.stated_answers import given_answer, load_answer
+from outlast.engine.tree_calls import call_in_tree, scope_of, tree_of
 from outlast.errors import NotStorable
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan, RecordedCall
@@ -123,16 +125,15 @@ async def _shared_answer(
                 raise Unresolved
 
 
-async def _record_use(execution: NodeExecution, effect: Effect) -> None:
-    """Record that this run uses the answer of another run's effect. Raises Unresolved."""
+async def _record_use(execution: NodeExecution, effect: Effect, *, asked: bool = True) -> None:
+    """Record that this run uses the answer of another run's effect. `asked`: the body calls it. Raises Unresolved."""
     if not execution.may_begin():
         raise Unresolved
     if execution.observed:
         execution.record_observed()
     session = execution.session
-    await session.chain.land(
-        effect_verbs.use(session.held.run, effect, noted=effect.key in session.held.noted, now=session.clock.now)
-    )
+    noted, now = effect.key in session.held.noted, session.clock.now
+    await session.chain.land(effect_verbs.use(session.held.run, effect, noted=noted, now=now, asked=asked))
 
 
 async def _is_over(execution: NodeExecution, run: str) -> bool:
@@ -191,6 +192,8 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     if execution.closing:
         await execution.never()
     session, expected = execution.session, execution.expected
+    if (activity.once_per_in_child if session.held.run.parent else activity.once_per) == "root":  # as `scope_of`
+        activity, call = await call_in_tree(execution, activity, call)
     visit = session.held.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)
     effect = session.held.effects.get(ident)
@@ -301,12 +304,15 @@ def reason_of(
 async def recorded_calls(
     execution: NodeExecution, activity: Activity[Any, Any], plan: Plan[Any]
 ) -> list[RecordedCall[Any]]:
-    """Return the calls of a run, or of its tenant, with the activity and the key of a plan.
+    """Return the calls of a run, or of its tree or tenant, with the activity and the key of a plan.
 
-    A person's answer among them is given to the body. Raises StoreError, Unresolved.
+    A person's answer among them is given to the body. An answer of another run is used, so that it is not undone.
+    Raises StoreError, Unresolved.
     """
     session = execution.session
     copied, shared_key = rows_known_in_fork(session, activity, plan.key), shared_key_of(session, activity, plan.key)
+    if scope_of(session, activity) == "root":
+        shared_key = tree_key(await tree_of(session), plan.key)
     rows = {visit: row for visit, (row, _) in copied.items()}
     if activity.kind == "lookup":
         rows |= {visit: memo for (visit, key), memo in session.held.memos.items() if key == plan.key}
@@ -324,9 +330,13 @@ async def recorded_calls(
             found.append(RecordedCall(visit, same=False, done=False, response=None))
             continue
         done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE
+        same = is_same_call(activity, row, plan.arguments, plan.digest)
+        if done and same and isinstance(row, Effect) and row.by_run not in ("", session.held.run.run):
+            done = effect_verbs.is_usable(row)
+            if done and (row.shared != USED or row.key not in session.held.noted):
+                await _record_use(execution, row, asked=False)
         unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
         response = await _recorded_response(execution, activity, row) if done and unstored is None else None
-        same = is_same_call(activity, row, plan.arguments, plan.digest)
         made_in = visit or (row.first_visit if isinstance(row, Effect) and not row.by_run else 0)
         if visit in copied and row is copied[visit][0]:
             made_in = copied[visit][1]

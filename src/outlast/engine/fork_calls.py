@@ -168,7 +168,10 @@ def rows_known_in_fork(
 
 
 def shared_key_of(session: RunSession, activity: Activity[Any, Any], key: str) -> str:
-    """Return the key of the row that other runs share with this one; '' if the activity has none."""
+    """Return the key of the row that other runs share with this one; '' if the activity has none.
+
+    A call once per root is shared in another way (`tree_calls.py`).
+    """
     if activity.once_per == "run" and activity.kind == "write":
         if session.held.fork is not None:
             return lineage_key(session.held.fork.terms.root, key)
@@ -208,8 +211,7 @@ def _to_make(execution: NodeExecution, ledger: ForkLedger, activity: Activity[An
 def shared_in_lineage(execution: NodeExecution, root: str, activity: Activity[Any, Any], call: BoundCall) -> CallInFork:
     """Return a call once per run under the key that its lineage shares. `root`: the oldest ancestor."""
     shared = call._replace(key=lineage_key(root, call.key))
-    if execution.expected is not None:  # its row has this key
-        execution.expected.ask_for((f"{activity.name}?{shared.key}",))
+    execution.count_as(f"{activity.name}?{shared.key}")
     return CallInFork(activity.for_lineage(), shared)
 
 

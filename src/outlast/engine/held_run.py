@@ -67,6 +67,7 @@ class HeldRun:
         "notes",
         "others",
         "run",
+        "tree",
         "usage_before",
         "usage_read",
         "usage_since",
@@ -76,6 +77,7 @@ class HeldRun:
     def __init__(self, rows: RunRows) -> None:
         self.claimed_visit = rows.run.visit  # visit of the run when it was claimed
         self.notes: list[LogEntry] = []  # entries of the history about usage that is not counted
+        self.tree = ""  # the run that names its tree; '': not asked for yet
         self._usage_n = 0  # number of the last usage row of this claim
         self.renew(rows)
 
@@ -110,6 +112,10 @@ class HeldRun:
         self.usage_before: Amounts | None = None  # usage of the run up to `usage_read`; None = not read yet
         self.usage_read = self._usage_n  # later usage rows of this claim count in `usage_since`
         self.usage_since = NOTHING_USED
+
+    def use_tree(self, name: str) -> None:
+        """Note the run that names the tree of this run."""
+        self.tree = name
 
     # --- changes --------------------------------------------------------------------------------
     def apply(self, commit: Commit) -> None:

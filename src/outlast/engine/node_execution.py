@@ -353,6 +353,12 @@ class NodeExecution:
         return bool(self._ahead)
 
     # --- calls --------------------------------------------------------------------------------------
+    def count_as(self, name: str) -> None:
+        """Count a call that is about to begin under the name of its row, too: runs that share it have another key."""
+        if self.expected is not None:
+            self.expected.ask_for((name,))
+        self._calls.add(name)
+
     def count(self, names: Iterable[str]) -> None:
         """Count calls or waits that are about to begin. Raises LimitExceeded if the visit has too many."""
         if self.expected is not None:

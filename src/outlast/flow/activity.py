@@ -87,13 +87,15 @@ class Activity(Generic[P, R_co]):
         self.is_async: Final = inspect.iscoroutinefunction(fn)
         self.key: Final = options.key
         self.once_per: OncePer = options.once_per or "visit"
+        self.once_per_in_child: OncePer = self.once_per
+        """Scope of the calls of a run that another run has started."""
         self.once_per_declared: Final = options.once_per is not None
         self.if_uncertain: Final[IfUncertain] = options.if_uncertain
         self.no_undo: Final = options.no_undo
         self.timeout: Final = positive(f"timeout of {self.title}", options.timeout, where=self.where)
         self.retry: Final = options.retry or Retry()
         self.durable: Final = options.durable
-        self.keep: Final = positive(f"keep of {self.title}", options.keep, where=self.where)
+        self.keep = positive(f"keep of {self.title}", options.keep, where=self.where)
         self.provider: Final = options.provider or self.name
         self.limit: Final = options.limit
         self.transaction: Final = transaction_of(
@@ -108,6 +110,7 @@ class Activity(Generic[P, R_co]):
         call, and returns how the call under way differs, or None if the response is its own."""
         self._checked = False
         self._of_lineage: Self | None = None
+        self._of_tree: Self | None = None
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
         self._signature.prepare(names, final=False)
@@ -151,19 +154,36 @@ class Activity(Generic[P, R_co]):
 
     # --- for the engine --------------------------------------------------------------------
     def for_agent(self) -> Self:
-        """Return the activity as an agent uses it: without a declared `once_per`, a write counts once per run."""
+        """Return the activity as an agent uses it.
+
+        Without a declared `once_per`, a write counts once per run, and once per root in a child run.
+        """
         if self.kind == "lookup" or self.once_per_declared:
             return self
         own = copy(self)
-        own.once_per = "run"
+        own.once_per, own.once_per_in_child = "run", "root"
         return own
 
     def for_lineage(self) -> Self:
         """Return the activity as a fork uses it once per run: the runs of its lineage share each call (S-28)."""
         if self._of_lineage is None:
-            self._of_lineage = copy(self)
-            self._of_lineage.once_per = "tenant"
+            self._of_lineage = self._shared()
         return self._of_lineage
+
+    def for_tree(self) -> Self:
+        """Return the activity as a run uses it once per root: the runs of its tree share each call (S-18).
+
+        The row goes once it is settled and no run names it any more, so it is kept as long as its tree.
+        """
+        if self._of_tree is None:
+            self._of_tree = self._shared()
+            self._of_tree.keep = timedelta(milliseconds=1)
+        return self._of_tree
+
+    def _shared(self) -> Self:
+        own = copy(self)
+        own.once_per = own.once_per_in_child = "tenant"
+        return own
 
     def check(self) -> None:
         """Raise DefinitionError for mistakes that the decorator could not see: late annotations, a missing undo."""
@@ -432,8 +452,9 @@ def activity(
     """Declare an activity: a function with a side effect, called at most once per key.
 
     - `key`: template over the function's parameters, for example `"order/{supplier}"`.
-    - `once_per`: how far a key counts: "visit" (a new visit of the node makes a new call), "run", or "tenant" (one call
-      for all runs of a tenant, which share the response). Default: "visit"; for a tool of `agent_workflow`, "run".
+    - `once_per`: how far a key counts: "visit" (a new visit of the node makes a new call), "run", "root" (one call for
+      all runs of a tree, which share the response) or "tenant" (one call for all runs of a tenant). Default: "visit";
+      for a tool of `agent_workflow`, "run", and "root" in a child run.
     - `if_uncertain`: what to do if the call may have happened: "ask_person", "reconcile" (a function declared with
       `.reconcile` asks the receiver) or `resend(remembered_for=…)`. A declared reconcile function always comes first.
     - `no_undo`: the reason why the call cannot be undone; otherwise declare `.undo`.
@@ -534,14 +555,16 @@ def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
         raise wrong(
             "has an unusable name", "1 to 100 letters, digits, dots, dashes or underscores", 'e.g. name="mail.send"'
         )
-    if options.once_per not in (None, "visit", "run", "tenant"):
+    if options.once_per not in (None, "visit", "run", "root", "tenant"):
         raise wrong(
             f"has once_per={options.once_per!r}",
-            "the values are visit, run and tenant",
+            "the values are visit, run, root and tenant",
             "use one of them, or leave it out",
         )
     if options.once_per == "tenant" and activity.kind == "lookup":
         raise wrong("has once_per='tenant'", "a response kept without end goes stale", _RUN)
+    if options.once_per == "root" and activity.kind == "lookup":
+        raise wrong("has once_per='root'", "runs share answers of writes alone", _RUN)
     if options.keep is not None and options.once_per != "tenant":
         raise wrong(
             "has keep=",

@@ -11,7 +11,7 @@ from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
 from outlast.core.events import EventType
-from outlast.core.keys import OncePer
+from outlast.core.keys import OncePer, scope_of_shared
 from outlast.core.lanes import OWN
 from outlast.core.machine import RULES, EffectStatus
 from outlast.core.mailbox import REOPENED, may_answer
@@ -319,7 +319,7 @@ def once_per(effect: Effect) -> OncePer:
     """Return the scope in which the effect's key is unique."""
     if effect.visit:
         return "visit"
-    return "run" if effect.run else "tenant"
+    return "run" if effect.run else scope_of_shared(effect.key)
 
 
 def late_evidence(evidence: Evidence) -> LateEvidence:

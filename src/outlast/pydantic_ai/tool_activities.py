@@ -40,8 +40,8 @@ class DurableTool:
     - `lookup`: the tool only reads. Its answer is recorded, and a call that a crash cut is made again.
     - `key`: template over the tool's parameters, for example `"refund/{order}"`. The default is the id that the model
       gave the call.
-    - `once_per`: how far a key counts: "visit", "run" or, for a tool that acts, "tenant". The default is the run for a
-      tool that acts and has a `key`, else the visit.
+    - `once_per`: how far a key counts: "visit", "run" or, for a tool that acts, "root" or "tenant". The default is the
+      run for a tool that acts and has a `key`, or the root if the run is a child, else the visit.
     - `if_uncertain`: "ask_person", "reconcile" or `resend(remembered_for=…)`.
     - `reconcile`: an async function with the parameters of the tool that asks the receiver whether a call happened. It
       returns Happened, DidNotHappen or Unknown.
@@ -72,7 +72,7 @@ class DurableTool:
         for name in ("key", "provider", "name"):
             check.instance(name, getattr(self, name), str, f'{name}="…"', optional=False)
         if self.once_per is not None:
-            check.one_of("once_per", self.once_per, ("visit", "run", "tenant"))
+            check.one_of("once_per", self.once_per, ("visit", "run", "root", "tenant"))
         check.function("reconcile", self.reconcile, "reconcile=was_paid", is_async=True)
         check.function("undo", self.undo, "undo=take_back", is_async=True)
         check.text("no_undo", self.no_undo, 'no_undo="a mail cannot be unsent"')
@@ -252,6 +252,8 @@ def tool_activity(
         provider=terms.provider,
         limit=terms.limit,
     )(fn)
+    if terms.once_per is None and terms.key:
+        made_by.once_per_in_child = "root"
     if terms.reconcile is not None:
         made_by.reconcile(shape.companion(terms.reconcile, ()))
     if terms.undo is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from outlast.core.forks import CopiedCall
+from outlast.core.keys import scope_of_shared
 from outlast.engine.fork_start import ForkRequest, PreviewedFork, StartedFork, offers_of, preview
 from outlast.flow.workflow import Workflow
 from outlast.insight.tenant_rows import TenantRows
@@ -120,7 +121,7 @@ def _later_call(call: CopiedCall) -> LaterCall:
         activity=call.activity,
         key=call.key,
         kind=call.kind,
-        once_per=call.once_per,
+        once_per=call.once_per if call.once_per != "tenant" else scope_of_shared(call.key),
         visit=call.visit,
         status=call.status,
     )

@@ -9,6 +9,7 @@ from outlast.core.commit import Mapping
 from outlast.core.fork_starts import START, STARTS, is_copy, start_of, token_key
 from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
+from outlast.core.keys import tree_of_key
 from outlast.core.limits import FORKS_NOTED_MAX
 from outlast.core.living_forks import NOTES, ForkNote, notes_of
 from outlast.core.rows.all_kinds import R
@@ -424,6 +425,10 @@ class Fsck:
         async for usage in self._every(USAGE):
             (effect,) = await self._store.load_many(EFFECT, [(usage.tenant, "", 0, usage.key)], listed=True)
             self._report(_named("usage_of", USAGE, usage, fsck_checks.usage_of(usage, effect is not None)))
+            if tree_of_key(usage.key):
+                run, _ = await self._run((usage.tenant, usage.run))
+                root = run if run is None or not run.root else (await self._run((usage.tenant, run.root)))[0]
+                self._report(_named("used_in_tree", USAGE, usage, fsck_families.used_in_tree(usage, run, root)))
 
     async def _made_by(self, tenant: str) -> None:
         """Check that every tenant effect has a usage row of the run that made it."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from outlast.core import children
+from outlast.core.keys import tree_of_key
 from outlast.core.machine import EffectStatus
-from outlast.core.rows.effect_rows import EFFECT, Effect
+from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect, Usage
 from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.upkeep.fsck_checks import Violations, violation
 
@@ -46,3 +47,15 @@ def child_placed(run: Run, parent: Run | None, call: Effect | None, *, purged: b
         yield violation(RUN, run, f"it has not ended, and its row in {parent.run} is {call.status.value}")
     elif is_over(parent) and call.child.close != "abandon":
         yield violation(RUN, run, f"it has not ended, and its parent {parent.run} has")
+
+
+def used_in_tree(usage: Usage, run: Run | None, root: Run | None) -> Violations:
+    """Check that a run names no call once per root of another tree (S-18). `root`: the root of the run.
+
+    A fork and the runs below it name the calls of the tree that it was forked from.
+    """
+    tree = tree_of_key(usage.key)
+    if not tree or run is None or root is None or root.forked_from:
+        return
+    if root.run != tree:
+        yield violation(USAGE, usage, f"{usage.run} is of the tree of {root.run} and used a call of that of {tree}")
