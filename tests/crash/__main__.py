@@ -1,5 +1,6 @@
-"""`scripts/crash`: kill three workflows at every crash point, or in pairs. Exit code 1 if a case fails.
+"""`scripts/crash`: kill three workflows, or six trees of runs, at every crash point, or in pairs.
 
+The exit code is 1 if a case fails.
 On DynamoDB, a proxy also loses every transaction or its answer, or delays it, in a process that goes on or is killed.
 """
 
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,18 +29,26 @@ from outlast.testing.fork_server import fork_server
 from outlast.testing.run_snapshot import ScenarioFile, ScenarioStore
 from tests.crash.market_server import market_server
 from tests.crash.scenarios import CODE, MUTE_SUPPLIER, auction_scenario, calm, mute, refund_scenario, trip_scenario
+from tests.crash.tree_scenarios import BUILT, TREE_CODE, tree_scenario
 from tests.measured import unmeasured
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SCENARIOS = ("refund", "refund-batched", "trip", "trip-booked", "auction", "auction-batched", "auction-mute")
-BY_STORE = {"sqlite": SCENARIOS, "dynamodb": ("refund", "trip", "trip-booked")}
+OF_TREES = tuple(BUILT)
+BY_STORE = {
+    "sqlite": SCENARIOS,
+    "postgres": ("refund", "trip", "trip-booked"),
+    "dynamodb": ("refund", "trip", "trip-booked"),
+}
 ALL: Final = -1  # value of --pairs all
 EVERY_PROCESS: Final = 10**6
 SECONDS_EACH: Final = 4  # sampled second crashes for one first crash
+CALLS = tuple(point for point in POINTS if point.startswith(("store.batch", "call:")))
 PLACES = {
     "sqlite": tuple(point for point in POINTS if not point.startswith("outbox.")),  # tests/outbox covers the others
+    "postgres": CALLS,
     "dynamodb": (
-        *(point for point in POINTS if point.startswith(("store.batch", "call:"))),
+        *CALLS,
         *(f"request:{when}" for when in ("lost", "unanswered", "fenced", "resent", "before", "after", "late")),
     ),
 }
@@ -96,8 +106,16 @@ def _run_part(part: Part, folder: Path, stack: contextlib.ExitStack) -> Tally:
 
         judge = unnoticed
         store, monitor, code = stack.enter_context(on_emulator())
+    if part.store == "postgres":
+        from tests.postgres.scenario import on_server
+
+        store, code = stack.enter_context(on_server("/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    if part.scenario in OF_TREES:
+        code = replace(code, modules=(*code.modules, *TREE_CODE.modules), workflows=TREE_CODE.workflows)
     forking = stack.enter_context(fork_server(code))
-    if part.scenario.startswith("refund"):
+    if part.scenario in OF_TREES:
+        workflow = tree_scenario(part.scenario)
+    elif part.scenario.startswith("refund"):
         workflow = refund_scenario()
     elif part.scenario.startswith("trip"):
         workflow = trip_scenario("booked" if part.scenario.endswith("booked") else "failed")
@@ -180,7 +198,7 @@ def main() -> int:
     if given.part:
         say(json.dumps(vars(run_part(Part(*json.loads(given.part))))))
         return 0
-    scenarios = given.scenario or BY_STORE[given.store]
+    scenarios = given.scenario or (OF_TREES if given.trees else BY_STORE[given.store])
     say(HEAD)
     failures: list[str] = []
     reached: Counter[str] = Counter()
@@ -194,7 +212,7 @@ def main() -> int:
         failures += [f"{scenario}: {text}" for text in [*tally.failures, *unmeasured(cases=tally.run)]]
         reached += tally.reached
     cut = any(row["left"] for row in rows.values())  # by --minutes, so a place may be in a case that was not run
-    if not (given.only or given.pairs or cut):
+    if not (given.only or given.pairs or given.trees or cut):
         failures += [f"{point} was never reached" for point in (*PLACES[given.store], *OURS) if not reached[point]]
     if given.json:
         _write(given, rows)
@@ -241,8 +259,11 @@ def _arguments() -> argparse.Namespace:
     cli.add_argument(
         "--scenario",
         action="append",
-        choices=SCENARIOS,
-        help="scenario to run; may be repeated [all; on DynamoDB refund, trip, trip-booked]",
+        choices=(*SCENARIOS, *OF_TREES),
+        help="scenario to run; may be repeated [all; on other stores than SQLite refund, trip, trip-booked]",
+    )
+    cli.add_argument(
+        "--trees", action="store_true", help="the scenarios of trees of runs, in place of those of one run"
     )
     cli.add_argument("--store", default="sqlite", choices=BY_STORE, help="store of the scenarios [sqlite]")
     cli.add_argument("--only", default="", help="only cases whose name contains this text")

@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from outlast import ChildFailed, Context, Fail, workflow
 from outlast.core.compensation import can_undo
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.flow import Workflow
 from tests import slices
+from tests.crash.trees import TREES, WORD_AFTER_MS
 from tests.engine.conftest import GROUNDS
 from tests.engine.process import Process
-from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
+from tests.engine.world import MINUTE, Receiver, World, write
 
 pytestmark = pytest.mark.req("RUN-13", "EFF-2")
-Ctx = Context[State]
 UNDONE: Any = {"undo": True, "undo_terms": {"asks": True}}
 DRAWN = 4  # commits that one test dies at; TEST_SEED=all plays each
 
@@ -38,115 +37,36 @@ async def nobody(world: World) -> None:
     """Let the tree end by itself."""
 
 
-# --- trees -----------------------------------------------------------------------------------------
-def one_of_three_fails() -> Story:
+# --- the acts of people ---------------------------------------------------------------------------
+async def at_the_deadline(world: World) -> None:
+    """Send the message and the decision at the instant of the deadline."""
+    if world.messages() or is_over(world.run()):
+        return
+    await world.pass_(WORD_AFTER_MS)
+    for approval in world.approvals():
+        if approval.status.value == "pending":
+            await world.decide(approval)
+    if not is_over(world.run()):
+        await world.signal("word", word="now")
+
+
+async def once_the_leaves_have_begun(world: World) -> None:
+    """Cancel the root."""
+    leaves = [run for run in runs_of(world) if run.depth == 2 and run.status.value == "waiting"]
+    if len(leaves) == 4:
+        await world.cancel()
+
+
+PEOPLE = {"first": at_the_deadline, "cancel": once_the_leaves_have_begun}
+MAY_DIFFER = {"first": ("outcome",)}
+"""A dead worker may miss the deadline, so that the message is there before it."""
+
+
+def told(name: str) -> Story:
+    """Return a tree of `tests.crash.trees` with a receiver in this process."""
     receiver = Receiver(dedupes=True)
     book = write(receiver, name="book", mode="reconcile", **UNDONE)
-    order = write(receiver, mode="reconcile", **UNDONE)
-
-    @workflow
-    async def trip(ctx: Context, town: str) -> str:
-        await ctx.do(book, town)
-        await ctx.sleep("5s")
-        if town == "rome":
-            raise Fail("full")
-        return town
-
-    async def body(ctx: Ctx) -> None:
-        await ctx.do(order, "plan")
-        towns = ("oslo", "rome", "wien")
-        handles = [await ctx.start(trip, trip.arguments(each), key=each, no_undo="kept") for each in towns]
-        for handle in handles:
-            try:
-                ctx.state.said.append(await handle.result())
-            except ChildFailed as failed:
-                ctx.state.said.append(failed.detail)
-
-    return Story((one_node(body), trip), receiver, nobody)
-
-
-def first_with_a_loser() -> Story:
-    """The message and the deadline have the same instant, so the deadline wins, and the child is cancelled."""
-    receiver = Receiver(dedupes=True)
-    book = write(receiver, name="book", mode="reconcile", **UNDONE)
-
-    @workflow
-    async def slow(ctx: Context) -> str:
-        await ctx.do(book, "slow")
-        await ctx.sleep("1h")
-        return "slow"
-
-    async def body(ctx: Ctx) -> None:
-        loser = ctx.run(slow, slow.arguments(), key="slow", no_undo="it undoes what it books")
-        won, _ = await ctx.first(loser, ctx.receive("word", Go), ctx.sleep("10s"))
-        ctx.state.said.append(str(won))
-
-    async def people(world: World) -> None:
-        await world.pass_(10 * SECOND)
-        if not world.messages() and not is_over(world.run()):
-            await world.signal("word", word="now")
-
-    return Story((one_node(body), slow), receiver, people, ("outcome",))  # a dead worker may miss the deadline
-
-
-def cancel_of_three_levels() -> Story:
-    receiver = Receiver(dedupes=True)
-    book = write(receiver, name="book", mode="reconcile", **UNDONE)
-
-    @workflow
-    async def leaf(ctx: Context, n: str) -> None:
-        await ctx.do(book, n)
-        await ctx.sleep("1h")
-
-    @workflow
-    async def middle(ctx: Context, n: str) -> None:
-        await ctx.do(book, f"middle-{n}")
-        names = (f"{n}-a", f"{n}-b")
-        await asyncio.gather(*[ctx.run(leaf, leaf.arguments(each), key=each, no_undo="its own") for each in names])
-
-    async def body(ctx: Ctx) -> None:
-        await ctx.do(book, "root")
-        await asyncio.gather(*[ctx.run(middle, middle.arguments(n), key=n, no_undo="its own") for n in ("x", "y")])
-
-    async def people(world: World) -> None:
-        leaves = [run for run in runs_of(world) if run.depth == 2 and run.status.value == "waiting"]
-        if len(leaves) == 4:
-            await world.cancel()
-
-    return Story((one_node(body), middle, leaf), receiver, people)
-
-
-def ends_with_open_children(how: str) -> Callable[[], Story]:
-    def make() -> Story:
-        receiver = Receiver(dedupes=True)
-        book = write(receiver, name="book", mode="reconcile", **UNDONE)
-
-        @workflow
-        async def child(ctx: Context, n: str) -> str:
-            await ctx.do(book, n)
-            await ctx.sleep("1h" if how == "failed" else "30s")
-            return n
-
-        async def body(ctx: Ctx) -> None:
-            await ctx.do(book, "parent")
-            close: Any = "abandon" if how == "abandoned" else "cancel"
-            for n in ("a", "b"):
-                await ctx.start(child, child.arguments(n), key=n, parent_close=close, no_undo="its own")
-            if how == "failed":
-                await ctx.sleep("1s")
-                raise Fail("enough")
-
-        return Story((one_node(body, name=f"flow-{how}"), child), receiver, nobody)
-
-    return make
-
-
-STORIES: dict[str, Callable[[], Story]] = {
-    "one of three fails": one_of_three_fails,
-    "first with a loser": first_with_a_loser,
-    "cancel of three levels": cancel_of_three_levels,
-    **{f"{how} with open children": ends_with_open_children(how) for how in ("completed", "failed", "abandoned")},
-}
+    return Story(TREES[name](book), receiver, PEOPLE.get(name, nobody), MAY_DIFFER.get(name, ()))
 
 
 # --- one play --------------------------------------------------------------------------------------
@@ -177,9 +97,9 @@ def summary(world: World, receiver: Receiver) -> dict[str, Any]:
     }
 
 
-async def play(world: World, make: Callable[[], Story], dies: Callable[[Process], None]) -> tuple[dict[str, Any], int]:
+async def play(world: World, name: str, dies: Callable[[Process], None]) -> tuple[dict[str, Any], int]:
     """Play a tree with a first worker that may die, and then another. Return the summary and its commits."""
-    story = make()
+    story = told(name)
     first = world.worker(*story.workflows)
     dies(first)
     await world.start(story.workflows[0])
@@ -217,20 +137,19 @@ def lives(process: Process) -> None:
 
 
 def test_a_death_at_each_commit_changes_nothing(story: str, ground: str) -> None:
-    make = STORIES[story]
-    calm, commits = _in_a_world(ground, make, lives)
+    calm, commits = _in_a_world(ground, story, lives)
     cases = [(number, landed) for number in range(commits) for landed in (False, True)]
     drawn = cases if slices.seed() == slices.ALL else random.Random(f"{slices.seed()}/{story}").sample(cases, DRAWN)
     for number, landed in drawn:
-        end, _ = _in_a_world(ground, make, dies_at(number, landed=landed))
+        end, _ = _in_a_world(ground, story, dies_at(number, landed=landed))
         assert end == calm, f"died at commit {number}, {'after' if landed else 'before'} it had landed"
 
 
-def _in_a_world(ground: str, make: Callable[[], Story], dies: Callable[[Process], None]) -> tuple[dict[str, Any], int]:
+def _in_a_world(ground: str, name: str, dies: Callable[[Process], None]) -> tuple[dict[str, Any], int]:
     world, found = World(GROUNDS[ground]), list[Any]()
 
     async def story() -> None:
-        found.append(await play(world, make, dies))
+        found.append(await play(world, name, dies))
 
     try:
         asyncio.run(world.live(story))
@@ -240,5 +159,5 @@ def _in_a_world(ground: str, make: Callable[[], Story], dies: Callable[[Process]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("story", STORIES)
+    metafunc.parametrize("story", TREES)
     metafunc.parametrize("ground", GROUNDS)

@@ -139,7 +139,7 @@ async def lost(ctx: Context[Claim]) -> None:
 
 
 def test_misuse_is_refused_as_in_production(outlast_app: AppFactory) -> None:
-    with pytest.raises(Conflict, match="asked for twice"):
+    with pytest.raises(Conflict, match="twice in one visit"):
         node(twice, claim())
     with pytest.raises(Misplaced, match="called directly"):
         node(bare, claim())

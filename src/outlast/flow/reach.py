@@ -235,14 +235,19 @@ def activities_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Activity
     list, tuple, set or dict. An activity that only a helper function in a third module uses is not found here. It is
     found by its name, and checked at its first use.
     """
+    sources = {id(source.owner): source for source in SOURCES.all()}
+    seen = values_seen_by(functions)
+    return list({id(one): one for value in seen for one in _activities_of(value, sources)}.values())
+
+
+def values_seen_by(functions: Iterable[Callable[..., Any]]) -> list[Any]:
+    """Return the values of the modules of these functions, of the modules that they import, and of closures."""
     plain: list[Any] = [inspect.unwrap(fn) for fn in functions]
     modules = {id(fn.__globals__): fn.__globals__ for fn in plain}
     near = [value for names in modules.values() for value in list(names.values())]
     near += [value for fn in plain for value in _closed_over(fn)]
     imported = {id(value): value for value in near if isinstance(value, ModuleType)}
-    near += [value for module in imported.values() for value in list(vars(module).values())]
-    sources = {id(source.owner): source for source in SOURCES.all()}
-    return list({id(one): one for value in near for one in _activities_of(value, sources)}.values())
+    return near + [value for module in imported.values() for value in list(vars(module).values())]
 
 
 def _closed_over(fn: Any) -> Iterator[object]:

@@ -37,6 +37,8 @@ class PendingQuestion:
     """The approval's summary, or the detail of the attention."""
     plans: tuple[Mapping[str, Any], ...] = ()
     """Plans of an approval, each as {activity, key, arguments}; of an effect, the call itself."""
+    child: str = ""
+    """Keys of the children from the run under test to the run that asks, as in "ada/hotel"; '' if it asks itself."""
 
 
 def asked_plans(offered: Iterable[OfferedCall]) -> tuple[dict[str, Any], ...]:

@@ -24,6 +24,7 @@ from outlast.testing.crash_runs import (
     CrashResult,
     Reference,
     Tally,
+    differences,
     draw_one,
     run_case,
     run_pairs,
@@ -34,7 +35,7 @@ from outlast.testing.crash_values import T0, Action, CheckFailed, ScenarioState
 from outlast.testing.driver import CrashScenario, Driver, answered, effect_asked
 from outlast.testing.fake_receivers import FakeReceivers
 from outlast.testing.fork_server import fork_server
-from outlast.testing.loading import CodeUnderTest, code_of
+from outlast.testing.loading import CodeUnderTest, code_of, served_with
 from outlast.testing.record import Record
 from outlast.testing.run_snapshot import RunSnapshot, read_run
 
@@ -64,6 +65,8 @@ class RunEnd:
     """Keys of the effects that were uncertain, and were resolved from the receivers' record."""
     receivers: Record
     """The receivers' record of this scenario; empty without fake receivers."""
+    children: Mapping[str, str] = field(default_factory=dict)
+    """Status of each run below it, by the keys of the children down to it, as in "ada" or "ada/hotel"."""
 
 
 Body = Callable[[RunEnd], None]
@@ -301,6 +304,7 @@ class _Campaign:
                     effects,
                     tuple(resolved),
                     record,
+                    {each.path: each.run["status"] for each in left.tree if each.path},
                 )
             )
 
@@ -312,7 +316,9 @@ class _Campaign:
             receivers.listen(self.folder / f"receivers-{id(receivers)}")
             stack.callback(receivers.stop)
         forking = stack.enter_context(fork_server(self.code, receivers.environment() if receivers is not None else {}))
-        modes = {name: activity.mode for name, activity in asked.workflow.activities.items()}
+        modes = {
+            name: activity.mode for each in served_with(asked.workflow) for name, activity in each.activities.items()
+        }
         of: dict[str, tuple[str, str]] = {}  # by effect key: its activity, and the reason of the uncertainty
 
         def answer(state: ScenarioState, effect: dict[str, Any]) -> Any:
@@ -342,10 +348,11 @@ class _Campaign:
             return f"its receiver can be asked{has}: correct {name}.reconcile ({why})"
 
         def wrong(state: ScenarioState, reference: Mapping[str, int]) -> list[str]:
-            asks = {
-                e["key"]: e["activity"] for e in read_run(state.db).effects if modes.get(e["activity"]) == "reconcile"
-            }
-            return Record(state.receivers).against(Counter(reference), asks)
+            runs = list(read_run(state.db).tree)
+            effects = [effect for run in runs for effect in run.effects]
+            asks = {e["key"]: e["activity"] for e in effects if modes.get(e["activity"]) == "reconcile"}
+            cancelled = [run.run["run"] for run in runs if run.overtaken]
+            return Record(state.receivers).against(Counter(reference), asks, cancelled)
 
         scenario = CrashScenario(
             name=asked.workflow.name,
@@ -372,12 +379,11 @@ class _Campaign:
 
 def _check_same(reference: Reference, again: Reference) -> None:
     """Check that two runs without a crash end alike. Raises CheckFailed."""
-    for part, was in reference.end.items():
-        if again.end[part] != was:
-            raise CheckFailed(
-                f"two runs without a crash end differently: {part} {again.end[part]} and {was}\n"
-                "in a crash test, the result must not contain times or random values: build it from receivers' answers"
-            )
+    for difference in differences(again.end, reference.end):
+        raise CheckFailed(
+            f"two runs without a crash end differently: {difference}\n"
+            "in a crash test, the result must not contain times or random values: build it from receivers' answers"
+        )
 
 
 def _cannot_be_asked(record: Record) -> bool:
@@ -395,7 +401,8 @@ def _settle(
 
     `decide` is asked first, then the receivers' record.
     """
-    answer = answer_of(driver.scenario.decide, effect_asked(read_run(state.db), effect))
+    seen = read_run(state.db).of(effect["run"])
+    answer = answer_of(driver.scenario.decide, effect_asked(seen, effect))
     if answer is not None:
         return answered(answer)
     if receivers is None:
@@ -411,8 +418,8 @@ def _settle(
     receivers.replay(True)
     try:
         call = {
-            "activity": effect["activity"], "arguments": effect["args"].decode(), "key": effect["key"],
-            "idempotency_key": key, "at": state.at,
+            "workflow": seen.run["workflow"], "activity": effect["activity"], "arguments": effect["args"].decode(),
+            "run": effect["run"], "key": effect["key"], "idempotency_key": key, "at": state.at,
         }  # fmt: skip
         found = driver.run_process(state, Action("replay", call)).answer
     finally:

@@ -20,13 +20,14 @@ from outlast.core.clock_port import Clock
 from outlast.core.commit import Commit, Instant, Mapping
 from outlast.core.durations import Liveness
 from outlast.core.machine import Choice, Reason
-from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_due, is_over
 from outlast.engine.worker import WorkerProcess
 from outlast.errors import Conflict, NotFound
 from outlast.flow.calls import Call, current_call, executing_node
 from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations
 from outlast.store.port import Store
+from outlast.store.queries import ROWS_MAX
 from outlast.store.sqlite import writer
 from outlast.store.sqlite.store import open_without_sync
 from outlast.testing.crash_values import RUN_ID, TENANT, CrashHook
@@ -100,7 +101,7 @@ async def _live(ask: dict[str, Any], workflows: Sequence[Workflow[Any]], trace: 
 
 async def _open_file(ask: dict[str, Any], writer_id: str, clock: ChildClock, trace: CrashHook) -> Store:
     store = await open_without_sync(Path(ask["db"]), writer=writer_id, clock=clock)
-    _name_claims(store, trace)
+    name_claims(store, trace)
     return store
 
 
@@ -127,7 +128,8 @@ async def _work(ask: dict[str, Any], store: Store, clock: ChildClock, workflows:
     return "idle"
 
 
-def _name_claims(store: Store, trace: CrashHook) -> None:
+def name_claims(store: Store, trace: CrashHook) -> None:
+    """Let the store report the label of each claim to the hook."""
     take = store.take
 
     async def named(lanes: Sequence[str], n: int, step: Any, **more: Any) -> tuple[Run, ...]:
@@ -143,14 +145,14 @@ def _name_claims(store: Store, trace: CrashHook) -> None:
 
 
 async def _idle(store: Store, worker: WorkerProcess) -> bool:
-    """True if nothing is left to do now: the run has ended, or is released and not due."""
+    """True if nothing is left to do now: each run has ended, or is released and not due."""
     if worker.held > 0:  # cheaper than a read of the store
         return False
-    run = await store.load(RUN, (TENANT, RUN_ID))
-    assert run is not None
+    runs = await store.rows(RUN, (TENANT,))
+    assert 0 < len(runs) < ROWS_MAX, "a crash test has a small tree"
     now = await store.now()
-    rests = run.owner == "" and (run.due_at is None or run.due_at > now.real)
-    return worker.held == 0 and (is_over(run) or rests)
+    rest = all(is_over(run) or (run.owner == "" and not is_due(run, now.real)) for run in runs)
+    return worker.held == 0 and rest
 
 
 async def _command(ask: dict[str, Any], store: Store, workflows: Sequence[Workflow[Any]]) -> str:
@@ -166,6 +168,7 @@ async def _command(ask: dict[str, Any], store: Store, workflows: Sequence[Workfl
 
 
 async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> None:
+    run = given.get("run", RUN_ID)
     match verb:
         case "slots":
             await operations.set_slots(given["n"])
@@ -173,7 +176,7 @@ async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> No
             await operations.start_run(given["workflow"], given["input"], run_id=RUN_ID, key="once")
         case "post":
             for name, payload, signal_id in given["signals"]:
-                await operations.signal(RUN_ID, name, payload, signal_id=signal_id)
+                await operations.signal(run, name, payload, signal_id=signal_id)
         case "approve":
             alternative = given.get("alternative", 0)
             await operations.approve(given["approval"], reason=given.get("reason", "in order"), alternative=alternative)
@@ -181,16 +184,16 @@ async def _speak(operations: Operations, verb: str, given: dict[str, Any]) -> No
             again = given.get("again", False)
             await operations.reject(given["approval"], reason=given.get("reason", "too much"), again=again)
         case "cancel":
-            await operations.cancel(RUN_ID, reason=given.get("reason", "changed my mind"))
+            await operations.cancel(run, reason=given.get("reason", "changed my mind"))
         case "answer":
             reason, choice = Reason(given["attention"]), Choice(given["choice"])
             if choice is Choice.RAISE:
-                await operations.raise_budget(RUN_ID, **given["more"], reason=given["reason"])
+                await operations.raise_budget(run, **given["more"], reason=given["reason"])
             else:
-                await operations.answer(RUN_ID, choice, reason=reason, text=given["reason"], key=given["key"])
+                await operations.answer(run, choice, reason=reason, text=given["reason"], key=given["key"])
         case "resolve":
             await operations.resolve_effect(
-                RUN_ID, given["key"], given["verb"], reason="looked", response=given["response"]
+                run, given["key"], given["verb"], reason="looked", response=given["response"]
             )
         case other:
             raise AssertionError(other)
@@ -201,10 +204,10 @@ async def _replay(given: dict[str, Any], workflows: Sequence[Workflow[Any]]) -> 
 
     Returns `{"response": …}`, or `{"why": …}` if a receiver has no record of the call.
     """
-    activity = workflows[0].activity(given["activity"])
+    activity = next(each for each in workflows if each.name == given["workflow"]).activity(given["activity"])
     args, kwargs = activity.load_args(given["arguments"].encode())
     at = datetime.fromtimestamp(given["at"] / 1000, UTC)
-    current_call.set(Call(given["key"], given["idempotency_key"], TENANT, RUN_ID, 1, at))
+    current_call.set(Call(given["key"], given["idempotency_key"], TENANT, given["run"], 1, at))
     try:
         value = await activity(*args, **kwargs)
     except Exception as error:  # the author's code may raise any error if a receiver has no record

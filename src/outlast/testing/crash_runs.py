@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -176,12 +176,20 @@ def recover(
     left = driver.finish(state, each)
     end = driver.scenario.comparable(left.end())
     wrong = left.wrong() + _receivers_disagree(driver, state, reference.receivers)
-    wrong += [
-        f"{part}: {end[part]} instead of {reference.end[part]}" for part in end if end[part] != reference.end[part]
-    ]
+    wrong += differences(end, reference.end)
     if wrong:
         raise CheckFailed("\n".join(wrong))
     judge(state, left)
+
+
+def differences(end: Mapping[str, Any], reference: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each part of an end that is not as in the run without a crash."""
+    parts = {**reference, **end}
+    return [
+        f"{part}: {end.get(part)} instead of {reference.get(part)}"
+        for part in parts
+        if end.get(part) != reference.get(part)
+    ]
 
 
 def _run_once(

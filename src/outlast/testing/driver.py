@@ -1,4 +1,4 @@
-"""Driver of a scenario: starts one process after the other until the run has ended.
+"""Driver of a scenario: starts one process after the other until the run and every run below it have ended.
 
 The next action follows from the rows in the store, so the same policy drives the reference and every recovery. The
 driver owns the time. It moves past a lease, a settle time or a timer when nothing else is left to do.
@@ -80,6 +80,8 @@ class CrashScenario:
     """Called when the scenario continues in a folder."""
     wrong: Callable[[ScenarioState, Mapping[str, int]], list[str]] | None = None
     """Returns the errors in the receivers' record, given the counts of the reference. None: compare the counts."""
+    acts: Callable[[RunSnapshot, ScenarioState], Action | None] = lambda seen, state: None
+    """Returns what a person does now, before anything else, also while a dead process owns the run."""
     monitor: CallMonitor | None = None
     slots: int = 0
     durations: dict[str, int] = field(default_factory=dict)
@@ -163,24 +165,30 @@ class Driver:
 
     # --- the next action -----------------------------------------------------------------------
     def next(self, state: ScenarioState) -> Action | None:
-        """Return the next action, or None if the run has ended. Raises CheckFailed if no event can move the run."""
+        """Return the next action, or None if each run has ended. Raises CheckFailed if no event can move a run."""
         seen = self.store.read(state)
         if self.scenario.slots and not seen.slots:
             return Action("slots", {"n": self.scenario.slots})
         if not seen.run:
             return Action("start", {"workflow": self.scenario.name, "input": self.scenario.input})
-        if seen.over:
+        living = [run for run in seen.tree if not run.over]
+        if not living:
             return None
-        if seen.run["owner"]:
+        act = self.scenario.acts(seen, state)
+        if act is not None:
+            return act
+        if any(run.run["owner"] for run in living):
             return Action("work", at=state.at + PAST_LEASE_MS)  # its holder died, and its lease expires first
-        if seen.run["due_at"] is not None and seen.run["due_at"] <= state.at:
+        due = min((run.run["due_at"] for run in living if run.run["due_at"] is not None), default=None)
+        if due is not None and due <= state.at:
             return Action("work")
-        answer = (self._resolve(seen, state) if seen.attention else None) or self._answer(seen, state)
-        if answer is not None:
-            return answer
-        if seen.run["due_at"] is None:
-            raise CheckFailed(_stuck(seen))
-        return Action("work", at=seen.run["due_at"] + 1)
+        for run in living:
+            answer = (self._resolve(run, state) if run.attention else None) or self._answer(run, state)
+            if answer is not None:
+                return answer._replace(args={**answer.args, "run": run.run["run"]})
+        if due is None:
+            raise CheckFailed(_stuck(living))
+        return Action("work", at=due + 1)
 
     def _answer(self, seen: RunSnapshot, state: ScenarioState) -> Action | None:
         for approval in seen.approvals:
@@ -233,13 +241,14 @@ class Driver:
         return Action("resolve", given, at=effect["settle_after"] + 1)
 
     def finish(self, state: ScenarioState, each: Callable[[ProcessResult], None] = lambda result: None) -> RunSnapshot:
-        """Run processes until the run has ended, and return its rows."""
+        """Run processes until each run has ended, and return their rows."""
         for _ in range(PROCESSES_MAX):
             action = self.next(state)
             if action is None:
                 return self.store.read(state)
             each(self.run_process(state, action))
-        raise CheckFailed(f"the run has not ended after {PROCESSES_MAX} processes: {self.store.read(state).run}")
+        left = [run.run for run in self.store.read(state).tree if not run.over]
+        raise CheckFailed(f"not ended after {PROCESSES_MAX} processes: {left}")
 
 
 def _person(answer: ScriptedAnswer, who: str, voters: list[str]) -> str:
@@ -270,10 +279,16 @@ def _as_asked(result: ProcessResult, point: CrashPoint | None, at: Any, error: s
         raise CheckFailed(f"{point} did not stop it: died {result.died} {error}")
 
 
-def _stuck(seen: RunSnapshot) -> str:
-    for entry in seen.attention:
-        return f"it requires attention ({entry['reason']}): {entry.get('detail', '')}; {_position(seen)}"
-    return f"no event will move the run: {_position(seen)}"
+def _stuck(living: list[RunSnapshot]) -> str:
+    """Return why no event moves the tree: of its runs, the lowest that needs a person, or else the lowest."""
+    for seen in reversed(living):
+        for entry in seen.attention:
+            return f"{_name(seen)} requires attention ({entry['reason']}): {entry.get('detail', '')}; {_position(seen)}"
+    return f"no event will move {_name(living[-1])}: {_position(living[-1])}"
+
+
+def _name(seen: RunSnapshot) -> str:
+    return f"child {seen.path}" if seen.path else "the run"
 
 
 def _position(seen: RunSnapshot) -> str:
@@ -282,7 +297,7 @@ def _position(seen: RunSnapshot) -> str:
 
 
 def _asked(seen: RunSnapshot, kind: Any, name: str, **more: Any) -> PendingQuestion:
-    return PendingQuestion(kind, name, seen.run["node"], seen.run["visit"], seen.state, **more)
+    return PendingQuestion(kind, name, seen.run["node"], seen.run["visit"], seen.state, **more, child=seen.path)
 
 
 def _approval(seen: RunSnapshot, approval: dict[str, Any]) -> PendingQuestion:

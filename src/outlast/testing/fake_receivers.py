@@ -434,5 +434,5 @@ def _answer(request: HttpRequest, digest: str, times: int) -> dict[str, Any]:
 def _label(request: HttpRequest) -> str:
     """Return run, verb and key of the call if the Idempotency-Key contains them, else its route."""
     parts = request.key.split(":", 3)
-    ours = len(parts) == 4 and parts[:2] == [TENANT, RUN_ID]
-    return f"{RUN_ID} call {parts[3]}" if ours else f"{RUN_ID} call {request.route}"
+    ours = len(parts) == 4 and parts[0] == TENANT
+    return f"{parts[1]} call {parts[3]}" if ours else f"{RUN_ID} call {request.route}"

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from outlast.errors import InvalidInput
+from outlast.flow.reach import values_seen_by
 from outlast.flow.registry import WORKFLOWS
 from outlast.flow.workflow import Workflow
 
@@ -33,7 +34,8 @@ class CodeUnderTest:
 
 def code_of(workflow: Workflow[Any], module: str) -> CodeUnderTest:
     """Return the code of a workflow in a test module. Raises InvalidInput if no other process could import it."""
-    names = [module, *dict.fromkeys(node.fn.__module__ for node in workflow.nodes.values())]
+    served = served_with(workflow)
+    names = [module, *(node.fn.__module__ for each in served for node in each.nodes.values())]
     known = [(name, getattr(sys.modules.get(name), "__file__", None) or "") for name in dict.fromkeys(names)]
     if not all(file for _, file in known):
         raise InvalidInput(
@@ -41,7 +43,22 @@ def code_of(workflow: Workflow[Any], module: str) -> CodeUnderTest:
             f"{', '.join(name for name, file in known if not file)} has no file to import again",
             "declare the workflow in a module",
         )
-    return CodeUnderTest(tuple(known), ((workflow.name, workflow.version),))
+    return CodeUnderTest(tuple(known), tuple((each.name, each.version) for each in served))
+
+
+def served_with(workflow: Workflow[Any]) -> list[Workflow[Any]]:
+    """Return the workflow and those that its runs may start: each that its modules name, and those that these name.
+
+    The first of a name counts.
+    """
+    found = {workflow.name: workflow}
+    queue = [workflow]
+    while queue:
+        seen = values_seen_by(node.fn for node in queue.pop().nodes.values())
+        further = [value for value in seen if isinstance(value, Workflow) and value.name not in found]
+        found.update({each.name: each for each in reversed(further)})
+        queue += further
+    return list(found.values())
 
 
 def load(code: CodeUnderTest) -> list[Workflow[Any]]:

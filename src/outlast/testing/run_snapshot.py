@@ -1,25 +1,31 @@
-"""The store of a scenario between two processes, and the rows of its one run, read without a store."""
+"""The store of a scenario between two processes, and the rows of its tree of runs, read without a store."""
 
 import hashlib
 import json
 import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
+from outlast.core.children import runs_of
+from outlast.core.compensation import can_undo
 from outlast.core.events import EventType
-from outlast.core.machine import TERMINAL
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT
+from outlast.core.machine import TERMINAL, EffectStatus, RunStatus
+from outlast.core.rows.effect_columns import CHILD
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Effect
 from outlast.core.rows.limit_rows import SLOT
+from outlast.core.rows.run_columns import DESCENT
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event
 from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
-from outlast.testing.crash_values import RUN_ID, TENANT, ScenarioState
+from outlast.testing.crash_values import ScenarioState
 
 TABLES: Final = {
-    RUN.name: "tenant",
+    RUN.name: "created_at, run",
     EFFECT.name: "visit, key",
     WAIT.name: "visit, key",
     APPROVAL.name: "asked_at, id",
@@ -34,8 +40,10 @@ TABLES: Final = {
 
 @dataclass
 class RunSnapshot:
-    """The rows of a run as dictionaries. `run` is empty before the start."""
+    """The rows of a run as dictionaries, and of the runs below it. `run` is empty before the start."""
 
+    path: str
+    """The keys of the children from the first run to this one, as in "ada/hotel"; '' for the first run."""
     run: dict[str, Any]
     effects: Rows
     waits: Rows
@@ -46,6 +54,18 @@ class RunSnapshot:
     signals: set[str]  # ids of signals already sent
     values: Rows  # chunks of its states
     results: Rows
+    children: "list[RunSnapshot]"
+
+    @property
+    def tree(self) -> "Iterator[RunSnapshot]":
+        """Yield this run and every run below it."""
+        yield self
+        for child in self.children:
+            yield from child.tree
+
+    def of(self, run: str) -> "RunSnapshot":
+        """Return a run of the tree."""
+        return next(each for each in self.tree if each.run["run"] == run)
 
     @property
     def over(self) -> bool:
@@ -78,7 +98,22 @@ class RunSnapshot:
         return [str(data.get("completed", data["node"])) for data in done]
 
     def end(self) -> dict[str, Any]:
-        """Return the values that must equal those of the run without a crash."""
+        """Return the values that must equal those of the run without a crash, of each run of the tree.
+
+        Of a child that was cancelled, this is its status alone: a crash delays a child, so that the cancel overtakes
+        other calls. `wrong` checks that those that it has made are undone.
+        """
+        below = {f"{each.path} {part}": value for each in self.tree if each.path for part, value in each._end().items()}
+        return {**self._end(), **below}
+
+    @property
+    def overtaken(self) -> bool:
+        """True for a child that was cancelled."""
+        return bool(self.path) and self.run["status"] == RunStatus.CANCELLED
+
+    def _end(self) -> dict[str, Any]:
+        if self.overtaken:
+            return {"status": self.run["status"]}
         last = self.events[-1].data() if self.events else {}
         return {
             "run": {
@@ -95,8 +130,14 @@ class RunSnapshot:
         }
 
     def wrong(self) -> list[str]:
-        """Return violated invariants of an ended run: gaps in numbers, a broken hash chain, rows left open."""
-        found = []
+        """Return violated invariants of an ended tree: gaps in numbers, a broken hash chain, rows left open.
+
+        In a tree, each child has one row of its parent with its outcome, and ends before its parent.
+        """
+        return [f"{each.path}: {text}" if each.path else text for each in self.tree for text in each._wrong()]
+
+    def _wrong(self) -> list[str]:
+        found = self._wrong_children()
         if [e.seq for e in self.events] != list(range(1, self.run["seq"] + 1)):
             found.append("event numbers have a gap")
         if {e.run_version for e in self.events} != set(range(1, self.run["version"] + 1)):
@@ -120,6 +161,26 @@ class RunSnapshot:
         found += [f"slot {s['i']} is held by {s['holder']}" for s in self.slots if s["holder"]]
         return found
 
+    def _wrong_children(self) -> list[str]:
+        stored = [Effect._make(e[name] for name in EFFECT.columns) for e in self.effects]
+        calls = [call._replace(status=EffectStatus(call.status)) for call in stored]
+        rows = [call for call in calls if call.child_text]
+        runs = {child.run["run"]: child for child in self.children}
+        named = Counter(run for row in rows for run in runs_of(row))
+        found = [f"{runs[run].path} has no row in the ledger of its parent" for run in runs.keys() - named.keys()]
+        found += [f"the ledger names the child {run}, which does not exist" for run in named.keys() - runs.keys()]
+        for row in rows:
+            if row.external_id not in runs:
+                continue
+            child = runs[row.external_id]
+            done = row.status in (EffectStatus.DONE, EffectStatus.UNDONE)
+            if done != (child.run["status"] == RunStatus.COMPLETED):
+                found.append(f"{child.path} is {child.run['status']}, and its row says {row.status.value}")
+            if child.run["ended_at"] > self.run["ended_at"] and CHILD.decode(row.child_text).close != "abandon":
+                found.append(f"{child.path} ended after its parent")
+        kept = [call.key for call in calls if self.overtaken and call.status is EffectStatus.DONE and can_undo(call)]
+        return found + [f"{key} is done, and not undone after the cancel" for key in kept]
+
 
 def read_run(db: Path) -> RunSnapshot:
     """Read the rows from the file."""
@@ -128,22 +189,44 @@ def read_run(db: Path) -> RunSnapshot:
 
 def snapshot_of(found: dict[str, Rows] | None) -> RunSnapshot:
     """Return the snapshot of the rows by table, each in the order of TABLES. None: there is no store yet."""
-    if found is None:
-        return RunSnapshot({}, [], [], [], [], [], [], set(), [], [])
-    runs = found[RUN.name]
-    assert len(runs) < 2
-    left = {t["key"].removeprefix("signal/") for t in found[TOKEN.name] if (t["tenant"], t["run"]) == (TENANT, RUN_ID)}
+    if found is None or not found[RUN.name]:
+        slots = found[SLOT.name] if found else []
+        return RunSnapshot("", {}, [], [], [], [], [], slots, set(), [], [], [])
+    below: dict[str, Rows] = {}
+    for run in found[RUN.name]:
+        below.setdefault(DESCENT.decode(run["descent"]).parent, []).append(run)
+    ((first,), lost) = below[""], {parent for parent in below if parent} - {run["run"] for run in found[RUN.name]}
+    assert not lost, f"runs whose parent does not exist: {lost}"
+    return _snapshot(first, "", found, below)
+
+
+def _snapshot(run: dict[str, Any], path: str, found: Mapping[str, Rows], below: Mapping[str, Rows]) -> RunSnapshot:
+    """Return a run of the tree; its children in the order of their start."""
+
+    def of(table: str) -> Rows:
+        return [row for row in found[table] if row["run"] == run["run"]]
+
+    shared = [row for row in found[EFFECT.name] if row["by_run"] == run["run"] and row["run"] != run["run"]]
+
+    keys, children = Counter[str](), []
+    for child in below.get(run["run"], ()):
+        key = DESCENT.decode(child["descent"]).called_as.partition(":")[2]
+        keys[key] += 1
+        name = f"{key}#{keys[key]}" if keys[key] > 1 else key
+        children.append(_snapshot(child, f"{path}/{name}" if path else name, found, below))
     return RunSnapshot(
-        run=runs[0] if runs else {},
-        effects=found[EFFECT.name],
-        waits=found[WAIT.name],
-        approvals=found[APPROVAL.name],
-        messages=found[MESSAGE.name],
-        events=[Event._make(row[name] for name in EVENT.columns) for row in found[EVENT.name]],
-        slots=found[SLOT.name],
-        signals=left,
-        values=found[STATE_CHUNK.name],
-        results=found[RESULT.name],
+        path=path,
+        run=run,
+        effects=of(EFFECT.name) + shared,
+        waits=of(WAIT.name),
+        approvals=of(APPROVAL.name),
+        messages=of(MESSAGE.name),
+        events=[Event._make(row[name] for name in EVENT.columns) for row in of(EVENT.name)],
+        slots=[] if path else found[SLOT.name],
+        signals={token["key"].removeprefix("signal/") for token in of(TOKEN.name)},
+        values=of(STATE_CHUNK.name),
+        results=of(RESULT.name),
+        children=children,
     )
 
 
@@ -154,7 +237,7 @@ class ScenarioStore(Protocol):
         """Return what a process must be told to open the store of this state."""
 
     def read(self, state: ScenarioState) -> RunSnapshot:
-        """Read the rows of the run."""
+        """Read the rows of the runs."""
 
     def copy(self, state: ScenarioState, to: Path) -> ScenarioState:
         """Copy the scenario, store included, into another folder."""

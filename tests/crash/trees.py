@@ -1,0 +1,133 @@
+"""Trees of runs for tests of crashes: each function returns workflows, the root first, over the activity it is given.
+
+`book` books one place, by a receiver that can be asked, and has an undo that can be asked, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel
+
+from outlast import ChildFailed, Context, Fail, RetryLater, Workflow, activity, role, workflow
+
+Tree: TypeAlias = tuple[Workflow[Any, Any, Any], ...]
+Make: TypeAlias = Callable[[Any], Tree]
+WORD_AFTER_MS: Final = 10_000
+"""Time after which the message, the decision and the deadline of `first_with_losers` come."""
+
+
+class Word(BaseModel):
+    word: str = ""
+
+
+def one_of_three_fails(book: Any) -> Tree:
+    """A parent with three children, of which one fails and is undone."""
+
+    @workflow(name="tree-trip")
+    async def trip(ctx: Context, town: str) -> str:
+        await ctx.do(book, town)
+        await ctx.sleep("5s")
+        if town == "rome":
+            raise Fail("full")
+        return town
+
+    @workflow(name="tree-trips", when_empty="complete")
+    async def trips(ctx: Context) -> list[str]:
+        await ctx.do(book, "plan")
+        towns = ("oslo", "rome", "wien")
+        handles = [await ctx.start(trip, trip.arguments(each), key=each, no_undo="kept") for each in towns]
+        said: list[str] = []
+        for handle in handles:
+            try:
+                said.append(await handle.result())
+            except ChildFailed as failed:
+                said.append(failed.detail)
+        return said
+
+    return trips, trip
+
+
+def first_with_losers(book: Any) -> Tree:
+    """The message, the decision and the deadline have the same instant, so the deadline wins, and a child loses."""
+
+    @workflow(name="tree-slow")
+    async def slow(ctx: Context) -> str:
+        await ctx.do(book, "slow")
+        await ctx.sleep("1h")
+        return "slow"
+
+    @workflow(name="tree-first", when_empty="complete")
+    async def first(ctx: Context) -> str:
+        won, _ = await ctx.first(
+            ctx.run(slow, slow.arguments(), key="slow", no_undo="it undoes what it books"),
+            ctx.receive("word", Word),
+            ctx.approval(book.plan("asked"), summary="Book it", by=role("boss"), within="1h"),
+            ctx.sleep("10s"),
+        )
+        return str(won)
+
+    return first, slow
+
+
+def cancel_of_three_levels(book: Any) -> Tree:
+    """Four leaves below two runs; two of them have booked, and two try again later, when the root is cancelled."""
+
+    @activity(key="seat/{n}", name="tree-seat", no_undo="there is none")
+    async def seat(n: str) -> None:
+        raise RetryLater("no seat is free", after="30m")
+
+    @workflow(name="tree-leaf")
+    async def leaf(ctx: Context, n: str) -> None:
+        await ctx.do(book, n)
+        if n.endswith("b"):
+            await ctx.do(seat, n)
+        await ctx.sleep("1h")
+
+    @workflow(name="tree-middle")
+    async def middle(ctx: Context, n: str) -> None:
+        await ctx.do(book, f"middle-{n}")
+        names = (f"{n}-a", f"{n}-b")
+        await asyncio.gather(*[ctx.run(leaf, leaf.arguments(each), key=each, no_undo="its own") for each in names])
+
+    @workflow(name="tree-cancelled")
+    async def root(ctx: Context) -> None:
+        await ctx.do(book, "root")
+        await asyncio.gather(*[ctx.run(middle, middle.arguments(n), key=n, no_undo="its own") for n in ("x", "y")])
+
+    return root, middle, leaf
+
+
+def ends_with_open_children(how: Literal["completed", "failed", "abandoned"]) -> Make:
+    """A parent that ends while two children live."""
+
+    def make(book: Any) -> Tree:
+        @workflow(name=f"tree-child-{how}")
+        async def child(ctx: Context, n: str) -> str:
+            await ctx.do(book, n)
+            await ctx.sleep("1h" if how == "failed" else "30s")
+            return n
+
+        @workflow(name=f"tree-{how}", when_empty="complete")
+        async def parent(ctx: Context) -> None:
+            await ctx.do(book, "parent")
+            close: Any = "abandon" if how == "abandoned" else "cancel"
+            for n in ("a", "b"):
+                await ctx.start(child, child.arguments(n), key=n, parent_close=close, no_undo="its own")
+            if how == "failed":
+                await ctx.sleep("1s")
+                raise Fail("enough")
+
+        return parent, child
+
+    return make
+
+
+TREES: Final[dict[str, Make]] = {
+    "fails": one_of_three_fails,
+    "first": first_with_losers,
+    "cancel": cancel_of_three_levels,
+    "completed": ends_with_open_children("completed"),
+    "failed": ends_with_open_children("failed"),
+    "abandoned": ends_with_open_children("abandoned"),
+}
