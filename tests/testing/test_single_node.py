@@ -148,7 +148,7 @@ def test_misuse_is_refused_as_in_production(outlast_app: AppFactory) -> None:
     assert walked.attention == ("contradiction",)
     run = real.start(misuses, {"order": "o-1"})
     real.clock.skip("1h")
-    assert run.attention == ["exception"] and "asked for twice" in run.now.attention[0].detail
+    assert run.attention == ["exception"] and "twice in one visit" in run.now.attention[0].detail
 
 
 def approve_in_order(asked: PendingQuestion) -> Any:
