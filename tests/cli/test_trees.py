@@ -66,3 +66,15 @@ def test_a_tree_is_exported_with_one_file_for_each_run(url: str, tmp_path: Path)
         assert verified.code == 0 and "is intact" in verified.out, verified
     refused = outlast(url, "export", "root", "--tree")
     assert refused.code != 0 and "--to FOLDER" in refused.err
+
+
+def test_a_child_is_detached_once(url: str) -> None:
+    (middle,) = ids(url, "--parent", "root")
+    (leaf,) = ids(url, "--parent", middle, "--status", "waiting")
+    for _ in range(2):  # again changes nothing
+        done = outlast(url, "runs", "detach", leaf, "--reason", "it takes too long")
+        assert done.code == 0 and f"the parent of {leaf} goes on without it" in done.out, done
+    (row,) = [e for e in outlast(url, "effects", "ls", "--run", middle, "-o", "json").json["effects"] if leaf in str(e)]
+    assert row["status"] == "refused" and "it takes too long" in str(row)
+    refused = outlast(url, "runs", "detach", "root", "--reason", "why")
+    assert refused.code != 0 and "run root is no child" in refused.err

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from outlast import Budget, Cancel, Context, Fail, Workflow, activity, lookup, role, this_call, workflow
+from outlast import Budget, Cancel, ChildFailed, Context, Fail, Workflow, activity, lookup, role, this_call, workflow
 from outlast.flow import Perhaps
 
 
@@ -136,4 +136,13 @@ async def herald(ctx: Context, name: str) -> int:
     return (await ctx.run(greet, greet.arguments(name), key="greeting")).letters
 
 
-ALL = (greet, thrift, orders, troubles, delays, narrate, herald)
+@workflow
+async def listener(ctx: Context, name: str) -> str:
+    """Start a child that waits for a signal."""
+    try:
+        return await ctx.run(narrate, narrate.arguments(), key=name)
+    except ChildFailed as failed:
+        return f"{failed.code}: {failed.detail}"
+
+
+ALL = (greet, thrift, orders, troubles, delays, narrate, herald, listener)

@@ -738,6 +738,23 @@ def test_the_runs_that_a_run_has_started_are_its_tree(place: Place) -> None:
     place.play(test)
 
 
+@pytest.mark.req("RUN-13")
+def test_a_child_is_detached_from_its_parent(place: Place) -> None:
+    async def test(client: Client) -> None:
+        run = await client.start(flows.listener, name="Ada")
+        await waits(client, run.id, "child")
+        (child,) = (await client.tree(run.id)).children
+        for _ in range(2):
+            await client.detach(child.run, reason="it takes too long")
+        assert await run.result(PATIENCE) == "detached: it takes too long"
+        assert (await client.run_summary(child.run)).status == "waiting"
+        with pytest.raises(Conflict, match="is no child"):
+            await client.detach(run.id, reason="why")
+        await client.cancel(child.run, reason="clean up")
+
+    place.play(test)
+
+
 def test_no_method_is_left_out() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
     called = set(re.findall(r"\.(\w+)\(", text))

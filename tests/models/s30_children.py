@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from outlast.core import compensation, first_wait, mailbox, verbs
+from outlast.core import children, compensation, first_wait, mailbox, verbs
 from outlast.core.commit import AppendMessage, Commit, Expect, Put, append_to_inbox
 from outlast.core.keys import undo_key
 from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus, effect_target
@@ -42,7 +42,6 @@ MAIL = 5  # the number of every inbox, so that the model is finite
 KEPT_MAIL = {"cancel": 1, "m": 2}
 OPEN, DONE, REFUSED = EffectStatus.INTENDED, EffectStatus.DONE, EffectStatus.REFUSED
 CANCEL_SENT = "cancel sent"
-DETACHED = "detached"
 OWN = "own"  # key of an effect of the root
 SET = ("c", "m")
 
@@ -304,9 +303,8 @@ class Children:
         row = None if kid is None else _effect(s.rows, parent, kid.key)
         above = _run(s.rows, parent)
         if s.detaches and row and row.status is OPEN and above and not is_over(above):
-            error = ERROR.encode(EffectError(DETACHED, "why"))
-            gone = row._replace(version=row.version + 1, status=REFUSED, error_text=error, settled_at=T)
-            commit = Commit((Put(EFFECT, gone, row.version), append_to_inbox(TENANT, parent, "child", row.key, "ana")))
+            place = children.ParentRows(above, row)
+            commit = children.detach(run._replace(parent=parent), place, actor="ana", reason="why", now=at(T))
             after = self._sent(s, commit, detaches=s.detaches - 1)
             yield f"ana detaches {run.run}", after._replace(detached=(*s.detached, run.run))
 
@@ -634,7 +632,7 @@ VARIANTS = (
     Variant("as built, the first of a child and a signal", Children(ONE, "first", signals=1)),
     Variant("as built, the first of a child that is only waited for", Children(ONE, "wait", signals=1)),
     Variant("as planned, a run undoes a child", Children(REVERSED, crashes=2)),
-    Variant("as planned, a detached child", DETACHES),
+    Variant("as built, a detached child", DETACHES),
     Variant("the run and its row start in two commits", Children(ONE, start="two commits"), TWICE),
     Variant("a start does not name the claim", Children(ONE, start="without the claim", replaces=True), LIVING),
     Variant("the end does not write the row", Children(ONE, row_of_end="none"), "its row does not say so"),
@@ -659,5 +657,5 @@ VARIANTS = (
 LARGE = (
     Variant("as built, two children and a holder that is replaced", Children(TWO, cancels=0, replaces=True)),
     Variant("as built, three levels, two crashes", Children(LEVELS, crashes=2, cancels=2)),
-    Variant("as planned, a detached child is cancelled", replace(DETACHES, cancels=1)),
+    Variant("as built, a detached child is cancelled", replace(DETACHES, cancels=1)),
 )

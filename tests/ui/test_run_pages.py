@@ -143,6 +143,9 @@ def test_each_declared_action_has_a_form_with_its_texts_and_fields(service: Serv
     service.waits(run)
     summary = service.get(f"/v1/runs/{run}").json()
     page = service.get(f"/ui/runs/{run}/actions").text
+    if action.name == "detach":  # of a child alone: test_run_tree.py
+        assert "detach-form" not in page
+        return
     shown, form = HtmlPage(page).text, HtmlPage(page).form(f"{action.name}-form")
     texts = shown_for(action, RunSummary.model_validate({name: summary[name] for name in RunSummary.model_fields}))
     assert form.action == f"/ui/runs/{run}/{action.name}"

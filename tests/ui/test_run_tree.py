@@ -10,7 +10,9 @@ from playwright.sync_api import Page, expect
 from outlast import Context, workflow
 from tests.service.flows import Said
 from tests.ui.conftest import Running, Service
+from tests.ui.html_page import HtmlPage
 from tests.ui.test_axe import complaints
+from tests.ui.test_feedback import FORM
 from tests.ui.test_hostile import HOSTILE, STRANGERS
 
 pytestmark = pytest.mark.req("RUN-13")
@@ -102,3 +104,16 @@ def test_the_board_names_the_parent_of_a_leaf_once(service: Service, root: str) 
     page = service.get("/ui/").text
     assert page.count('<form method="post" id="answer-') == 1, "the root has no item"
     assert f'child of <a class="id" href="/ui/runs/{root}"' in page
+
+
+def test_a_child_is_detached_on_its_page(service: Service, root: str) -> None:
+    run = child(service, root, "05 supplier-5")
+    form = HtmlPage(service.get(f"/ui/runs/{run}/actions").text).form("detach-form").set(reason="it is on holiday")
+    for _ in range(2):  # again changes nothing
+        answer = service.client.post(form.action, content=form.body(), headers=FORM)
+        assert answer.status_code == 303, answer.text
+    service.flagged(root)
+    assert "detached: it is on holiday" in service.get(f"/v1/runs/{root}").json()["attention"][0]["detail"]
+    assert service.get(f"/v1/runs/{run}").json()["status"] == "waiting"
+    refused = service.client.post(f"/ui/runs/{root}/detach", content=form.body(), headers=FORM)
+    assert refused.status_code == 409 and "is no child" in refused.text

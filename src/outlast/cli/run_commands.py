@@ -1,4 +1,4 @@
-"""`outlast runs`: list, show, continue, extend, move and cancel runs."""
+"""`outlast runs`: list, show, continue, extend, move, detach and cancel runs."""
 
 import json
 from collections import Counter
@@ -524,6 +524,22 @@ async def raise_(
     return OK
 
 
+@click.command("detach", cls=Command)
+@click.argument("run")
+@click.option("--reason", required=True, help="Reason for the history of the parent.")
+@on_client
+async def detach(client: Client, screen: Screen, run: str, reason: str) -> int:
+    """Let the parent of a child run go on without it.
+
+    The parent gets ChildFailed with the code detached. The child goes on, and keeps its attention.
+    """
+    await client.detach(run, reason=reason)
+    if not screen.data({"run": run, "by": (await client.whoami()).name, "detached": True, "reason": reason}):
+        screen.line(f"the parent of {run} goes on without it{await says(client)}")
+    await warn_unserved(client, screen, run)
+    return OK
+
+
 @click.command("move", cls=Command)
 @click.argument("run")
 @click.option("--to", "scheduler", type=click.Choice(SCHEDULERS), required=True, help="Engine that schedules it.")
@@ -545,6 +561,7 @@ async def move(client: Client, screen: Screen, run: str, scheduler: str, reason:
 runs.add_command(extend)
 runs.add_command(move)
 runs.add_command(raise_)
+runs.add_command(detach)
 runs.add_command(graph)
 runs.add_command(input_)
 runs.add_command(outcome)

@@ -648,6 +648,16 @@ class SyncClient:
             lambda: self._target.cancel(run, reason=reason, version=version, idempotency_key=idempotency_key)
         )
 
+    def detach(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        """Let the parent of a child run go on without it. The child goes on, and keeps its attention.
+
+        The parent gets ChildFailed with the code `detached`. Again changes nothing. Raises InvalidInput, Forbidden for
+        programs, Conflict if the run has ended, is no child or holds up no run.
+        """
+        self._loop.run(
+            lambda: self._target.detach(run, reason=reason, version=version, idempotency_key=idempotency_key)
+        )
+
     def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer the run's attention with `continue`."""
         self._loop.run(lambda: self._target.continue_run(run, reason=reason, version=version))

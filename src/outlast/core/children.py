@@ -15,26 +15,30 @@ outcome:
   expects the parent's row as it was read, so it is refused and decided again.
 - *The parent has ended or is purged.* The end lands without the row or the message.
 - *The row names another child by then.* A person let the parent try again. The end of the first child changes nothing.
+- *An operator detaches a child while it ends.* Both write the row, so one is refused and decided again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
 from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, append_to_inbox
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, RunStatus, effect_target
-from outlast.core.mailbox import is_reopened
+from outlast.core.mailbox import check_unfinished, is_reopened
 from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_columns import CHILD, ERROR, ChildTerms, EffectError
+from outlast.core.rows.effect_columns import CHILD, ERROR, NO_ERROR, ChildTerms, EffectError
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import REASON, Descent, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
-from outlast.core.run_transition import fence
+from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.verbs import NewRun, TreePlace
 from outlast.core.verbs import start as start_run
+from outlast.errors import Conflict
 
+DETACHED: Final = "detached"
+"""Code of a child for which its parent waits no longer, because an operator has detached it."""
 CHILD_KIND: Final = "child"
 """Kind of the wait for a child, and of the message that its end leaves to the parent, under the key of the child."""
 
@@ -120,7 +124,7 @@ def start_child(
         settled_at=0,
         settled_by="",
         first_visit=previous.first_visit if previous else parent.visit,
-        child_text=CHILD.encode(call.terms),
+        child_text=CHILD.encode(call.terms._replace(detached=previous.child.detached if previous else ())),
     )
     check_effect(row)
     began = start_run(new, now, limited=limited)
@@ -209,6 +213,45 @@ def signal_key(call: Effect, signal_id: str) -> str:
 def by_parent(parent: Run) -> str:
     """Return the actor of the requests of a run to its child."""
     return f"run {parent.run}"
+
+
+# --- an operator ----------------------------------------------------------------------------------------
+def detach(child: Run, parent: ParentRows, *, actor: str, reason: str, now: Instant) -> Commit:
+    """Let the parent of a living child go on without it. The child goes on alone, and keeps its attention.
+
+    The parent gets ChildFailed with the code `detached`. Raises Conflict if the child has ended or holds up no run.
+    """
+    if not child.parent:
+        raise Conflict(f"run {child.run} is no child", "no run has started it", "cancel it, or answer its attention")
+    check_unfinished(child)
+    call = parent.call
+    if call is not None and child.run in call.child.detached:
+        raise Conflict(f"run {child.run} is detached", f"run {child.parent} goes on without it", "", refusal=DETACHED)
+    if parent.run is None or is_over(parent.run) or call is None or call.external_id != child.run or call.settled_at:
+        why = f"run {child.parent} has ended, or has another child under this key"
+        raise Conflict(f"run {child.run} holds up no run", why, f"outlast runs show {child.parent}")
+    row = call._replace(
+        version=call.version + 1,
+        status=effect_target("refuse", call.status),
+        error_text=ERROR.encode(EffectError(DETACHED, stored_text(reason, TEXT_CHARS_MAX))),
+        child_text=CHILD.encode(call.child._replace(detached=(*call.child.detached, child.run))),
+        settled_at=max(now.business, 1),
+        settled_by=actor,
+    )
+    check_effect(row)
+    message = append_to_inbox(child.tenant, child.parent, CHILD_KIND, call.key, actor, REASON.encode(reason).encode())
+    return Commit((Put(EFFECT, row, call.version), message), label=f"{child.parent} detach {call.key}")
+
+
+def detachments(calls: Iterable[Effect], memos: Iterable[tuple[int, str]]) -> Iterator[LogEntry]:
+    """Yield the entries of the parent's history for children that were detached, unless an earlier visit has them."""
+    for call in calls:
+        if call.child_text and call.code == DETACHED:
+            key = f"outlast/detached/{call.external_id}"
+            if not any(written == log_key(key) for _, written in memos):
+                error = call.error or NO_ERROR
+                text = f"{call.activity} {call.key} was detached by {call.settled_by}: {error.detail}"
+                yield LogEntry(key, text, {"child": call.external_id, "by": call.settled_by})
 
 
 # --- looking --------------------------------------------------------------------------------------------

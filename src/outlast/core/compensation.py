@@ -64,15 +64,16 @@ def undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
 
 
 def not_undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
-    """Return the effects of the run that were not undone, latest first."""
-    found = [e for e in effects if is_own(run, e) and e.status is EffectStatus.DONE]
+    """Return the effects of the run that were not undone, latest first, with children that were detached."""
+    found = [e for e in effects if is_own(run, e) and (e.status is EffectStatus.DONE or e.child.detached)]
     return sorted(found, key=lambda e: -e.ordinal)
 
 
 def named(effect: Effect) -> str:
     """Return the activity and key of an effect, with the reason if it has no undo."""
     why = f": {effect.undo.removeprefix(NO_UNDO)}" if effect.undo.startswith(NO_UNDO) else ""
-    return f"{effect.activity} {effect.key}{why}"
+    gone = "".join(f"; run {run} was detached" for run in effect.child.detached)
+    return f"{effect.activity} {effect.key}{why}{gone}"
 
 
 def names(effects: Sequence[Effect]) -> list[str]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
 from outlast.core.business_days import BusinessDays
-from outlast.core.children import NO_PARENT, returning
+from outlast.core.children import NO_PARENT, detachments, returning
 from outlast.core.clock_port import Clock
 from outlast.core.conclude import (
     Completing,
@@ -310,6 +310,8 @@ class RunExecutor:
         """Decide what the run needs, and do it unless that is to execute the node."""
         held, now = self.session.held, self.session.clock.now
         lane = held.run.lane
+        if held.has_children:
+            self._pending += held.unwritten(detachments(held.effects.values(), held.memos))
         if (passed := ceiling_passed(held.run, held.inbox_read, now)) is not None:
             run, event = tripped(held.run, passed)  # once; the run continues (GATE-4)
             held.amend(run)

@@ -596,6 +596,36 @@ CANCEL_RUN: Final = Operation(
 
 
 @dataclass(frozen=True)
+class DetachRun(OperationRequest[None]):
+    """Let the parent of a child go on without it."""
+
+    run: str
+    _: KW_ONLY
+    reason: Reasoned
+    version: int = 0
+    idempotency_key: str = ""
+
+
+DETACH_RUN: Final = Operation(
+    "detach_run",
+    DetachRun,
+    recorded(RequestRecorded),
+    "POST",
+    "/runs/{run}/detach",
+    ("operator",),
+    DetachRun(RUN, reason="the supplier will answer next week"),
+    people_only=True,
+    conditional="run",
+    summary="Detach from its parent",
+    tag="runs",
+    description=(
+        "Let the parent of a child run go on without it. The parent gets ChildFailed with the code `detached`. The "
+        "child goes on, keeps its attention, and is not undone by the parent. Again changes nothing."
+    ),
+)
+
+
+@dataclass(frozen=True)
 class ContinueRun(OperationRequest[None]):
     """Continue a run that requires attention."""
 

@@ -568,6 +568,14 @@ class Client(ABC):
         """Request the cancellation of a run. A worker undoes its effects before it ends. Raises InvalidInput."""
         await self._call(run_ops.CancelRun(run, reason=reason, version=version, idempotency_key=idempotency_key))
 
+    async def detach(self, run: str, *, reason: str, version: int = 0, idempotency_key: str = "") -> None:
+        """Let the parent of a child run go on without it. The child goes on, and keeps its attention.
+
+        The parent gets ChildFailed with the code `detached`. Again changes nothing. Raises InvalidInput, Forbidden for
+        programs, Conflict if the run has ended, is no child or holds up no run.
+        """
+        await self._call(run_ops.DetachRun(run, reason=reason, version=version, idempotency_key=idempotency_key))
+
     async def continue_run(self, run: str, *, reason: str = "", version: int = 0) -> None:
         """Answer the run's attention with `continue`."""
         await self._call(run_ops.ContinueRun(run, reason=reason, version=version))

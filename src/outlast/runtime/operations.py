@@ -29,6 +29,7 @@ from outlast.core.usage import NO_LIMITS, Budget, amounts_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.admission import set_slots
+from outlast.engine.detached_children import detach
 from outlast.engine.fork_start import ForkRequest, fork
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
@@ -300,6 +301,14 @@ class Operations(Client):
         seen = self.shown(request.run, request.version)
         act = self._act("cancel_run", request.idempotency_key, request.run, request.reason)
         await commands.cancel(
+            self.store, tenant=self.tenant, run=request.run, actor=self.me, reason=request.reason, seen=seen, act=act
+        )
+
+    @handles(run_ops.DETACH_RUN)
+    async def _detach_run(self, request: run_ops.DetachRun) -> None:
+        seen = self.shown(request.run, request.version)
+        act = self._act("detach_run", request.idempotency_key, request.run, request.reason)
+        await detach(
             self.store, tenant=self.tenant, run=request.run, actor=self.me, reason=request.reason, seen=seen, act=act
         )
 

@@ -75,6 +75,8 @@ class ChildTerms(NamedTuple):
     stop: str = ""
     """Why the parent has asked the child to end; '' = it has not."""
     undo: ChildUndo | None = None
+    detached: tuple[str, ...] = ()
+    """Runs under this key that operators have detached, so that the parent does not wait for them."""
 
 
 NO_CHILD: Final = ChildTerms()
@@ -137,13 +139,15 @@ def _dump_child(terms: ChildTerms) -> str:
         plain["stop"] = stored_text(terms.stop, TEXT_CHARS_MAX)
     if terms.undo is not None:
         plain["undo"] = terms.undo._asdict()
+    if terms.detached:
+        plain["detached"] = terms.detached
     return dumps(plain)
 
 
 def _load_child(text: str) -> ChildTerms:
     plain = loads(text)
-    undo = plain.pop("undo", None)
-    return typed(ChildTerms(**plain, undo=None if undo is None else typed(ChildUndo(**undo))))
+    undo, detached = plain.pop("undo", None), tuple(plain.pop("detached", ()))
+    return typed(ChildTerms(**plain, undo=None if undo is None else typed(ChildUndo(**undo)), detached=detached))
 
 
 ERROR: Final = Column("error", _dump_error, _load_error)

@@ -31,6 +31,7 @@ router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
 PAYLOAD: Final = "payload"
 MORE_TIME: Final = span(RUN_CEILING)
+DETACH: Final = "detach"
 
 
 class ActionField(NamedTuple):
@@ -157,6 +158,18 @@ ACTIONS: Final = (
         reason="optional",
     ),
     RunAction(
+        DETACH,
+        "detach_run",
+        "Detach from its parent",
+        "Run {run.parent} goes on without this run, as if it had failed. This run goes on, and keeps its attention. "
+        "Its parent never undoes it.",
+        "Detach the run",
+        "Its parent goes on without it.",
+        ("outlast", "runs", DETACH, "{run.run}", "--reason", "…"),
+        lambda ops, run, form: ops.detach(run, reason=form.text("reason")),
+        versioned=False,  # the child may change all the time, and a second request changes nothing
+    ),
+    RunAction(
         Choice.CANCEL,
         "cancel_run",
         "Cancel",
@@ -187,6 +200,7 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
     over = found.status in TERMINAL
     undone, remain = ([], []) if over else (await ops.to_undo(run), await ops.not_undone(run))
     lanes = [] if over else [each for each in await ops.versions() if each.workflow == found.workflow]
+    offered = {each.name for each in ACTIONS if each.name != DETACH or refused}
     return await render(
         request,
         "run_actions.html",
@@ -201,7 +215,7 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
         undone=undone,
         remain=remain,
         lanes=lanes,
-        actions=[shown_for(each, found) for each in ACTIONS],
+        actions=[shown_for(each, found) for each in ACTIONS if found.parent or each.name in offered],
         schedulers=SCHEDULERS,
         reasons=[each.reason for each in found.attention],
         more_time=MORE_TIME,

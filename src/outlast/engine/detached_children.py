@@ -1,0 +1,41 @@
+"""Detach a child run from its parent, for an operator: the parent goes on, and the child keeps its attention (S-30)."""
+
+from outlast.core import children
+from outlast.core.acts import KeyedAct
+from outlast.core.commit import Commit, Expect, Instant
+from outlast.core.keys import check_reason
+from outlast.engine.child_runs import parent_rows
+from outlast.engine.commands import Once, check_seen, find_run, land, nothing
+from outlast.errors import Conflict, InvalidInput
+from outlast.store.port import Store
+
+
+async def detach(
+    store: Store,
+    *,
+    tenant: str,
+    run: str,
+    actor: str,
+    reason: str,
+    seen: Expect | None = None,
+    act: KeyedAct | None = None,
+) -> None:
+    """Let the parent of a child go on without it. Again changes nothing.
+
+    Raises NotFound, InvalidInput, Conflict (ended, moved; it is no child, or holds up no run).
+    """
+    check_reason(reason)
+    if not reason.strip():
+        raise InvalidInput("a detach needs a reason", "it appears in the history of the parent", "say why")
+
+    async def decide(now: Instant) -> tuple[Commit, None]:
+        child = await find_run(store, tenant, run)
+        check_seen(seen, child)
+        parent = await parent_rows(store, child) if child.parent else children.NO_PARENT
+        return children.detach(child, parent, actor=actor, reason=reason, now=now), None
+
+    try:
+        await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
+    except Conflict as error:
+        if error.refusal != children.DETACHED:
+            raise
