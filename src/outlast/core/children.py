@@ -18,7 +18,7 @@ outcome:
 - *An operator detaches a child while it ends.* Both write the row, so one is refused and decided again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
@@ -28,15 +28,16 @@ from outlast.core.machine import EffectStatus, RunStatus, effect_target
 from outlast.core.mailbox import check_unfinished, is_reopened
 from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_columns import CHILD, ERROR, NO_ERROR, ChildTerms, EffectError
+from outlast.core.rows.effect_columns import CHILD, ERROR, NO_ERROR, ChildTerms, EffectError, FailedRun
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
-from outlast.core.rows.run_columns import REASON, Descent, WaitingFor
+from outlast.core.rows.run_columns import REASON, Descent, Ending, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
 from outlast.core.verbs import NewRun, TreePlace
 from outlast.core.verbs import start as start_run
 from outlast.errors import Conflict
 
+DETAIL_CHARS: Final = 500  # of each run on the path to the run that failed
 DETACHED: Final = "detached"
 """Code of a child for which its parent waits no longer, because an operator has detached it."""
 CHILD_KIND: Final = "child"
@@ -146,21 +147,29 @@ NO_PARENT: Final = ParentRows()
 
 
 def settle_in_parent(
-    commit: Commit, child: Run, outcome: RunStatus, response: bytes, reason: str, parent: ParentRows, now: Instant
+    commit: Commit,
+    child: Run,
+    ending: Ending,
+    response: bytes,
+    below: tuple[FailedRun, ...],
+    parent: ParentRows,
+    now: Instant,
 ) -> Commit:
     """Return the last commit of a child with its outcome for the parent.
 
-    Stale if the parent has changed so that the outcome must be told otherwise: read it, and decide again.
+    `below`: runs below the child whose failure ended it. Stale if the parent has changed so that the outcome must be
+    told otherwise: read it, and decide again.
     """
     call = parent.call
     if call is None or call.external_id != child.run or call.status is not EffectStatus.INTENDED:
         return commit
-    completed = outcome is RunStatus.COMPLETED
+    completed = ending.outcome is RunStatus.COMPLETED
+    error = EffectError(ending.outcome.value, stored_text(ending.reason, TEXT_CHARS_MAX), below=below)
     row = call._replace(
         version=call.version + 1,
         status=effect_target("record" if completed else "refuse", call.status),
         response=response if completed else None,
-        error_text="" if completed else ERROR.encode(EffectError(outcome.value, stored_text(reason, TEXT_CHARS_MAX))),
+        error_text="" if completed else ERROR.encode(error),
         settled_at=max(now.business, 1),
         settled_by="call",
     )
@@ -172,6 +181,20 @@ def settle_in_parent(
         else:
             writes = (*writes, append_to_inbox(child.tenant, child.parent, CHILD_KIND, call.key, child.run))
     return commit._replace(writes=writes, expects=expects)
+
+
+def failed_path(call: Effect) -> tuple[FailedRun, ...]:
+    """Return the runs from a child that did not complete down to the one whose failure ended it."""
+    error = call.error or NO_ERROR
+    detail = stored_text(error.detail, DETAIL_CHARS)
+    return (FailedRun(call.activity, call.key, call.external_id, error.code, detail), *error.below)
+
+
+def failed_below(child: str, effects: Mapping[tuple[int, str], Effect]) -> tuple[FailedRun, ...]:
+    """Return the runs below a run whose failure ended it. `child`: visit and key of the first, from its end."""
+    visit, _, key = child.partition(":")
+    call = effects.get((int(visit), key)) if child else None
+    return () if call is None or not call.child_text or call.status is not EffectStatus.REFUSED else failed_path(call)
 
 
 # --- requests of a parent to a child ----------------------------------------------------------------------

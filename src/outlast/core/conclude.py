@@ -478,7 +478,8 @@ def _finish(
     )
     if run.root:
         response = canonical(outcome)
-        commit = children.settle_in_parent(commit, run, ending.outcome, response, ending.reason, reads.parent, now)
+        below = children.failed_below(ending.child, rows.effects)
+        commit = children.settle_in_parent(commit, run, ending, response, below, reads.parent, now)
     return Conclusion(Then.RELEASE, commit, chunks=chunks)
 
 
@@ -505,7 +506,7 @@ def _storable(ending: Ending) -> Ending:
 def ended_by(way: EndCancelled | EndFailed) -> Stopping:
     """Return the end that a person or the engine has decided."""
     if isinstance(way, EndFailed):
-        return Stopping(Ending(RunStatus.FAILED, f"failed by {way.by}: {way.reason}", way.by))
+        return Stopping(Ending(RunStatus.FAILED, f"failed by {way.by}: {way.reason}", way.by, way.child))
     reason = way.reason if way.by == ENGINE else f"cancelled by {way.by}: {way.reason}"
     return Stopping(Ending(RunStatus.CANCELLED, reason, way.by))
 

@@ -28,6 +28,7 @@ class EndFailed(NamedTuple):
 
     by: str
     reason: str
+    child: str = ""  # visit and key of the child that failed, if the person answered this
 
 
 class Rest(NamedTuple):
@@ -117,7 +118,7 @@ def route(
         if answer.choice is Choice.CANCEL:
             return EndCancelled(answer.by, answer.text)
         if answer.choice is Choice.FAIL:
-            return EndFailed(answer.by, answer.text)
+            return EndFailed(answer.by, answer.text, f"{a.visit}:{a.key}" if a.reason is Reason.CHILD_FAILED else "")
         answers.append(answer)
     if any(a.reason is Reason.APPROVAL_TIMEOUT and now >= a.since + APPROVAL_STALE_AFTER for a in left):
         return EndCancelled(ENGINE, STALE_REASON)

@@ -292,7 +292,9 @@ def value_of(row: Effect, workflow: Workflow[Any, Any, Any] | None = None) -> An
         except (NotFound, DefinitionError):
             return outcome
     error = row.error or NO_ERROR
-    raise ChildFailed(row.activity, row.key, row.external_id, error.code, error.detail, (row.visit, row.key))
+    raise ChildFailed(
+        row.activity, row.key, row.external_id, error.code, error.detail, (row.visit, row.key), *error.below
+    )
 
 
 # --- methods of a handle -----------------------------------------------------------------------------------

@@ -205,10 +205,16 @@ def raised(session: RunSession, error: BaseException) -> Flagged | Stopping:
     """Return what follows an exception of the node: the end that it asks for, or a request to a person."""
     if isinstance(error, Fail | Cancel):
         outcome = RunStatus.FAILED if isinstance(error, Fail) else RunStatus.CANCELLED
-        return Stopping(Ending(outcome, error.reason, ""), session.held.inbox_read)
+        return Stopping(Ending(outcome, error.reason, "", _failed_child(error)), session.held.inbox_read)
     return Flagged(
         children_failed_in(session, error) or exhausted_in(session, error) or (exception_attention(session, error),)
     )
+
+
+def _failed_child(error: BaseException) -> str:
+    """Return visit and key of the child whose failure the node handled when it ended its run; '' if it was none."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return f"{cause.place[0]}:{cause.place[1]}" if isinstance(cause, ChildFailed) else ""
 
 
 def exhausted_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:

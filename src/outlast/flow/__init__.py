@@ -5,6 +5,7 @@ This package declares and checks; it executes nothing. The engine implements `Co
 
 from outlast.core.approver_rule import Rule
 from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
+from outlast.core.rows.effect_columns import FailedRun
 from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
@@ -49,6 +50,7 @@ __all__ = [
     "DidNotHappen",
     "Effectful",
     "Fail",
+    "FailedRun",
     "Failures",
     "FunctionWorkflow",
     "Happened",

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from outlast.core.argument_checks import Arguments, text_of
 from outlast.core.durations import Duration, timedelta_of
+from outlast.core.rows.effect_columns import FailedRun
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.registry import CLASSIFIED
 
@@ -45,18 +46,28 @@ class ChildFailed(Exception):
     """A child run has failed or was cancelled. If the node does not catch it, the run goes to attention.
 
     - `workflow` and `key`: the child as its parent asked for it; `run`: its id.
-    - `code`: `failed` or `cancelled`; `detail`: the reason.
+    - `code`: `failed`, `cancelled`, or `detached` by an operator; `detail`: the reason.
+    - `path`: the child, then `below`: the runs below it whose failure ended it, the deepest last.
+    - `cause`: the last of `path`: the run that failed by itself, with `code` and `detail`.
     - `place`: visit and key of its row in the ledger of the parent.
     """
 
-    def __init__(self, workflow: str, key: str, run: str, code: str, detail: str, place: tuple[int, str]) -> None:
-        super().__init__(f"child {workflow} {key} (run {run}) ended as {code}: {detail}")
+    def __init__(
+        self, workflow: str, key: str, run: str, code: str, detail: str, place: tuple[int, str], *below: FailedRun
+    ) -> None:
+        text = f"child {workflow} {key} (run {run}) ended as {code}: {detail}"
+        if below:
+            runs, last = " → ".join([run, *(each.run for each in below)]), below[-1]
+            text += f"; {runs}: {last.workflow} {last.key} ended as {last.code}: {last.detail}"
+        super().__init__(text)
         self.workflow = workflow
         self.key = key
         self.run = run
         self.code = code
         self.detail = detail
         self.place = place
+        self.path = (FailedRun(workflow, key, run, code, detail), *below)
+        self.cause = self.path[-1]
 
 
 # --- how an activity states the outcome of its call ----------------------------------------

@@ -16,6 +16,18 @@ class UnstoredAnswer(NamedTuple):
     head: str  # its first characters
 
 
+class FailedRun(NamedTuple):
+    """Run that did not complete, on the path from a child down to the run whose failure ended it."""
+
+    workflow: str
+    key: str
+    """Its key in its parent."""
+    run: str
+    code: str
+    """`failed`, `cancelled` or `detached`."""
+    detail: str
+
+
 class EffectError(NamedTuple):
     """Refusal of a call, or the result of its last attempt if that had no outcome."""
 
@@ -23,6 +35,7 @@ class EffectError(NamedTuple):
     detail: str
     until: int | None = None  # real; a deferred effect is not attempted before; None: it is not deferred
     unstored: UnstoredAnswer | None = None  # of a call that was done: the answer that its row does not have
+    below: tuple[FailedRun, ...] = ()  # of a child: the runs below it whose failure ended it, the deepest last
 
     @property
     def text(self) -> str:
@@ -91,6 +104,8 @@ def _dump_error(error: EffectError | None) -> str:
         plain["until"] = error.until
     if error.unstored is not None:
         plain["unstored"] = error.unstored._asdict()
+    if error.below:
+        plain["below"] = error.below
     return dumps(plain)
 
 
@@ -98,9 +113,13 @@ def _load_error(text: str) -> EffectError | None:
     if not text:
         return None
     plain = loads(text)
-    if (answer := plain.pop("unstored", None)) is not None:
-        return typed(EffectError(**plain, unstored=typed(UnstoredAnswer(**answer))))
-    return typed(EffectError(**plain))
+    answer, below = plain.pop("unstored", None), plain.pop("below", None)
+    error = EffectError(**plain)
+    if answer is not None:
+        error = error._replace(unstored=typed(UnstoredAnswer(**answer)))
+    if below is not None:
+        error = error._replace(below=tuple(typed(FailedRun(*each)) for each in below))
+    return typed(error)
 
 
 def _dump_answer(answer: EvidenceAnswer) -> str:

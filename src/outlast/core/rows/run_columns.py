@@ -63,6 +63,8 @@ class Ending(NamedTuple):
     outcome: RunStatus
     reason: str
     by: str
+    child: str = ""
+    """Visit and key of the child whose failure ended the run, as `visit:key`; '' = another reason."""
 
 
 class Descent(NamedTuple):
@@ -289,14 +291,17 @@ def _load_slots(text: str) -> tuple[SlotName, ...]:
 
 
 def _dump_ending(ending: Ending | None) -> str:
-    return dumps({"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}) if ending else ""
+    if ending is None:
+        return ""
+    plain = {"outcome": ending.outcome.value, "reason": ending.reason, "by": ending.by}
+    return dumps(plain | {"child": ending.child} if ending.child else plain)
 
 
 def _load_ending(text: str) -> Ending | None:
     if not text:
         return None
     plain = loads(text)
-    return typed(Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"]))
+    return typed(Ending(RunStatus(plain["outcome"]), plain["reason"], plain["by"], plain.get("child", "")))
 
 
 def _dump_descent(descent: Descent) -> str:
