@@ -64,6 +64,7 @@ STORIES: Final = _tests("tests/testing/test_any_story.py", "stories of any_story
 EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of recorded runs")
 FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
+CHILD_STARTS: Final = _tests("tests/flow/test_child_starts.py", "starts of children at load")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -109,7 +110,7 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
+    *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, CHILD_STARTS, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
     *(PREVIEWS, FORK_PAGE, EVALUATIONS, RECORDED, STORIES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
@@ -181,6 +182,9 @@ OF_THE_ENGINE: Final = (
         engine.given_up_waits, "A wait that its body gives up is put to a person, not waited for without end.", ENGINE
     ),
     _row(engine.waits_of_any_length, "A wait of more than 100 years is refused.", ENGINE),
+    _row(
+        engine.undecided_children_loaded, "A workflow that leaves open what undoes a child is not loaded.", CHILD_STARTS
+    ),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

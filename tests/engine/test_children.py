@@ -420,8 +420,9 @@ async def test_mistakes_are_said(world: World) -> None:
 
     async def body(ctx: Ctx) -> None:
         await ctx.run(reads)
+        named_at_run_time = writes
         for make in (
-            lambda: ctx.run(writes),
+            lambda: ctx.run(named_at_run_time),
             lambda: ctx.run(research, research.arguments(topic="a"), parent_close="never"),
             lambda: ctx.run(research, research.arguments(topic="a"), once_per="tenant"),
             lambda: ctx.run(research, research.arguments(topic="a"), kee="x"),

@@ -94,6 +94,17 @@ async def buy(ctx: Context[Order]) -> None:
     found = await propose(ctx, "m", [Message(role="user", text="which?")])
     await ctx.do(order, found.answer.text)  #!
 '''),
+    "a child of a random key": ("OL102", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.run(other, other.arguments(ctx.state.number), key=f"buy-{uuid.uuid4()}")  #!
+'''),
+    "a child of the time": ("OL102", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    now = datetime.now()
+    await ctx.start(other, when=str(now))  #!
+'''),
     "a request in a policy": ("OL201", '''
 def rules(asked):
     requests.get("https://rules.example")  #!

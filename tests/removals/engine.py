@@ -49,7 +49,7 @@ from outlast.engine.late_records import LateRecords
 from outlast.engine.run_executor import RunExecutor
 from outlast.engine.run_session import RunSession
 from outlast.errors import Ended, Stale
-from outlast.flow import Allow, functions, races
+from outlast.flow import Allow, child_starts, functions, races
 from outlast.store import bounds
 from outlast.store.batch import Batch
 from outlast.store.memory import MemoryStore
@@ -524,6 +524,10 @@ def waits_of_any_length(patch: Patch) -> None:
 
 def races_of_waits_loaded(patch: Patch) -> None:
     replace(patch, races.waits_in_races, lambda nodes: iter(()))
+
+
+def undecided_children_loaded(patch: Patch) -> None:
+    replace(patch, child_starts.undecided_children, lambda nodes: iter(()))
 
 
 def caught_errors_not_recorded(patch: Patch) -> None:

@@ -57,6 +57,13 @@ def waits_in_races(nodes: Iterable[Node]) -> Iterator[DefinitionError]:
                     yield _mistake(node, found)
 
 
+def contexts_of(fn: Callable[..., Any], *, is_node: bool) -> frozenset[str]:
+    """Return the names of the parameters of a function that are contexts."""
+    parameters = list(inspect.signature(fn, follow_wrapped=False).parameters)
+    found = {name for name in parameters if name == "ctx" or _is_context(fn, name)}
+    return frozenset(found | set(parameters[:1] if is_node else ()))
+
+
 def _mistake(node: Node, found: RacedWait) -> DefinitionError:
     return DefinitionError(
         f"{node.title} has ctx.{found.wait} ({found.wait_at}) inside {found.race} ({found.race_at})",
@@ -105,9 +112,7 @@ class _Source:
         """Return the source of a function, or None if it cannot be read."""
         if (tree := tree_of(fn)) is None:
             return None
-        parameters = list(inspect.signature(fn, follow_wrapped=False).parameters)
-        found = {name for name in parameters if name == "ctx" or _is_context(fn, name)}
-        contexts = frozenset(found | set(parameters[:1] if is_node else ()))
+        contexts = contexts_of(fn, is_node=is_node)
         names = fn.__globals__ | dict(inspect.getclosurevars(fn).nonlocals)
         return cls(tree, contexts, names, fn.__code__.co_filename, fn.__code__.co_firstlineno)
 

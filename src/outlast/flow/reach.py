@@ -138,12 +138,12 @@ def _proposing(fn: Any) -> Iterator[str]:
         for given in (*call.args[1:2], *(each.value for each in call.keywords if each.arg == "model")):
             value = given.value if isinstance(given, ast.Constant) else None
             if isinstance(given, ast.Name):
-                value = _value_of(fn, given.id)
+                value = value_of_name(fn, given.id)
             if isinstance(value, str) and value:
                 yield value
 
 
-def _value_of(fn: Any, name: str) -> Any:
+def value_of_name(fn: Any, name: str) -> Any:
     """Return the value of a name in a function's closure or module; None if it has none yet."""
     cell = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False)).get(name)
     try:

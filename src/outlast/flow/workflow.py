@@ -24,6 +24,7 @@ from outlast.core.state.growing_list import growing_list
 from outlast.core.usage import Budget
 from outlast.errors import Conflict, DefinitionError, InvalidInput, NotStorable
 from outlast.flow.activity import Activity
+from outlast.flow.child_starts import undecided_children
 from outlast.flow.context import Context
 from outlast.flow.functions import line_of, refuse_unrun, refuse_unrun_function
 from outlast.flow.graph import mistakes
@@ -293,6 +294,7 @@ class Workflow(Generic[S, In, Out]):
         found += self.migrations.mistakes(self.version, self.nodes)
         found += writes_of_decisions(self.nodes.values())
         found += waits_in_races(self.nodes.values())
+        found += undecided_children(self.nodes.values())
         seen: dict[str, Activity[..., Any]] = {}
         for activity in [*activities_seen_by(node.fn for node in self.nodes.values()), *self._further_activities()]:
             if seen.setdefault(activity.name, activity) is not activity:

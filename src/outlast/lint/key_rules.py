@@ -29,6 +29,7 @@ CHANCE: Final = re.compile(
     r"try_number|ts|unix_time|uuid"
 )
 """Parameters that are another value in the next execution, by their names."""
+CHILD_OPTIONS: Final = frozenset({"once_per", "parent_close", "undo", "no_undo", "scheduler"})
 FREE_TEXT: Final = ("text", "arguments", "messages")
 """Attributes of a proposal that a model writes freely."""
 
@@ -72,6 +73,9 @@ def _key_of_chance(source: SourceFile) -> Found:
             for field, given in _key_arguments(source, call, activities):
                 if why := _chance_in(source, given, origins):
                     yield given, f"{field} of the key is made of {why}"
+            for given in _child_arguments(source, call):
+                if why := _chance_in(source, given, origins):
+                    yield given, f"the key or the input of a child is made of {why}"
 
 
 def activities_of(source: SourceFile) -> dict[str, DeclaredActivity]:
@@ -106,6 +110,13 @@ def _key_arguments(
         words = {each.arg: each.value for each in call.keywords if each.arg}
         words |= dict(zip(activity.parameters, given, strict=False))
         yield from ((field, words[field]) for field in activity.key_fields if field in words)
+
+
+def _child_arguments(source: SourceFile, call: ast.Call) -> Iterator[ast.expr]:
+    """Yield the input and the key of a child that a node starts. Without a key, it is made of the input."""
+    if source.context_call(call, ("run", "start")):
+        yield from call.args[1:]
+        yield from (each.value for each in call.keywords if each.arg not in CHILD_OPTIONS)
 
 
 def _origins(source: SourceFile, function: Function) -> dict[str, str]:
