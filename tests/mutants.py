@@ -314,6 +314,8 @@ OF_THE_STORES: Final = (
     _row(store.queue_dropped_on_close, "Commits that were submitted before the close land.", STORES),
     _row(store.bounds_not_checked, "Rows beyond the limits are rejected.", STORES),
     _row(store.purge_takes_running_runs, "Only runs that have ended are purged.", STORES),
+    _row(store.purge_takes_runs_of_living_trees, "A tree is purged once all its runs have ended.", STORES),
+    _row(store.purge_takes_a_root_first, "The runs below a root are purged before it.", STORES),
     _row(store.lists_read_strictly, "A read over many runs replaces a row that cannot be read.", LISTS),
     _row(store.emptied_stores_made_anew, "A store that lost its tables is not created again.", FILES),
     _row(store.tenants_not_separated, "A query answers rows of its tenant only.", STORES),

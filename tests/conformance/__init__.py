@@ -21,6 +21,7 @@ from tests.conformance import (
     sharing,
     store_time,
     threads,
+    trees,
     writers,
 )
 from tests.conformance.subject import HandClock, Promise, Subject
@@ -48,6 +49,7 @@ PROMISES: Final[tuple[Promise, ...]] = tuple(
         publishing,
         store_time,
         threads,
+        trees,
         writers,
     )
     for promise in _promises(module)

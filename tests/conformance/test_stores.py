@@ -37,6 +37,7 @@ REQUIREMENTS = {
     "a_published_event_is_removed_with_its_commit": "OUT-2",
     "a_stored_answer_is_kept_for_a_week": "RUN-4",
     "purge_keeps_tokens": "CKP-7",
+    "a_tree_is_purged_as_one": "CKP-7",
     "a_shared_effect_outlives_its_runs": "CKP-7",
     "a_ledger_goes_before_its_run": "CKP-7",
     "forget_deletes_old_workers": "REC-3",

@@ -19,6 +19,7 @@ from outlast.store.queries import (
     Owned,
     Query,
     Queued,
+    RunsBelow,
     Under,
 )
 from outlast.store.unused_threads import UnusedThreads
@@ -72,6 +73,7 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     ),
     Owing: ReadPrice("webhooks that are owed", "0.5, and 1 per cursor"),
     OpenCalls: ReadPrice("status of runs with a call in flight", "per run 3, and 1 per 4 KB of the visit's effects"),
+    RunsBelow: ReadPrice("number of runs below a root", "0.5 per 30 of them"),
     RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),
     TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
 }

@@ -330,3 +330,22 @@ def test_expired_items_are_not_noticed(played: Path, tmp_path: Path, env: str, u
             await store.close()
 
     asyncio.run(live())
+
+
+@pytest.mark.req("CKP-7", "RUN-13")
+def test_the_runs_of_a_tree_expire_with_their_ledgers_only(env: str, url: str) -> None:
+    """DynamoDB deletes no run of a tree by itself, because the tree may live on. The purge takes all of them as one."""
+
+    async def story(a: DynamoStore, b: DynamoStore, clock: HandClock) -> None:
+        for run, above in (("root", {}), ("child", {"root": "root", "depth": 1})):
+            row = run_row(run)._replace(**above)  # type: ignore[arg-type]
+            await a.commit(start(row))
+            await a.commit(Commit((Put(RUN, ended(row)._replace(ended_at=T0 + 1), row.version),)))
+        clock.time = T0 + DAY
+        assert await b.expire(clock.time, 10, **PERIODS) == 2
+        found = await stored(env)
+        marked = [item for run in ("root", "child") for item in found[partition(TENANT, run)].values()]
+        assert not [item for item in marked if "kept_until" in item or "ttl" in item]
+        assert await b.purge(clock.time, 10) == 2
+
+    play(url, story)

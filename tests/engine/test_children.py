@@ -11,7 +11,8 @@ from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
 from outlast.core import children
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine import run_executor
-from outlast.errors import Conflict, WaitTimeout
+from outlast.errors import Conflict, LimitExceeded, WaitTimeout
+from outlast.store.queries import RunsBelow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
 
 pytestmark = pytest.mark.req("RUN-13")
@@ -564,3 +565,61 @@ async def test_a_parent_gives_its_slot_back(world: World) -> None:
     assert [slot.holder for slot in world.slots()] == [child_run(world, "c").run]
     await world.pass_(MINUTE)
     assert world.status() == "completed" and [slot.holder for slot in world.slots()] == [""]
+
+
+@pytest.mark.every_store
+async def test_a_tree_has_so_many_runs_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended runs count. The refusal names the root and the limit, at any depth, and the child can go on without."""
+    monkeypatch.setattr("outlast.engine.child_runs.DESCENDANTS_MAX", 4)
+
+    @workflow
+    async def quick(ctx: Context, n: int) -> str:
+        return "done"
+
+    @workflow
+    async def starts(ctx: Context, of: int) -> list[str]:
+        said = []
+        for n in range(of):
+            try:
+                said.append(await ctx.run(quick, quick.arguments(n=n)))
+            except LimitExceeded as refused:
+                said.append(refused.why)
+        return said
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(starts, starts.arguments(of=1))
+        ctx.state.said += await ctx.run(starts, starts.arguments(of=2))
+
+    flow = one_node(body)
+    world.worker(flow, quick, starts)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    first, second = world.outcome()["said"]
+    assert first == "done" and second.startswith("4 runs are below its root r1")
+    assert len(all_runs(world)) == 5
+
+
+async def test_the_first_children_of_a_root_are_not_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without children reads nothing more for its starts, and one with children reads once per claim."""
+    asked = []
+    query = type(world.store).query
+
+    async def counted(self: Any, given: Any) -> Any:
+        asked.extend([given.root] if isinstance(given, RunsBelow) else [])
+        return await query(self, given)
+
+    monkeypatch.setattr(type(world.store), "query", counted)
+
+    async def body(ctx: Ctx) -> None:
+        for n in range(3):
+            await ctx.start(research, research.arguments(topic=f"t{n}"))
+        await ctx.receive("go", Go)
+        for n in range(3, 6):
+            await ctx.start(research, research.arguments(topic=f"t{n}"))
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert asked == []
+    await world.signal("go")
+    assert asked == ["r1"]

@@ -224,8 +224,16 @@ def bounds_not_checked(patch: Patch) -> None:
 
 
 def purge_takes_running_runs(patch: Patch) -> None:
-    loose = "SELECT tenant, run FROM run WHERE ? > 0 LIMIT ?"
+    loose = "SELECT tenant, run FROM run WHERE ? > 0 AND ? > 0 LIMIT ?"
     patch.setattr(sql, "OVER", loose)
+
+
+def purge_takes_runs_of_living_trees(patch: Patch) -> None:
+    patch.setattr(sql, "OVER", sql.OVER.replace("c.ended_at = 0", "c.ended_at < 0"))
+
+
+def purge_takes_a_root_first(patch: Patch) -> None:
+    patch.setattr(sql, "BELOW", sql.BELOW.replace("root <> ''", "root = ''"))
 
 
 def tenants_not_separated(patch: Patch) -> None:

@@ -35,6 +35,7 @@ from outlast.store.queries import (
     Owned,
     Query,
     Queued,
+    RunsBelow,
     Under,
     cursor_of,
 )
@@ -92,6 +93,7 @@ def queries() -> dict[str, Query[Any]]:
         "due": DueRuns("a@1", 0, 9, 9),
         "unused threads": UnusedThreads(9, (1, "acme", "t"), 9),
         "owing": Owing("acme", "wh", 9),
+        "runs below a root": RunsBelow("acme", "run-1", 9),
         "usage of a run": RunUsage("acme", "run-1"),
         "usage before a claim": RunUsage("acme", "run-1", 3, 1),
         "usage of a day": TenantDayUsage("acme", 20_000, "model"),

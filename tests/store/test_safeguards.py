@@ -55,6 +55,8 @@ CASES: tuple[tuple[str, str, tuple[Callable[[Path], Subjects], ...]], ...] = (
     ("queue_dropped_on_close", "closing_lands_what_was_submitted", FILE),
     ("bounds_not_checked", "a_commit_beyond_the_limits_is_rejected", BOTH),
     ("purge_takes_running_runs", "purge_keeps_tokens", FILE),
+    ("purge_takes_runs_of_living_trees", "a_tree_is_purged_as_one", FILE),
+    ("purge_takes_a_root_first", "a_tree_is_purged_as_one", FILE),
     ("tenants_not_separated", "tenants_are_isolated", FILE),
 )
 

@@ -271,6 +271,7 @@ ELSEWHERE = {
     "child_living",
     "child_placed",
     "used_in_tree",
+    "root_known",
     "fork_started",
     "fork_noted",
     "results_counted",

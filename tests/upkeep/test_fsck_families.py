@@ -14,6 +14,8 @@ from tests.upkeep.test_fsck import _look, spoil
 
 pytestmark = pytest.mark.req("RUN-13", "TEST-4")
 MID = "run = (SELECT external_id FROM effect WHERE key = 'mid')"
+MIDDLE = "(SELECT external_id FROM effect WHERE key = 'mid')"
+ENDED = f"run = (SELECT external_id FROM effect WHERE key = 'ended' AND run = {MIDDLE})"
 LEAF = "run = (SELECT external_id FROM effect WHERE key = 'leaf')"
 
 
@@ -101,7 +103,13 @@ def test_trees_and_an_abandoned_child_have_no_finding(played: Path, tmp_path: Pa
 DESCENT = "UPDATE run SET descent = json_set(descent"
 CANARIES = {
     "a row names no run": ("UPDATE effect SET external_id = 'x' WHERE key = 'leaf'", {"child_living", "child_placed"}),
-    "another root": (f"UPDATE run SET root = 'x' WHERE {LEAF}", {"child_placed"}),
+    "another root": (f"UPDATE run SET root = 'leaver' WHERE {LEAF}", {"child_placed"}),
+    "a root that is gone": (f"UPDATE run SET root = 'x' WHERE {LEAF}", {"child_placed", "root_known"}),
+    "an ended run that is gone": (
+        f"DELETE FROM run WHERE {ENDED}; DELETE FROM event WHERE {ENDED}; DELETE FROM usage WHERE {ENDED}; "
+        f"DELETE FROM effect WHERE by_run = (SELECT external_id FROM effect WHERE key = 'ended' AND run = {MIDDLE})",
+        {"child_living"},
+    ),
     "another depth": (f"UPDATE run SET depth = 5 WHERE {LEAF}", {"child_placed"}),
     "another place": (
         f"{DESCENT}, '$.called_as', '1:x') WHERE {LEAF}",

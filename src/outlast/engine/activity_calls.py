@@ -192,7 +192,7 @@ async def perform(execution: NodeExecution, activity: Activity[Any, Any], call: 
     if execution.closing:
         await execution.never()
     session, expected = execution.session, execution.expected
-    if (activity.once_per_in_child if session.held.run.parent else activity.once_per) == "root":  # as `scope_of`
+    if (activity.once_per_in_child if session.held.run.root else activity.once_per) == "root":  # as `scope_of`
         activity, call = await call_in_tree(execution, activity, call)
     visit = session.held.run.visit if activity.once_per == "visit" else 0
     ident = (visit, call.key)

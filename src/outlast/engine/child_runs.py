@@ -20,7 +20,7 @@ from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import memo_of_asks
 from outlast.core.keys import check_key, check_name
 from outlast.core.lanes import check_scheduler
-from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, MESSAGE_BYTES_MAX
+from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, DESCENDANTS_MAX, MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_columns import NO_ERROR, ChildTerms, ChildUndo
@@ -33,6 +33,7 @@ from outlast.engine.commands import new_run, start_token, withdraw_late
 from outlast.engine.fork_calls import answer_of_child, answered_by_child, copied_children
 from outlast.engine.held_run import HeldRun
 from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.run_session import RunSession
 from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import Plan
@@ -40,6 +41,7 @@ from outlast.flow.outcomes import ChildFailed
 from outlast.flow.registry import WORKFLOWS
 from outlast.flow.workflow import Workflow, encoded_input
 from outlast.store.port import Store
+from outlast.store.queries import RunsBelow
 
 OPTIONS = 'ctx.run(research, research.arguments("tin"), key="tin", no_undo="it only reads")'
 
@@ -235,6 +237,7 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     limited = bool(await limits_of(session.store, run.tenant))
     asked_too = (*new.rows, *_asks_too(held, child, now.business))
     new = new._replace(place=children.place_below(run, call), rows=asked_too)
+    await _take_place(session)
     ordinal = held.next_ordinal()
     await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))
     return held.effects[asked.ident]
@@ -252,6 +255,24 @@ def _check_room(run: Run, living: int) -> None:
     if living >= CHILDREN_MAX:
         why = f"{living:,} of its children have not ended; the limit is {CHILDREN_MAX:,}"
         raise LimitExceeded(f"run {run.run} cannot start a child", why, "wait for some of them before the next start")
+
+
+async def _take_place(session: RunSession) -> None:
+    """Count a child among the runs of its tree. Raises LimitExceeded if the tree is full, StoreError.
+
+    The runs are counted once per claim, by an index, so starters at the same time may exceed the limit by what each
+    starts in one claim. A root that has no child yet counts nothing.
+    """
+    held, run = session.held, session.held.run
+    root = run.root or run.run
+    if held.below_root < 0:
+        is_alone = not run.root and not held.has_children
+        below = 0 if is_alone else await session.store.query(RunsBelow(run.tenant, root, DESCENDANTS_MAX))
+        held.count_below_root(max(below, held.below_root))  # another start may have counted meanwhile
+    if held.below_root >= DESCENDANTS_MAX:
+        why = f"{DESCENDANTS_MAX:,} runs are below its root {root}, with those that have ended and are not purged yet"
+        raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it with a client, as a tree of its own")
+    held.count_below_root(held.below_root + 1)
 
 
 def _terms(options: ChildOptions) -> ChildTerms:

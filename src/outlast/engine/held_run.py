@@ -48,6 +48,7 @@ class HeldRun:
         "_usage_n",
         "approvals",
         "asks",
+        "below_root",
         "children",
         "claimed_visit",
         "effects",
@@ -106,12 +107,17 @@ class HeldRun:
         self._earlier: dict[tuple[str, str], int] | None = None
         self.inbox_read = rows.run.inbox_seq  # number of the last message that this execution has read
         self.inbox_known = rows.run.inbox_seq  # … and of the last one that an answer of the store has named
+        self.below_root = -1  # number of runs below its root, as counted and as far as it starts some; -1 = not counted
         self.has_new_messages = False  # a message has come that this execution has not read
         self.loaded_visit = rows.run.visit  # an execution of a later visit finds nothing recorded in it
         self._ordinal = max((e.ordinal for e in own), default=0)
         self.usage_before: Amounts | None = None  # usage of the run up to `usage_read`; None = not read yet
         self.usage_read = self._usage_n  # later usage rows of this claim count in `usage_since`
         self.usage_since = NOTHING_USED
+
+    def count_below_root(self, n: int) -> None:
+        """Note the number of runs below the root."""
+        self.below_root = n
 
     def use_tree(self, name: str) -> None:
         """Note the run that names the tree of this run."""

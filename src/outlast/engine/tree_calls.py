@@ -12,7 +12,7 @@ from outlast.flow.activity import Activity, BoundCall
 
 def scope_of(session: RunSession, activity: Activity[Any, Any]) -> OncePer:
     """Return how far the keys of an activity count in a run."""
-    return activity.once_per_in_child if session.held.run.parent else activity.once_per
+    return activity.once_per_in_child if session.held.run.root else activity.once_per
 
 
 async def call_in_tree(
@@ -37,7 +37,7 @@ async def tree_of(session: RunSession) -> str:
 
 async def _read(session: RunSession) -> str:
     held, store, tenant = session.held, session.store, session.held.run.tenant
-    if not held.run.parent and held.fork is None:
+    if not held.run.root and held.fork is None:
         return held.run.run
     root = held.run.root or held.run.run
     while True:

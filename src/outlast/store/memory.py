@@ -203,8 +203,10 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
         rows = self._core.rows
         with self._core.lock:
             self._receipt()
-            over = [r for r in rows.under(RUN, ()) if r.owner == ENDED and r.ended_at < before]
-            over.sort(key=lambda run: (run.ended_at, run.tenant, run.run))
+            runs = rows.under(RUN, ())
+            kept = {(r.tenant, r.root or r.run) for r in runs if r.owner != ENDED or r.ended_at >= before}
+            over = [r for r in runs if (r.tenant, r.root or r.run) not in kept]
+            over.sort(key=lambda run: (-run.depth, run.ended_at, run.tenant, run.run))  # a root goes last
             for run in over[:n]:
                 for kind in RUN_KINDS:
                     rows.drop(kind, run[:2])

@@ -28,7 +28,7 @@ from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER,
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
 from outlast.store.rows_in_memory import RowsInMemory
-from outlast.store.sql import HAS_HOLDER, MARK, SQL, Values, equal, listed_rows, readable_runs, rows_of
+from outlast.store.sql import BELOW, HAS_HOLDER, MARK, SQL, Values, equal, listed_rows, readable_runs, rows_of
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -366,6 +366,30 @@ class Census(Query[dict[tuple[str, ...], int]]):
 
     def _check(self) -> None:
         check_columns(self.kind, [*self.columns, *([self.filled] if self.filled else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class RunsBelow(Query[int]):
+    """The number of runs below a root, at most `limit`, those that have ended included."""
+
+    polls: ClassVar[bool] = True
+
+    tenant: str
+    root: str
+    limit: int
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (Select(f"SELECT count(*) FROM ({BELOW}) below", (self.tenant, self.root, self.limit)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> int:
+        ((n,),) = found[0]
+        return int(n)
+
+    @override
+    def find(self, rows: RowsInMemory) -> int:
+        return min(self.limit, sum(run.root == self.root for run in rows.under(RUN, (self.tenant,))))
 
 
 # --- runs and cursors --------------------------------------------------------------------

@@ -121,10 +121,18 @@ HAS_HOLDER: Final = f"owner <> '' AND owner <> '{ENDED}'"
 UNOWNED: Final = f"{_RUNS} WHERE owner = ''"
 # Parameters: due_at, tenant, run.
 REARM: Final = f"UPDATE run SET due_at = {MARK} WHERE tenant = {MARK} AND run = {MARK}"
-# Parameters: business instant, limit.
+# The condition of the index `run_tree`, as above.
+OF_TREE: Final = "c.tenant = r.tenant AND c.root = r.run AND c.root <> ''"
+# Ended runs that no run has started, if all runs below them ended before the instant. Parameters: business instant,
+# the same, limit.
 OVER: Final = (
-    f"SELECT tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} ORDER BY ended_at, tenant, run LIMIT {MARK}"
+    f"SELECT tenant, run FROM run r WHERE ended_at > 0 AND ended_at < {MARK} AND root = '' "
+    f"AND NOT EXISTS (SELECT 1 FROM run c WHERE {OF_TREE} AND c.ended_at = 0) "
+    f"AND NOT EXISTS (SELECT 1 FROM run c WHERE {OF_TREE} AND c.ended_at >= {MARK}) "
+    f"ORDER BY ended_at, tenant, run LIMIT {MARK}"
 )
+# Runs below a root. Parameters: tenant, root, limit.
+BELOW: Final = f"SELECT tenant, run FROM run WHERE tenant = {MARK} AND root = {MARK} AND root <> '' LIMIT {MARK}"
 # Ended runs after one of them. Parameters: business instant; end, tenant and run of that one; limit.
 OVER_AFTER: Final = (
     f"SELECT ended_at, tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} "

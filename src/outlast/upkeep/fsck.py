@@ -281,14 +281,16 @@ class Fsck:
         ]
 
     async def _family(self, rows: RunRows) -> list[Finding]:
-        """Check the living children of a run, and its place below its parent."""
+        """Check the children of a run, and its place below its parent."""
         run, found = rows.run, list[Finding]()
-        calls = [call for call in rows.effects if call.child_text and not call.settled_at]
+        root, exists = await self._run((run.tenant, run.root)) if run.root else (run, True)
+        calls = [call for call in rows.effects if call.child_text]
         for first in range(0, len(calls), PAGE):
             part = calls[first : first + PAGE]
             loaded = await self._store.load_many(RUN, [(run.tenant, call.external_id) for call in part])
-            living = {row.run: row for row in loaded if row is not None}
-            found += _named("child_living", EFFECT, run, fsck_families.child_living(part, living))
+            there = {row.run: row for row in loaded if row is not None}
+            found += _named("child_living", EFFECT, run, fsck_families.child_living(part, there, root))
+        found += _named("root_known", RUN, run, fsck_families.root_known(run, exists=exists))
         if run.parent:
             parent = await self._store.load(RUN, (run.tenant, run.parent))
             call = await self._store.load(EFFECT, (run.tenant, run.parent, *place_of(run)))

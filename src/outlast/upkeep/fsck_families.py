@@ -10,18 +10,30 @@ from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.upkeep.fsck_checks import Violations, violation
 
 
-def child_living(calls: Sequence[Effect], runs: Mapping[str, Run]) -> Violations:
-    """Check that a row without an outcome has a living run, because the last commit of a child settles its row."""
+def child_living(calls: Sequence[Effect], runs: Mapping[str, Run], root: Run | None) -> Violations:
+    """Check that each row of a child has its run, and that a row without an outcome has a living one.
+
+    The last commit of a child settles its row. `root`: of the tree. No purge takes a run of a tree whose root lives.
+    """
     for call in calls:
-        if call.status is not EffectStatus.INTENDED:
-            continue
-        run = runs.get(call.external_id)
+        run, is_open = runs.get(call.external_id), call.status is EffectStatus.INTENDED
         if run is None:
-            yield violation(EFFECT, call, f"its run {call.external_id} does not exist, and its row has no outcome")
-        elif is_over(run):
+            if is_open:
+                yield violation(EFFECT, call, f"its run {call.external_id} does not exist, and its row has no outcome")
+            elif root is not None and not is_over(root):
+                yield violation(
+                    EFFECT, call, f"its run {call.external_id} does not exist, and {root.run} has not ended"
+                )
+        elif is_open and is_over(run):
             yield violation(EFFECT, call, f"its run {call.external_id} has ended, and its row has no outcome")
         elif (run.parent, children.place_of(run)) != (call.run, (call.visit, call.key)):
             yield violation(EFFECT, call, f"its run {call.external_id} was started by {run.parent} as {run.called_as}")
+
+
+def root_known(run: Run, *, exists: bool) -> Violations:
+    """Check that the root of a child is stored, because a purge deletes a tree from its root, and that one last."""
+    if not exists:
+        yield violation(RUN, run, f"its root {run.root} does not exist, so no purge deletes it")
 
 
 def child_placed(run: Run, parent: Run | None, call: Effect | None, *, purged: bool) -> Violations:

@@ -57,6 +57,7 @@ INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = 
         "spent": (("spent_of", "S"), ("at", "N")),
         "asking": (("asking_of", "S"), ("asking_at", "N")),
         "lane": (("lane_of", "S"), (PK, "S")),
+        "tree": (("tree_of", "S"), ("ended_at", "N")),
     },
     IDEMPOTENCY: {
         "listed": (("list", "S"), ("list_at", "N")),
@@ -316,7 +317,7 @@ def _columns(kind: AnyKind) -> _Columns:
 _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
     PK, SK, RECEIPT, "bodies", "ttl", "kept_until", "mapping", "at_once", "writer", "due_lane", "held_by", "list",
-    "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "lane_of", "shards", "settings",
+    "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "lane_of", "tree_of", "shards", "settings",
     "step_name", "step_status", "completed_at",
 })  # fmt: skip
 """Attributes that are no columns."""
@@ -340,6 +341,11 @@ def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
     if kind is CURSOR:
         return f"owing#{_part(tenant)}#{_part(key)}"
     return f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind is USAGE else f"{kind.name}#{_part(tenant)}"
+
+
+def tree_list_of(tenant: str, root: str) -> str:
+    """Return the name of the list of the runs below a root."""
+    return f"{_part(tenant)}#{_part(root)}"
 
 
 def open_list_of(kind: AnyKind, tenant: str) -> str:
@@ -395,6 +401,8 @@ def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
         found["ended_of"] = text(run.tenant)
     else:
         found["lane_of"] = text(lane_list_of(run.tenant, run.lane))
+    if run.root:
+        found["tree_of"] = text(tree_list_of(run.tenant, run.root))
     if run.attention_text:
         found |= _open(open_list_of(RUN, run.tenant), run.created_at)
     return found

@@ -1,7 +1,7 @@
 """Clock mapping and retention of a DynamoDB store, page by page. `receipts.py` has the writers' rows."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
@@ -31,10 +31,11 @@ from outlast.store.dynamodb.items import (
     place,
     receipt_place,
     text,
+    tree_list_of,
     within,
 )
 from outlast.store.dynamodb.landing import Lander
-from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, Listing
+from outlast.store.dynamodb.plans import DUE, ENDED_INDEX, LISTED, OWNER, TREE, Listing
 from outlast.store.dynamodb.reads import SAME_TRIES, DynamoReads, ItemReader, Unreadable, place_of
 from outlast.store.dynamodb.takes import RunFinder
 from outlast.store.port import LEDGER_KINDS
@@ -46,6 +47,14 @@ DELETED_AT_ONCE: Final = 25  # items in one BatchWriteItem
 OVER_MAX: Final = 10_000  # ended runs that one scan of their index finds
 PAST: Final = 1  # `ttl` of a run that is being deleted: from here on it counts as absent
 PARTS: Final = (RUNS, CHECKPOINTS, IDEMPOTENCY)  # tables with rows of a run
+
+
+Keeps = Callable[[Run], Awaitable[bool]]
+
+
+async def keeps_none(run: Run) -> bool:
+    """Return False: each run that ended before the instant is meant."""
+    return False
 
 
 class RunToPurge(NamedTuple):
@@ -62,10 +71,15 @@ class EndedRuns:
         self._items = items
         self._found: list[RunToPurge] = []  # and not yet handed out
 
-    async def oldest(self, before: int, n: int, after: RunToPurge | None = None) -> list[Run]:
-        """Return the `n` oldest runs that ended before a business instant, and after one of them."""
-        found = await self._still_there(before, n, after)
-        if len(found) < n:
+    async def oldest(
+        self, before: int, n: int, after: RunToPurge | None = None, keeps: Keeps = keeps_none
+    ) -> list[Run]:
+        """Return the `n` oldest runs that ended before a business instant, and after one of them.
+
+        `keeps`: tells of a run whether it is left out. Behind as many of them as one scan finds, the next one goes on.
+        """
+        found = await self._next(before, n, after, keeps)
+        while len(found) < n:
             known = {place(RUN, run[:2]) for run in found}
             ended: list[RunToPurge] = []
             async for items in self._items.scan(RUNS, ENDED_INDEX[0]):
@@ -76,7 +90,21 @@ class EndedRuns:
                 if len(ended) > 2 * OVER_MAX:
                     ended = nsmallest(OVER_MAX, ended)
             self._found = nsmallest(OVER_MAX, ended)
-            found += await self._still_there(before, n - len(found), after)
+            last = self._found[-1] if len(ended) > OVER_MAX else None
+            found += await self._next(before, n - len(found), after, keeps)
+            if last is None:
+                break
+            after = last
+        return found
+
+    def put_back(self, runs: Iterable[Run]) -> None:
+        """Hand these runs out again, before the others that a scan has found."""
+        self._found = [*(RunToPurge(run.ended_at, place(RUN, run[:2])) for run in runs), *self._found]
+
+    async def _next(self, before: int, n: int, after: RunToPurge | None, keeps: Keeps) -> list[Run]:
+        found: list[Run] = []
+        while len(found) < n and (runs := await self._still_there(before, n - len(found), after)):
+            found += [run for run in runs if not await keeps(run)]
         return found
 
     async def _still_there(self, before: int, n: int, after: RunToPurge | None) -> list[Run]:
@@ -184,18 +212,57 @@ class Housekeeper:
 
     # --- runs that ended -----------------------------------------------------------------------
     async def purge(self, before: int, n: int) -> int:
-        """Delete at most `n` runs that ended before a business instant, the oldest first, and return how many.
+        """Delete at most `n` runs whose trees ended before a business instant, and return how many. A root goes last.
 
         The last call of a purge, which finds fewer, also deletes shared effects and closed writers.
         """
+
+        async def keeps(run: Run) -> bool:
+            return bool(run.root) or await self._ends_later(run, before)
+
         await self._lander.land_alone((), "purge")  # raises Unavailable if this writer was closed
-        over = await self._over.oldest(before, n)
-        for run in over:
-            await self._delete_run(run)
-        if len(over) < n:
-            await self._forget_shared(n)
-            await self._forget_writers(before)
-        return len(over)
+        deleted, roots = 0, await self._over.oldest(before, n, keeps=keeps)
+        while roots and deleted < n:
+            below = await self._below(roots[0], n - deleted)
+            is_whole = len(below) < n - deleted
+            for run in (*below, *roots[:1]) if is_whole else below:
+                await self._delete_run(run)
+                deleted += 1
+            roots = roots[1:] if is_whole else roots
+        if deleted == n:
+            self._over.put_back(roots)
+            return n
+        await self._forget_shared(n)
+        await self._forget_writers(before)
+        return deleted
+
+    async def _ends_later(self, root: Run, before: int) -> bool:
+        """Return True if a run below a root has not ended, or ended at an instant or later. The index sorts by ends."""
+        tree = Listing(RUNS, TREE, tree_list_of(root.tenant, root.run))
+        for low, high in ((0, 0), (before, None)):
+            async for items in tree.pages(self._reads, low=low, high=high, limit=1):
+                if items:
+                    return True
+        return False
+
+    async def _below(self, root: Run, n: int) -> list[Run]:
+        """Return at most `n` runs below a root, all of which have ended."""
+        found: list[Run] = []
+        async for items in Listing(RUNS, TREE, tree_list_of(root.tenant, root.run)).pages(self._reads):
+            there = await self._items.get_many([place_of(RUNS, item) for item in items])
+            found += [run for item in there.values() for run in _readable(item) if run.ended_at]
+            if len(found) >= n:
+                break
+        return found[:n]
+
+    async def _is_of_tree(self, run: Run) -> bool:
+        """Return True if other runs are in the tree of a run."""
+        if run.root:
+            return True
+        async for items in Listing(RUNS, TREE, tree_list_of(run.tenant, run.run)).pages(self._reads, limit=1):
+            if items:
+                return True
+        return False
 
     async def expire(self, before: int, n: int, runs_kept: int, ledger_kept: int) -> int:
         """Write the ends of retention into the items of at most `n` runs that ended before an instant.
@@ -218,8 +285,9 @@ class Housekeeper:
         if after != purged and not await self._note_ledgers(after, row):
             return 0
         for run in over:
+            own_kept = 0 if await self._is_of_tree(run) else runs_kept  # a tree is purged as one
             run_until, ledger_until = [
-                _seconds(mapping, run.ended_at + each) if each else 0 for each in (runs_kept, kept)
+                _seconds(mapping, run.ended_at + each) if each else 0 for each in (own_kept, kept)
             ]
             await self._mark_run(run, run_until, ledger_until)
         return len(over)

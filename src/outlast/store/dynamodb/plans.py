@@ -36,6 +36,7 @@ from outlast.store.dynamodb.items import (
     place,
     queue_of,
     spending_of,
+    tree_list_of,
     within,
 )
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, Unreadable, place_of
@@ -66,6 +67,7 @@ from outlast.store.queries import (
     Owned,
     Query,
     Queued,
+    RunsBelow,
     T,
     Under,
     place_after,
@@ -87,6 +89,7 @@ ENDED_INDEX: Final = ("ended", "ended_of", "ended_at")
 SPENT: Final = ("spent", "spent_of", "at")
 OPEN: Final = ("asking", "asking_of", "asking_at")
 LANE: Final = ("lane", "lane_of", "pk")
+TREE: Final = ("tree", "tree_of", "ended_at")
 LOOKS: Final = 3  # at the index for an approval that a caller names, because it may be a moment old
 LOOK_AGAIN_S: Final = 0.5
 
@@ -478,6 +481,16 @@ async def _calls_of(reads: DynamoReads, run: tuple[str, str], visit: int, rows: 
     put(rows, EFFECT, [each for each in await reads.load(EFFECT, shared) if each is not None])
 
 
+async def _runs_below(reads: DynamoReads, query: RunsBelow) -> int:
+    """Count entries of the index of trees, without reading the runs."""
+    n = 0
+    async for items in Listing(RUNS, TREE, tree_list_of(query.tenant, query.root)).pages(reads):
+        n += len(items)
+        if n >= query.limit:
+            break
+    return min(n, query.limit)
+
+
 async def _run_usage(reads: DynamoReads, query: RunUsage, rows: RowsInMemory) -> None:
     put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.run)))
 
@@ -508,6 +521,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     DueRuns: _filled(_due_runs),
     Owing: _filled(_owing),
     OpenCalls: _filled(_open_calls),
+    RunsBelow: _runs_below,
     RunUsage: _filled(_run_usage),
     TenantDayUsage: _filled(_day_usage),
     UnusedThreads: _filled(_unused_threads),

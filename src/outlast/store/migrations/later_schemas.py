@@ -104,6 +104,10 @@ CREATE TABLE graph_value (
         "ALTER TABLE run ADD COLUMN depth {integer} NOT NULL DEFAULT 0",
         "ALTER TABLE run ADD COLUMN descent TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE effect ADD COLUMN child TEXT NOT NULL DEFAULT ''",
+        # the runs of a tree by their ends, to count them and to purge them as one
+        "CREATE INDEX run_tree ON run (tenant, root, ended_at, run) WHERE root <> ''",
+        "DROP INDEX run_over",
+        "CREATE INDEX run_over ON run (ended_at, tenant, run, root) WHERE ended_at > 0",
         "DROP INDEX run_queue",
         "DROP INDEX run_queue_all",
         "CREATE INDEX run_queue ON run (queue, root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",

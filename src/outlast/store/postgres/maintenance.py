@@ -73,11 +73,16 @@ async def set_mapping(
 
 
 async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before an instant, and what belongs to no other run.
+    """Delete at most `n` runs whose trees ended before an instant, roots last, and what belongs to no other run.
 
     Tokens stay. Shared effects and receipts go when their retention is over.
     """
-    over = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, n, timeout=CHORE_S)]
+    roots = [tuple(record) for record in await db.fetch(numbered(sql.OVER), before, before, n, timeout=CHORE_S)]
+    over: list[tuple[Any, ...]] = []
+    for root in roots:
+        below = await db.fetch(numbered(sql.BELOW), *root, n - len(over), timeout=CHORE_S)
+        over += [tuple(record) for record in below]
+    over += roots[: n - len(over)]
     for kind in RUN_KINDS:
         await db.executemany(numbered(SQL[kind.name].forget), over, timeout=CHORE_S)
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)

@@ -80,11 +80,15 @@ def follow_clock(session: SqliteSession, batch: Batch, rearm: Callable[[Run, Map
 
 
 def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
-    """Delete at most `n` runs that ended before an instant, and what belongs to no other run.
+    """Delete at most `n` runs whose trees ended before an instant, roots last, and what belongs to no other run.
 
     Tokens stay. Shared effects and receipts go when their retention is over.
     """
-    over = session.db.execute(sql.OVER, (before, n)).fetchall()
+    roots = session.db.execute(sql.OVER, (before, before, n)).fetchall()
+    over: list[tuple[Any, ...]] = []
+    for root in roots:
+        over += session.db.execute(sql.BELOW, (*root, n - len(over))).fetchall()
+    over += roots[: n - len(over)]
     for kind in RUN_KINDS:
         session.db.executemany(SQL[kind.name].forget, over)
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
