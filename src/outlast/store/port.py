@@ -205,7 +205,9 @@ class Maintenance(Protocol):
     async def purge(self, before: int, n: int) -> int:
         """Delete at most `n` runs that ended before a business instant, and return how many.
 
-        A tree is deleted as one, its root last, and only if all its runs ended before the instant (S-30). All rows of the runs go, except tokens. At most `n` effects shared by a tenant go as well, if `keep_ms` have
+        A tree is deleted as one, its root last, and only if all its runs ended before the instant (S-30).
+
+        All rows of the runs go, except tokens. At most `n` effects shared by a tenant go as well, if `keep_ms` have
         passed since they were settled and no run names them (S-18). Receipts of closed writers that began before the
         instant go: a missing receipt proves nothing (S-9).
         """
