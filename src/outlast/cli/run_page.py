@@ -16,7 +16,7 @@ from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.start_details import BY_PLACE
-from outlast.insight.labels import call_of, happened_options, late_answer_label
+from outlast.insight.labels import call_of, failed_child_text, happened_options, late_answer_label
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
@@ -182,6 +182,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             ("forked from", [_ancestor(view)] if view.forked_from else []),
             ("child of", [_parent(view)] if view.parent else []),
             ("children", await _tree(client, screen, view)),
+            ("failed children", [failed_child_text(each) for each in view.failed_children]),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
             ("waiting for", _waiting(screen, view)),

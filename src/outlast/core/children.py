@@ -283,6 +283,14 @@ def awaited(children: Iterable[Effect]) -> list[Effect]:
     return [each for each in children if each.child.close == "cancel"]
 
 
+def failed(calls: Iterable[Effect]) -> list[Effect]:
+    """Return the rows of children that failed, or were cancelled though their parent did not ask them to end."""
+    ended = (each for each in calls if each.child_text and each.status is EffectStatus.REFUSED)
+    cancelled = RunStatus.CANCELLED.value
+    found = (e for e in ended if e.code == RunStatus.FAILED or (e.code == cancelled and not e.child.stop))
+    return sorted(found, key=lambda each: each.ordinal)
+
+
 def waiting(call: Effect) -> WaitingFor:
     """Return what operators see of a parent that waits for a child."""
     then = "continues with its outcome" if not call.child.stop else "undoes its own effects"

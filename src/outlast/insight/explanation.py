@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from outlast.core import children
 from outlast.core.approvals import approved_instead
 from outlast.core.budget import budget_text
 from outlast.core.business_days import Due
@@ -30,8 +31,8 @@ from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
-from outlast.insight.labels import blocked_ms, is_held, late_answer_label, until_of
-from outlast.insight.row_models import late_evidence
+from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, until_of
+from outlast.insight.row_models import FAILED_MAX, failed_child, late_evidence
 from outlast.insight.run_facts import (
     ExplanationPart,
     RunFacts,
@@ -314,6 +315,10 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("this machine's clock", clock))
     if rows.results:
         facts.append(("results", f"{rows.results:,}"))
+    if failed := children.failed(rows.effects):
+        shown = [failed_child_text(failed_child(call)) for call in failed[:FAILED_MAX]]
+        more = [f"and {len(failed) - FAILED_MAX} more"] if len(failed) > FAILED_MAX else []
+        facts.append(("failed children", "; ".join([*shown, *more])))
     if spent := budget_text(rows.amounts, rows.allowed):
         facts.append(("used", spent))
     if part.since:

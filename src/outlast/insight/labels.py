@@ -18,6 +18,7 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
+from outlast.models.runs import FailedChild
 from outlast.models.service import ReasonCount, StatusSummary
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -205,3 +206,8 @@ def _source(effect: Effect) -> str:
     if effect.settled_by == "reconcile":
         return " (the receiver was asked)"
     return "" if effect.settled_by in BY_ITSELF else f" (stated by {effect.settled_by})"
+
+
+def failed_child_text(child: FailedChild) -> str:
+    """Return a child that has failed, on one line."""
+    return f"{child.workflow} {child.key} ({child.run}) {child.code}{f': {child.detail}' if child.detail else ''}"

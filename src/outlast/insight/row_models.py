@@ -4,8 +4,9 @@ Texts are complete and not escaped here; code that prints on a terminal escapes 
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from outlast.core import children
 from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
@@ -34,6 +35,7 @@ from outlast.models.runs import (
     AttentionReason,
     CloudEvent,
     EventList,
+    FailedChild,
     PendingRequest,
     Progress,
     ResultRow,
@@ -141,8 +143,19 @@ def run_detail(
         **ending_of(history),
         ledger_purged=ledger_purged,
         children=len(effects) - len(calls),
+        failed_children=[failed_child(call) for call in children.failed(effects)[:FAILED_MAX]],
         forked_at=history.forked_at,
     )
+
+
+FAILED_MAX: Final = 20
+"""Failed children that one answer lists."""
+
+
+def failed_child(call: Effect) -> FailedChild:
+    """Return a child that has failed, as its parent recorded it."""
+    error = call.error or NO_ERROR
+    return FailedChild(workflow=call.activity, key=call.key, run=call.external_id, code=error.code, detail=error.detail)
 
 
 def used_amounts(used: Amounts) -> UsedAmounts:

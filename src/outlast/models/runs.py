@@ -144,6 +144,16 @@ class AllowedAmounts(Model):
     minutes: float | None = None
 
 
+class FailedChild(Model):
+    """Run that a run has started and that failed or was cancelled. The outcome of the parent may be another one."""
+
+    workflow: str
+    key: str
+    run: str
+    code: str = Field(description="failed or cancelled.")
+    detail: str
+
+
 class RunDetail(RunListItem):
     """Run with its visits, effects and progress. The last four fields are set once it has ended."""
 
@@ -159,6 +169,10 @@ class RunDetail(RunListItem):
     not_undone: list[str] = Field(default_factory=list)
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
     children: Count = Field(0, description="Number of runs that it has started, as its ledger names them.")
+    failed_children: list[FailedChild] = Field(
+        default_factory=list,
+        description="Those that failed or were cancelled, without those that it cancelled itself; at most 20.",
+    )
     forked_at: Count = Field(0, description="Number of the checkpoint of its ancestor, if it is a fork.")
 
 
