@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel
 
-from outlast import Cancel, Context, Workflow, activity, role
+from outlast import Cancel, Context, Workflow, activity, role, workflow
 
 PAID: list[str] = []
 
@@ -37,6 +37,17 @@ async def review(ctx: Context[Payment]) -> None:
     if not decision.approved:
         raise Cancel(decision.reason)
     ctx.state.said = await ctx.do(decision.chosen)
+
+
+@workflow
+async def nested(ctx: Context, order: str, below: int) -> str:
+    """Pay once approved, so many runs below the first one."""
+    if below:
+        given = nested.arguments(order, below - 1)
+        return await ctx.run(nested, given, key="next", no_undo="it is gone")
+    plan = pay.plan(order, 1)
+    decision = await ctx.approval(plan, summary=f"Pay {order}", by=role("finance"), within="1h", not_requester=True)
+    return await ctx.do(decision.chosen) if decision.approved else decision.reason
 
 
 class Listener(BaseModel):

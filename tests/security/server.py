@@ -18,7 +18,7 @@ from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.service.identity import Anonymous, Authenticator, AuthSettings, authenticator, new_token, proxy_options
 from outlast.ui.app import asgi
-from tests.security.flows import listeners, payments
+from tests.security.flows import listeners, nested, payments
 
 T = TypeVar("T")
 ROLES = ("viewer", "starter", "worker", "agent", "approver", "operator", "admin", "monitor", "maintainer")
@@ -104,11 +104,11 @@ def serving(folder: Path, settings: AuthSettings | None = None, *, proxies: tupl
         door: Authenticator = Anonymous("local:me")
         if settings is not None:
             door = authenticator(AuthSettings(**{**vars(settings), "tokens": text}), SystemClock())
-        app = asgi(store, [payments, listeners], authenticator=door)
+        app = asgi(store, [payments, listeners, nested], authenticator=door)
         config = uvicorn.Config(app, port=0, log_level="critical", **proxy_options(proxies))
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        async with InProcessRuntime(store, [payments, listeners]):
+        async with InProcessRuntime(store, [payments, listeners, nested]):
             task = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)

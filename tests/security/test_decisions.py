@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from outlast.core.approvals import Actor
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import ApprovalStatus, Choice, Reason
 from outlast.errors import Forbidden
 from outlast.runtime.operations import Operations
 from tests.security.flows import PAID
@@ -118,6 +118,33 @@ def test_the_requester_and_callers_without_the_role_decide_nothing(service: Serv
     assert word(decide(service, approval, tag, by="eve")) == (403, "role")
     assert word(decide(service, approval, tag, by="operator")) == (403, "role")
     assert pending(service, approval)
+
+
+@pytest.mark.req("GATE-2", "RUN-13")
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_the_requester_of_the_root_decides_nothing_at_any_depth(service: Service, depth: int) -> None:
+    """Names go down to the leaf of a tree, and roles do not."""
+    order = f"s6-depth-{depth}"
+    root = service.start("nested", {"order": order, "below": depth})
+    rows = service.operations().rows
+
+    def asked() -> list[Any]:
+        found, _ = service.do(rows.approvals(status=ApprovalStatus.PENDING))
+        return [each for each in found if each.summary == f"Pay {order}"]
+
+    service.until(lambda: asked())
+    (approval,) = asked()
+    leaf = service.do(rows.run(approval.run))
+    assert (leaf.root, leaf.depth, leaf.requested_by, approval.requested_by) == (root, depth, "req", "req")
+    with service.client("ana") as client:
+        tag = client.get(f"/v1/approvals/{approval.id}").headers["ETag"]
+    for body in (YES, NO):
+        assert word(decide(service, approval.id, tag, by="req", body=body)) == (403, "requester")
+    for name in ("eve", "operator"):
+        assert word(decide(service, approval.id, tag, by=name)) == (403, "role")
+    assert pending(service, approval.id) and order not in PAID
+    assert decide(service, approval.id, tag).status_code == 200
+    service.until(lambda: PAID.count(order) == 1)
 
 
 @pytest.mark.req("GATE-2", "GATE-9")
