@@ -65,6 +65,7 @@ EVALUATIONS: Final = _tests("tests/testing/test_evaluation.py", "evaluations of 
 FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 CHILD_STARTS: Final = _tests("tests/flow/test_child_starts.py", "starts of children at load")
+CHILD_DIVERGENCE: Final = _tests("tests/engine/test_child_divergence.py", "re-runs that ask for other children")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -110,7 +111,21 @@ FAILURES: Final = _tests("tests/failures/test_fail.py", "the twelve failures")
 MODELS: Final = Suite("tests/models", "exhaustive search over the rules", "scripts/models")
 SUITES: Final = (
     *(SIMULATION, CRASH, ENGINE, UNDO, BUDGETS, STATE, GROWING, SLICES, AGENTS, CLIENTS, SERVICE, PAGES, STREAMS),
-    *(BUSINESS_DAYS, VALUES, FORMER, ANSWERS, ENDS, RACES, CHILD_STARTS, DEVELOPER, MESSAGES, PROXIES, PEERS, LOGS),
+    *(
+        BUSINESS_DAYS,
+        VALUES,
+        FORMER,
+        ANSWERS,
+        ENDS,
+        RACES,
+        CHILD_STARTS,
+        CHILD_DIVERGENCE,
+        DEVELOPER,
+        MESSAGES,
+        PROXIES,
+        PEERS,
+        LOGS,
+    ),
     *(ADMISSION, FILES, LISTS, OWN_ERRORS, CHAIN, FIRST_ANSWERS, GATES, FORKS, FORK_WALKS, NEGOTIATION, THREADS),
     *(PREVIEWS, FORK_PAGE, EVALUATIONS, RECORDED, STORIES),
     *(STORES, DISK, COMMITS, MAPPING, FAST_PATH, ITEMS, REQUESTS, LANDING, SCHEDULING, CLOCKS, LOCKS),
@@ -185,6 +200,7 @@ OF_THE_ENGINE: Final = (
     _row(
         engine.undecided_children_loaded, "A workflow that leaves open what undoes a child is not loaded.", CHILD_STARTS
     ),
+    _row(engine.signals_not_expected, "A re-run sends no other signal to a child.", CHILD_DIVERGENCE),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

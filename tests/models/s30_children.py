@@ -17,7 +17,7 @@ from outlast.core.machine import Choice, EffectStatus, Reason, RunStatus, effect
 from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
-from outlast.core.rows.run_columns import Ending, WaitingFor
+from outlast.core.rows.run_columns import DESCENT, Descent, Ending, WaitingFor
 from outlast.core.rows.run_rows import RUN, Message, Run, is_due, is_over
 from outlast.core.run_transition import fence
 from tests.models.explore import Variant
@@ -303,8 +303,8 @@ class Children:
         row = None if kid is None else _effect(s.rows, parent, kid.key)
         above = _run(s.rows, parent)
         if s.detaches and row and row.status is OPEN and above and not is_over(above):
-            place = children.ParentRows(above, row)
-            commit = children.detach(run._replace(parent=parent), place, actor="ana", reason="why", now=at(T))
+            place, of = children.ParentRows(above, row), DESCENT.encode(Descent(parent))
+            commit = children.detach(run._replace(descent_text=of), place, actor="ana", reason="why", now=at(T))
             after = self._sent(s, commit, detaches=s.detaches - 1)
             yield f"ana detaches {run.run}", after._replace(detached=(*s.detached, run.run))
 

@@ -526,6 +526,10 @@ def races_of_waits_loaded(patch: Patch) -> None:
     replace(patch, races.waits_in_races, lambda nodes: iter(()))
 
 
+def signals_not_expected(patch: Patch) -> None:
+    patch.setattr(divergence, "SIGNAL", "no signal")
+
+
 def undecided_children_loaded(patch: Patch) -> None:
     replace(patch, child_starts.undecided_children, lambda nodes: iter(()))
 

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
 from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, append_to_inbox
+from outlast.core.divergence import SIGNAL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, RunStatus, effect_target
 from outlast.core.mailbox import check_unfinished, is_reopened
@@ -218,7 +219,7 @@ def signal_child(
 
     `is_over`: the child has ended.
     """
-    sent = Memo(parent.tenant, parent.run, 0, signal_key(call, signal_id), "", "", None, "", now.business)
+    sent = Memo(parent.tenant, parent.run, 0, signal_key(call, signal_id), SIGNAL, "", None, "", now.business)
     writes: tuple[Put | AppendMessage, ...] = (Put(MEMO, sent, 0),)
     if not is_over:
         child, token = call.external_id, f"{parent.run}/{signal_id}"

@@ -18,11 +18,14 @@ from outlast.core.effect_verbs import UNANSWERED, USED_HERE
 from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
+from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.rows.run_rows import Message, Run
 
 DROPPED: Final = "outlast.dropped"
 """Name of the memo of a migration whose version does not make the recorded calls of some activities any more."""
+SIGNAL: Final = "outlast.signal"
+"""Name, in place of an activity, of the signals that a node sends to its children."""
 NAMES_KEPT: Final = 50  # names that an entry of the attention set holds; the next execution asks about the others
 NAMES_SHOWN: Final = 5
 ARGUMENTS_SHOWN: Final = 200
@@ -58,7 +61,7 @@ class Requested(NamedTuple):
 
 def recorded(
     run: Run,
-    effects: Iterable[Effect],
+    effects: Collection[Effect],
     memos: Iterable[Memo],
     waits: Iterable[Wait],
     approvals: Iterable[Approval],
@@ -81,7 +84,13 @@ def recorded(
     for memo in memos:
         if dropped.has(memo.activity, memo.at <= dropped.at):
             continue
-        if memo.visit == visit and memo.key.startswith(USED_HERE):
+        if memo.activity == SIGNAL:
+            _, child, _ = memo.key.split("?", 2)
+            if _of_this_visit(run, memo) and any(
+                child == each.external_id for each in effects if not is_reopened(each)
+            ):
+                yield signal_name(memo.key)
+        elif memo.visit == visit and memo.key.startswith(USED_HERE):
             yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
         elif is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):
             yield f"{memo.activity}?{memo.key}"
@@ -93,6 +102,11 @@ def recorded(
         used = approval.visit == visit and approval.consumed_by and not approval.wait.startswith("policy/")
         if used and not dropped.has(approval.plans[0].activity, approval.asked_at <= dropped.at):
             yield f"?approval?{approval.wait}"
+
+
+def signal_name(key: str) -> str:
+    """Return the name of a signal to a child, by the key of its memo."""
+    return f"{SIGNAL}?{key.partition('?')[2]}"
 
 
 def is_answer(memo: Memo) -> bool:

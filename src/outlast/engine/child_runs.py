@@ -16,6 +16,7 @@ from outlast.core.codec import canonical, digest
 from outlast.core.commit import Put
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
+from outlast.core.divergence import SIGNAL
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import memo_of_asks
 from outlast.core.keys import check_key, check_name
@@ -30,7 +31,7 @@ from outlast.core.run_transition import LogEntry
 from outlast.core.start_details import NO_DETAILS
 from outlast.engine.admission import limits_of
 from outlast.engine.commands import new_run, start_token, withdraw_late
-from outlast.engine.fork_calls import answer_of_child, answered_by_child, copied_children
+from outlast.engine.fork_calls import answer_of_child, answered_by_child, copied_answer, copied_children
 from outlast.engine.held_run import HeldRun
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.run_session import RunSession
@@ -86,6 +87,20 @@ class ChildWait:
         """Return the row of the child; None before its start."""
         row = self.execution.session.held.effects.get(self.ident)
         return None if row is not None and is_reopened(row) else row
+
+    async def held(self) -> None:
+        """Wait until this execution has asked for all recorded children of the workflow, if this one is new (S-27).
+
+        It is the body's own task that waits, so a body that can go no further is seen at once.
+        """
+        execution, asked = self.execution, self.asked
+        if (expected := execution.expected) is None or asked is None or not expected.holds(asked.workflow.name):
+            return
+        held = execution.session.held
+        if self.ident in held.effects or (held.fork is not None and copied_answer(held.fork, asked.call) is not None):
+            return
+        call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
+        await expected.hold(asked.workflow.name, call)
 
     async def opened(self) -> Effect:
         """Return the row of the child, which its first request starts, or the first one after a person's `retry`."""
@@ -182,10 +197,6 @@ async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
         copied = await answer_of_child(execution, fork, asked.call)
         if copied is not None:
             return copied
-    expected, workflow = execution.expected, asked.workflow
-    if expected is not None and expected.holds(workflow.name):
-        call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
-        await expected.hold(workflow.name, call)
     began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
     _log_start(execution, began)
     return began
@@ -361,6 +372,13 @@ async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
         raise Unresolved
     await session.chain.land(children.stop(session.held.run, row, why))
     await withdraw_late(session.store, row.tenant, row.external_id)  # its holder does so, too, when it ends
+
+
+async def held_signal(execution: NodeExecution, row: Effect, signal_id: str) -> None:
+    """Wait until this execution has asked for all recorded signals to children, if this one is new (S-27)."""
+    expected, memos = execution.expected, execution.session.held.memos
+    if expected is not None and expected.holds(SIGNAL) and (0, children.signal_key(row, signal_id)) not in memos:
+        await expected.hold(SIGNAL, BoundCall((), {}, f"{row.key} {signal_id}", b"", ""))
 
 
 async def send(execution: NodeExecution, ident: EffectKey, name: str, value: BaseModel, signal_id: str) -> None:

@@ -109,10 +109,7 @@ async def answer_of_child(execution: NodeExecution, ledger: ForkLedger, call: Ch
     The row is stored nowhere. Raises Conflict if the key is that of another child, Unresolved.
     """
     run = execution.session.held.run
-    once_per: OncePer = "visit" if call.visit else "run"
-    answer = answer_in_fork(
-        ledger, "child", once_per, call.visit, call.key, lambda copied: copied.digest == call.digest
-    )
+    answer = copied_answer(ledger, call)
     if answer is None:
         return None
     if isinstance(answer, RecordedOtherwise):
@@ -124,6 +121,12 @@ async def answer_of_child(execution: NodeExecution, ledger: ForkLedger, call: Ch
     if answer.records:
         await _land(execution, use_of(run, answer.call, call.visit, execution.session.clock.now.business))
     return answered_by_child(execution, answer.call.as_effect(run, call.visit))
+
+
+def copied_answer(ledger: ForkLedger, call: ChildCall) -> ForkAnswer:
+    """Return how a child of the ancestor answers a start in the fork; None if the fork starts its own."""
+    once_per: OncePer = "visit" if call.visit else "run"
+    return answer_in_fork(ledger, "child", once_per, call.visit, call.key, lambda copied: copied.digest == call.digest)
 
 
 def answered_by_child(execution: NodeExecution, row: Effect) -> Effect:

@@ -28,7 +28,9 @@ from typing_extensions import override
 
 from outlast.core.approvals import votes_of
 from outlast.core.business_days import BusinessDays
+from outlast.core.children import signal_key
 from outlast.core.codec import canonical, digest
+from outlast.core.divergence import signal_name
 from outlast.core.durations import CALENDAR_PLACES, Duration, Term
 from outlast.core.events import utc
 from outlast.core.first_wait import set_key
@@ -58,6 +60,7 @@ from outlast.engine.child_runs import (
     ChildWait,
     asked_child,
     child_of,
+    held_signal,
     send,
     stop,
     value_of,
@@ -476,6 +479,8 @@ class NodeContext(Context[Any]):
             for wait in made.values():
                 if isinstance(wait, Question):
                     await self._held_request(wait)
+                elif isinstance(wait, ChildWait):
+                    await wait.held()
             ended = partial(first_ended, execution, {name: made[key] for name, key in names.items()})
             won = await execution.deduplicate((self.visit, set_key(names)), ended, self._give_up)
         wait = made[names[won]]
@@ -548,6 +553,7 @@ class NodeContext(Context[Any]):
         wait = self._asked_child(*args, **kwargs)
         await self._may_begin(wait)
         self._count_wait(wait)
+        await wait.held()
         return await self._outcome(wait)
 
     @override
@@ -556,6 +562,7 @@ class NodeContext(Context[Any]):
         wait = self._asked_child(*args, **kwargs)
         await self._may_begin(wait)
         self._count_wait(wait)
+        await wait.held()
         return NodeChild(self, await wait.opened(), wait.workflow)
 
     @override
@@ -619,23 +626,27 @@ class NodeContext(Context[Any]):
     async def send_signal(self, row: Effect, name: str, value: BaseModel, signal_id: str) -> None:
         """Send a signal to a child: `ChildHandle.signal`."""
         check_key("the id of a signal", signal_id, 'await handle.signal("stop", Stop(), id="stop-1")')
-        await self._ask_child(
-            row, f"signal?{signal_id}", partial(send, self._execution, (row.visit, row.key), name, value, signal_id)
-        )
+        execution = self._execution
+        await self._may_ask()
+        execution.count((signal_name(signal_key(row, signal_id)),))
+        await held_signal(execution, row, signal_id)
+        make = partial(send, execution, (row.visit, row.key), name, value, signal_id)
+        await execution.deduplicate((self.visit, f"signal?{signal_id}?{row.external_id}"), make)
 
     async def stop_child(self, row: Effect, reason: str) -> None:
         """Ask a child to end: `ChildHandle.cancel`."""
         if not reason.strip():
             raise InvalidInput("a cancel needs a reason", "it appears in the child's history", "say why")
         check_reason(reason)
-        await self._ask_child(row, "stop", partial(stop, self._execution, (row.visit, row.key), reason))
+        await self._may_ask()
+        make = partial(stop, self._execution, (row.visit, row.key), reason)
+        await self._execution.deduplicate((self.visit, f"stop?{row.external_id}"), make)
 
-    async def _ask_child(self, row: Effect, what: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _may_ask(self) -> None:
         execution = self._execution
         execution.note_progress()
         if execution.closing or execution.lingering:
             await execution.never()
-        await execution.deduplicate((self.visit, f"{what}?{row.external_id}"), make)
 
     # --- values that stay equal in a visit ---------------------------------------
     @override
