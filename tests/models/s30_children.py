@@ -631,7 +631,7 @@ VARIANTS = (
     Variant("as built, one child is left to itself", Children(LEFT_ALONE, "start", purges=True)),
     Variant("as built, the first of a child and a signal", Children(ONE, "first", signals=1)),
     Variant("as built, the first of a child that is only waited for", Children(ONE, "wait", signals=1)),
-    Variant("as planned, a run undoes a child", Children(REVERSED, crashes=2)),
+    Variant("as built, a run undoes a child", Children(REVERSED, crashes=2)),
     Variant("as built, a detached child", DETACHES),
     Variant("the run and its row start in two commits", Children(ONE, start="two commits"), TWICE),
     Variant("a start does not name the claim", Children(ONE, start="without the claim", replaces=True), LIVING),

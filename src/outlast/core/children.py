@@ -54,6 +54,7 @@ class ChildCall(NamedTuple):
     args: bytes  # the input
     undo: str  # name of the activity that undoes it; 'no: ' and the reason; '' if its workflow writes nothing
     terms: ChildTerms
+    undoes: str = ""  # `visit:key` of the completed child that it undoes
 
 
 def place_below(parent: Run, call: ChildCall) -> TreePlace:
@@ -126,6 +127,7 @@ def start_child(
         settled_at=0,
         settled_by="",
         first_visit=previous.first_visit if previous else parent.visit,
+        undoes=call.undoes,
         child_text=CHILD.encode(call.terms._replace(detached=previous.child.detached if previous else ())),
     )
     check_effect(row)
@@ -142,6 +144,8 @@ class ParentRows(NamedTuple):
     """None: it is purged."""
     call: Effect | None = None
     """Row of the child in its ledger. None: it is purged."""
+    undone: Effect | None = None
+    """Row of the completed child that this one undoes."""
 
 
 NO_PARENT: Final = ParentRows()
@@ -176,6 +180,10 @@ def settle_in_parent(
     )
     check_effect(row)
     writes, expects = (*commit.writes, Put(EFFECT, row, call.version)), commit.expects
+    if parent.undone is not None and completed:
+        undone = parent.undone
+        gone = undone._replace(version=undone.version + 1, status=effect_target("undo", undone.status))
+        writes = (*writes, Put(EFFECT, gone, undone.version))
     if parent.run is not None and not is_over(parent.run):
         if not parent.run.owner and is_due(parent.run, now.real):  # it reads the row when it is claimed
             expects = (*expects, Expect(RUN, (child.tenant, child.parent), parent.run.version))
@@ -280,8 +288,8 @@ def detachments(calls: Iterable[Effect], memos: Iterable[tuple[int, str]]) -> It
 
 # --- looking --------------------------------------------------------------------------------------------
 def awaited(children: Iterable[Effect]) -> list[Effect]:
-    """Return the living children that the parent waits for before it ends."""
-    return [each for each in children if each.child.close == "cancel"]
+    """Return the living children that the parent waits for before it ends, without runs that undo one."""
+    return [each for each in children if each.child.close == "cancel" and not each.undoes]
 
 
 def failed(calls: Iterable[Effect]) -> list[Effect]:

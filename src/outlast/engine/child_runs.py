@@ -19,12 +19,12 @@ from outlast.core.conclude import Parked
 from outlast.core.divergence import SIGNAL
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import memo_of_asks
-from outlast.core.keys import check_key, check_name
+from outlast.core.keys import check_key, check_name, undo_key
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, DESCENDANTS_MAX, MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
-from outlast.core.rows.effect_columns import NO_ERROR, ChildTerms, ChildUndo
+from outlast.core.rows.effect_columns import NO_CHILD, NO_ERROR, ChildTerms, ChildUndo
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_over
 from outlast.core.run_transition import LogEntry
@@ -53,7 +53,7 @@ class ChildOptions(NamedTuple):
     key: str = ""
     once_per: Literal["visit", "run"] = "visit"
     parent_close: Literal["cancel", "abandon"] = "cancel"
-    undo: Plan[Any] | None = None
+    undo: Plan[Any] | BaseModel | None = None
     no_undo: str = ""
     scheduler: str = ""
 
@@ -287,15 +287,26 @@ async def _take_place(session: RunSession) -> None:
 
 
 def _terms(options: ChildOptions) -> ChildTerms:
-    plan = options.undo
-    undo = None if plan is None else ChildUndo(plan.activity, plan.arguments.decode(), plan.digest)
-    return ChildTerms(options.parent_close, undo=undo)
+    return ChildTerms(options.parent_close, undo=None if options.undo is None else _planned_undo(options.undo))
+
+
+def _planned_undo(undo: Plan[Any] | BaseModel) -> ChildUndo:
+    """Return the call or run that undoes a child. Raises InvalidInput for a model that is no input of a workflow."""
+    if isinstance(undo, Plan):
+        return ChildUndo(undo.activity, undo.arguments.decode(), undo.digest)
+    named: list[Workflow[Any, Any, Any]] = [w for w in WORKFLOWS.all() if (w.input or w.state) is type(undo)]
+    if len({each.name for each in named}) != 1:
+        what = f"undo= is a {type(undo).__name__}, which is the input of {len(named)} workflows"
+        raise InvalidInput(what, "an input names the run that undoes the child", "undo=cancel_room.arguments(room)")
+    found = _loaded(named[0].name)
+    data = encoded_input(found, undo)
+    return ChildUndo(found.name, data.decode(), digest(found.name, found.begin(data).digest), is_run=True)
 
 
 def _undo_of(workflow: Workflow[Any, Any, Any], options: ChildOptions) -> str:
     """Return the column `undo` of a child. Raises InvalidInput without one, if its workflow writes something."""
     if options.undo is not None:
-        return options.undo.activity
+        return _planned_undo(options.undo).activity
     if options.no_undo:
         return NO_UNDO + options.no_undo
     if workflow.writes:
@@ -407,7 +418,28 @@ async def parent_rows(store: Store, child: Run) -> ParentRows:
     visit, key = children.place_of(child)
     run = await store.load(RUN, (child.tenant, child.parent))
     call = await store.load(EFFECT, (child.tenant, child.parent, visit, key))
-    return ParentRows(run, call)
+    if call is None or not call.undoes:
+        return ParentRows(run, call)
+    undone, _, of = call.undoes.partition(":")
+    return ParentRows(run, call, await store.load(EFFECT, (child.tenant, child.parent, int(undone), of)))
+
+
+async def undone_by_run(execution: NodeExecution, original: Effect, undo: ChildUndo) -> bool:
+    """Start the run that undoes a completed child, or wait for its end. False if it has failed.
+
+    Raises NotFound, LimitExceeded, Conflict if it cannot be started, Unresolved.
+    """
+    held, undoes = execution.session.held, f"{original.visit}:{original.key}"
+    workflow = _loaded(undo.activity).scheduled_by(held.run.scheduler)
+    key, args = undo_key(original.key), undo.arguments.encode()
+    asked = AskedChild(workflow, ChildCall(original.visit, key, undo.digest, args, "", NO_CHILD, undoes))
+    row = held.effects.get(asked.ident)
+    if row is None or is_reopened(row):
+        row = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
+    if not row.settled_at:
+        execution.park(parked(row))
+        await execution.never()
+    return row.status is EffectStatus.DONE
 
 
 # --- the end of a parent ------------------------------------------------------------------------------------

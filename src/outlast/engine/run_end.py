@@ -17,14 +17,14 @@ from outlast.core.failed_calls import EffectKey
 from outlast.core.living_forks import kept_by_forks
 from outlast.core.machine import EffectStatus
 from outlast.core.mailbox import is_reopened
-from outlast.core.rows.effect_columns import ANSWER_NOT_STORED, NO_ERROR
+from outlast.core.rows.effect_columns import ANSWER_NOT_STORED, NO_ERROR, ChildUndo
 from outlast.core.rows.effect_rows import STATED, USED, Effect
-from outlast.engine.child_runs import end_children
+from outlast.engine.child_runs import end_children, undone_by_run
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.node_execution import LeftOpen, NodeExecution, Unresolved
 from outlast.engine.node_result import EffectRefused, uncertain, undo_failed
 from outlast.engine.stated_answers import ask_again, load_answer
-from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotFound, NotStorable
+from outlast.errors import AnswerNotStored, Conflict, DefinitionError, LimitExceeded, NotFound, NotStorable
 from outlast.flow.activity import BoundCall
 
 
@@ -103,6 +103,9 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
     ident = core.undo_ident(original)
     row = execution.session.held.effects.get(ident)
     assert row is None or row.undoes == f"{original.visit}:{original.key}", "keys under undo/ are the engine's own"
+    if original.child.undo is not None and original.child.undo.is_run:
+        await _undo_by_run(execution, original, row, original.child.undo)
+        return
     if row is None or row.status is EffectStatus.INTENDED or is_reopened(row):
         undoing = _prepared(execution, original, row)
         if undoing is None:
@@ -117,6 +120,21 @@ async def _undo(execution: NodeExecution, original: Effect) -> None:
         else:
             await _withhold(execution, original, row, *undoing)
     execution.call_person(undo_failed(execution.session, execution.session.held.effects[ident]))
+    await execution.never()
+
+
+async def _undo_by_run(execution: NodeExecution, original: Effect, row: Effect | None, undo: ChildUndo) -> None:
+    """Undo a completed child by a run. Never returns while it lives, or if it has failed."""
+    why = kept_by_forks(execution.session.held.fork_notes, original)
+    if row is None and why:
+        await _withhold(execution, original, row, "used_by_others", why)
+    elif row is None or not core.is_refused(row):
+        try:
+            if await undone_by_run(execution, original, undo):
+                return
+        except (NotFound, DefinitionError, LimitExceeded, Conflict) as error:
+            await _withhold(execution, original, row, "not_started", f"{error.what}: {error.why}")
+    execution.call_person(undo_failed(execution.session, execution.session.held.effects[core.undo_ident(original)]))
     await execution.never()
 
 

@@ -372,7 +372,7 @@ class Context(Generic[S]):
         key: str = "",
         once_per: Literal["visit", "run"] = "visit",
         parent_close: Literal["cancel", "abandon"] = "cancel",
-        undo: Plan[Any] | None = None,
+        undo: Plan[Any] | BaseModel | None = None,
         no_undo: str = "",
         scheduler: str = "",
     ) -> R: ...
@@ -386,7 +386,7 @@ class Context(Generic[S]):
         key: str = "",
         once_per: Literal["visit", "run"] = "visit",
         parent_close: Literal["cancel", "abandon"] = "cancel",
-        undo: Plan[Any] | None = None,
+        undo: Plan[Any] | BaseModel | None = None,
         no_undo: str = "",
         scheduler: str = "",
     ) -> Any: ...
@@ -398,8 +398,9 @@ class Context(Generic[S]):
 
         - `key`: identity of the child in this run (default: the key that its workflow derives from the input, else its
           name and a digest of the input); `once_per`: within the visit or the whole run.
-        - `undo`: a plan that undoes the child after it has completed, if this run ends failed or cancelled. `no_undo`:
-          why nothing is to be undone. A child whose workflow makes writes needs one of them.
+        - `undo`: a plan that undoes the child after it has completed, if this run ends failed or cancelled, or the
+          input of a workflow that does so: `cancel_room.arguments(room)`. `no_undo`: why nothing is to be undone. A
+          child whose workflow makes writes needs one of them.
         - `parent_close`: the fate of a living child when this run ends. "cancel": a run that fails or is cancelled
           cancels it and waits for its end before it undoes its own effects; a run that completes waits for it.
           "abandon": it goes on alone.
@@ -422,7 +423,7 @@ class Context(Generic[S]):
         key: str = "",
         once_per: Literal["visit", "run"] = "visit",
         parent_close: Literal["cancel", "abandon"] = "cancel",
-        undo: Plan[Any] | None = None,
+        undo: Plan[Any] | BaseModel | None = None,
         no_undo: str = "",
         scheduler: str = "",
     ) -> ChildHandle[R]: ...
@@ -436,7 +437,7 @@ class Context(Generic[S]):
         key: str = "",
         once_per: Literal["visit", "run"] = "visit",
         parent_close: Literal["cancel", "abandon"] = "cancel",
-        undo: Plan[Any] | None = None,
+        undo: Plan[Any] | BaseModel | None = None,
         no_undo: str = "",
         scheduler: str = "",
     ) -> ChildHandle[Any]: ...

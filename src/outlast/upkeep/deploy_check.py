@@ -131,8 +131,13 @@ def _undo(workflow: Workflow[Any], effect: Effect) -> Iterator[Misfit]:
     """Check an effect with an undo: the new code must have that undo until the run ends."""
     if effect.status is not EffectStatus.DONE or not effect.undo or effect.undo.startswith(NO_UNDO) or effect.undoes:
         return
-    activity = activity_of(workflow, effect.activity)
-    if activity is None or activity.undo_fn is None:
+    if effect.child_text:  # its undo is a call of this workflow, or a run of another one
+        plan = effect.child.undo
+        lost = plan is not None and not plan.is_run and activity_of(workflow, plan.activity) is None
+    else:
+        activity = activity_of(workflow, effect.activity)
+        lost = activity is None or activity.undo_fn is None
+    if lost:
         yield Misfit("undo", f"{effect.activity} {effect.key} was done and could no longer be undone")
 
 

@@ -73,11 +73,12 @@ class EvidenceAnswer(NamedTuple):
 
 
 class ChildUndo(NamedTuple):
-    """Call that undoes a completed child run, as its parent planned it."""
+    """Call or child run that undoes a completed child run, as its parent planned it."""
 
-    activity: str
+    activity: str  # or workflow
     arguments: str  # JSON
     digest: str
+    is_run: bool = False
 
 
 class ChildTerms(NamedTuple):
