@@ -228,6 +228,38 @@ def test_a_fork_and_its_children_share_the_calls_of_the_tree(kind: str, outlast_
     assert WRITES == ["early", "late"]
 
 
+families = Workflow("stamp_families", state=State)
+
+
+@families.node(start=True)
+async def family_first(ctx: Ctx) -> Literal["family_second"]:
+    ctx.state.said.append(await ctx.run(stamps, stamps.arguments(item="early"), key="a", no_undo="ink stays"))
+    return "family_second"
+
+
+@families.node
+async def family_second(ctx: Ctx) -> None:
+    await ctx.receive("go", Go)
+    ctx.state.said.append(await ctx.run(stamps, stamps.arguments(item="early"), key="b", no_undo="ink stays"))
+
+
+def test_a_child_of_a_fork_uses_the_call_of_a_child_of_the_ancestor(outlast_app: Callable[..., App]) -> None:
+    """The ancestor itself never asked for the call, so the fork has no copy of it."""
+    app = outlast_app(families, stamps, store="memory")
+    run = app.start(families, {})
+    run.signal("go", Go())
+    app.settle()
+    assert (run.status, WRITES) == ("completed", ["early"])
+    asked = ForkRequest(run.id, "family_second", effects="live")
+    tenant = app.runtime.operations.tenant
+    made = app.do(fork_start.fork(app.store, families, asked, tenant=tenant, actor="ana", run="fork-1"))
+    app.settle()
+    forked = AppRun(app, families, made.run)
+    forked.signal("go", Go())
+    app.settle()
+    assert (forked.status, forked.state.said, WRITES) == ("completed", ["stamp 1", "stamp 1"], ["early"])
+
+
 def test_a_lookup_counts_in_no_tree() -> None:
     with pytest.raises(DefinitionError, match="runs share answers of writes alone"):
 

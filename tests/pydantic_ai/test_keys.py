@@ -20,6 +20,7 @@ from tests.pydantic_ai.agents import answers
 from tests.pydantic_ai.scripted import call, effects
 
 PAY = DurableTool(key="pay/{order}")
+NAMED = DurableTool(key="pay/{order}", name="tree-keys.pay")
 
 
 class Bank:
@@ -119,6 +120,27 @@ def test_a_refusal_of_an_earlier_visit_is_not_asked_for_again(outlast_app: AppFa
     flow = stepwise("agent-refused-keys", payer("refused-keys", bank, twice), 2)
     app = outlast_app(flow)
     assert end_of(app, app.start(flow, {})) == ["refused: limit: too much"] * 2
+
+
+@pytest.mark.req("EFF-1", "EFF-2")
+def test_a_key_counts_in_the_tree_of_a_child(outlast_app: AppFactory) -> None:
+    """Two sub-agents pay once, and the model of the first one is told in its next step, as in a run of its own."""
+    bank = Bank()
+    first = stepwise("agent-tree-keys", payer("tree-keys", bank, SAME), 2)
+    second = stepwise("agent-other-tree-keys", payer("tree-keys-2", bank, SAME[:1], NAMED), 1)
+    root = Workflow("agents-of-a-tree", state=Steps)
+
+    @root.node(start=True)
+    async def lead(ctx: Context[Steps]) -> None:
+        for each in (first, second):
+            ctx.state.said += (await ctx.run(each, Steps(), key=each.name, no_undo="it is paid")).said
+
+    app = outlast_app(root, first, second)
+    run = app.start(root, {})
+    said = end_of(app, run)
+    assert bank.paid == [("a", 100)]
+    assert (said[0], said[2]) == ("receipt 1", "receipt 1")
+    assert "was already done as pay/a in step 1; it was not done again" in said[1]
 
 
 def test_an_explicit_scope_stays(outlast_app: AppFactory) -> None:

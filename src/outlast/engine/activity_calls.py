@@ -331,13 +331,14 @@ async def recorded_calls(
             continue
         done = row.response is not None if isinstance(row, Memo) else row.status is EffectStatus.DONE
         same = is_same_call(activity, row, plan.arguments, plan.digest)
-        if done and same and isinstance(row, Effect) and row.by_run not in ("", session.held.run.run):
+        mine = isinstance(row, Memo) or row.by_run in ("", session.held.run.run)
+        if done and same and isinstance(row, Effect) and not mine:
             done = effect_verbs.is_usable(row)
             if done and (row.shared != USED or row.key not in session.held.noted):
                 await _record_use(execution, row, asked=False)
         unstored = answer_not_stored(row) if done and isinstance(row, Effect) and row.response is None else None
         response = await _recorded_response(execution, activity, row) if done and unstored is None else None
-        made_in = visit or (row.first_visit if isinstance(row, Effect) and not row.by_run else 0)
+        made_in = visit or (row.first_visit if isinstance(row, Effect) and mine else 0)
         if visit in copied and row is copied[visit][0]:
             made_in = copied[visit][1]
         found.append(RecordedCall(visit, same, done, response, unstored, made_in))
