@@ -124,7 +124,7 @@ def test_a_refusal_of_an_earlier_visit_is_not_asked_for_again(outlast_app: AppFa
 
 @pytest.mark.req("EFF-1", "EFF-2")
 def test_a_key_counts_in_the_tree_of_a_child(outlast_app: AppFactory) -> None:
-    """Two sub-agents pay once, and the model of the first one is told in its next step, as in a run of its own."""
+    """Two sub-agents pay once, and the model of the first one is told in its next step, as in a root."""
     bank = Bank()
     first = stepwise("agent-tree-keys", payer("tree-keys", bank, SAME), 2)
     second = stepwise("agent-other-tree-keys", payer("tree-keys-2", bank, SAME[:1], NAMED), 1)
