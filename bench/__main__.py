@@ -53,6 +53,7 @@ LONG = (
     "schedulers",
     "graph_threads",
     "child_ends",
+    "tree_usage",
     "lint",
     "units",
 )

@@ -50,6 +50,7 @@ CRASH: Final = _tests("tests/crash/test_mutants.py", "killed and frozen processe
 ENGINE: Final = _tests("tests/engine/test_safeguards.py", "the engine")
 CHAIN: Final = _tests("tests/engine/test_commit_chain.py", "the commits of a holder")
 UNDO: Final = _tests("tests/engine/test_compensation.py", "undo")
+TREE_BUDGETS: Final = _tests("tests/engine/test_tree_budgets.py", "budgets of trees")
 BUDGETS: Final = _tests("tests/engine/test_budgets.py", "budgets")
 GATES: Final = _tests("tests/engine/test_call_gates.py", "gates of calls")
 ANSWERS: Final = _tests("tests/engine/test_stated_answers.py", "answers of people")
@@ -256,6 +257,8 @@ OF_THE_ENGINE: Final = (
     _row(engine.answer_corrected_unseen, "Another kind of answer replaces one only on purpose.", ANSWERS),
     _row(engine.call_denied_early, "Only a call that has returned has no settle time in outlast dev.", DEVELOPER),
     _row(engine.no_budget_check, "A call is made only if the budgets leave something.", BUDGETS),
+    _row(engine.tree_not_summed, "A call below a root counts the usage of the whole tree.", TREE_BUDGETS),
+    _row(engine.root_not_asked, "A run that waits for the budget of its root asks the root.", TREE_BUDGETS),
     _row(engine.usage_of_this_claim_only, "A budget counts the usage of earlier holders.", BUDGETS),
     _row(engine.failed_attempts_are_free, "The usage of a failed attempt counts.", BUDGETS),
     _row(engine.usage_apart, "The usage of an answer lands in the commit of the answer.", BUDGETS),

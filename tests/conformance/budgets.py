@@ -5,7 +5,7 @@ from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
 from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
 from outlast.store.port import maintenance
-from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage
+from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage, TreeUsage
 from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
 
 DAY = T0 // 86_400_000
@@ -39,6 +39,22 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
     assert await b.query(TenantDayUsage(TENANT, DAY + 1, "print")) == DayUsage(Amounts(10, 3, 1), reports=False)
     assert (await b.query(TenantDayUsage("globex", DAY))).amounts == Amounts()
     await refused_for("version", b.commit(Commit((Put(CALL_USAGE, rows[0], 0),), fence(first))))
+
+
+async def usage_is_summed_by_tree(s: Subject) -> None:
+    """`TreeUsage` sums a root and the runs below it, at will without one of them, and no other tree."""
+    a, b = await two(s)
+    top, below, other = await held(a), await held(a, "run-2"), await held(a, "run-3")
+    assert await b.query(TreeUsage(TENANT, "run-1")) == Amounts()
+    await a.commit(Commit((Put(CALL_USAGE, _used(), 0),), fence(top)))
+    await a.commit(Commit((Put(CALL_USAGE, _used("run-2", tokens=5, unpriced=1, root="run-1"), 0),), fence(below)))
+    await a.commit(Commit((Put(CALL_USAGE, _used("run-2", n=2, tokens=2, root="run-1"), 0),), fence(below)))
+    await a.commit(Commit((Put(CALL_USAGE, _used("run-3", tokens=900), 0),), fence(other)))
+    assert await b.query(TreeUsage(TENANT, "run-1")) == Amounts(17, 9, 3, unpriced=1)
+    assert await b.query(TreeUsage(TENANT, "run-1", but="run-1")) == Amounts(7, 6, 2, unpriced=1)
+    assert await b.query(TreeUsage(TENANT, "run-1", but="run-2")) == Amounts(10, 3, 1)
+    assert await b.query(TreeUsage("globex", "run-1")) == Amounts()
+    assert await b.query(RunUsage(TENANT, "run-2")) == Amounts(7, 6, 2, unpriced=1)
 
 
 async def usage_goes_with_its_run(s: Subject) -> None:

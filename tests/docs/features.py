@@ -206,11 +206,6 @@ FEATURES: Final = (
 MISSING: Final = (
     Missing("Schedules and cron", absent=("outlast schedules", "outlast cron"), words=r"cron jobs?"),
     Missing(
-        "One budget of a run and its children; each has its own",
-        ("RUN-13",),
-        words=r"budget of a tree",
-    ),
-    Missing(
         "A map over a workflow, with a window: `ctx.start` in a loop instead",
         ("RUN-14",),
         ("outlast.Context.map",),

@@ -25,6 +25,7 @@ RULES = {
     "s28_forks": ("RUN-10",),
     "s29_first": ("RUN-12",),
     "s28_living_ancestors": ("RUN-10",),
+    "s30_budget": ("RUN-13",),
     "s30_children": ("RUN-13",),
 }
 CASES = [

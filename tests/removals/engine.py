@@ -7,6 +7,7 @@ from outlast.core import (
     approvals,
     budget,
     compensation,
+    conclude,
     divergence,
     durations,
     effect_steps,
@@ -28,6 +29,7 @@ from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
 from outlast.engine import (
     activity_calls,
     admission,
+    budget_checks,
     call_outcome,
     capacity,
     commit_chain,
@@ -353,7 +355,15 @@ def no_budget_check(patch: Patch) -> None:
     async def never(execution: Any, activity: str) -> None:
         pass
 
-    replace(patch, permission.check_budget, never)
+    replace(patch, budget_checks.check_budget, never)
+
+
+def tree_not_summed(patch: Patch) -> None:
+    replace(patch, RunSession.used_in_tree, RunSession.used)
+
+
+def root_not_asked(patch: Patch) -> None:
+    replace(patch, conclude.ask_root, lambda commit, run, waiting: commit)
 
 
 def usage_of_this_claim_only(patch: Patch) -> None:

@@ -68,7 +68,6 @@ ROWS: Final = {
         "engine/test_children",
         "an_end_while_the_parent_parks_is_not_missed",
         "end_of_child_not_told",
-        "one budget of a tree",
     ),
     "RUN-14": PLANNED,
     "RUN-15": PLANNED,

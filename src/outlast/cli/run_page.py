@@ -46,6 +46,9 @@ def progress_lines(screen: Screen, progress: Progress) -> list[str]:
     return [f"{here}, {all_} · {last}"]
 
 
+NO_BUDGET = AllowedAmounts(tokens=None, money=None, calls=None)
+
+
 def used_lines(used: UsedAmounts, budget: AllowedAmounts) -> list[str]:
     """Return the usage of a run and its limits: «50,120 of 60,000 tokens, 3 reported calls»."""
     limits = {"tokens": budget.tokens, "money": budget.money, "calls": budget.calls, "minutes": budget.minutes}
@@ -168,7 +171,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
     view = await client.run(run_id)
     if screen.data(view, without=hidden_fields(view)):
         return OK
-    counts, ended = view.effects, view.status in TERMINAL
+    counts, ended, of_tree = view.effects, view.status in TERMINAL, view.used_by_tree
     uncertain: dict[str, EffectRecord] = {}
     if counts[EffectStatus.UNCERTAIN]:
         uncertain = {e.key: e for e in await client.effects(run_id) if e.status == EffectStatus.UNCERTAIN}
@@ -197,7 +200,8 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             ),
             ("effects", [_count(counts, run_id, held=is_held(view))] if not view.ledger_purged else [PURGED]),
             ("results", [f"{view.results} → outlast runs results {run_id}"] if view.results else []),
-            ("used", used_lines(view.used, view.budget)),
+            ("used", used_lines(view.used, view.budget if of_tree is None else NO_BUDGET)),
+            ("used by its tree", used_lines(of_tree, view.budget) if of_tree is not None else []),
             ("crashes", _crashes(view.takeovers)),
             ("progress", [] if ended else progress_lines(screen, view.progress)),
             ("answer", [f"outlast attention show {run_id}"] if view.attention else []),

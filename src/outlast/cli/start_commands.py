@@ -30,7 +30,7 @@ from outlast.models.runs import CloudEvent, RunDelta
 from outlast.runtime.client import Client
 
 # Waits that need an external action: --wait ends there.
-FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause"})
+FROM_OUTSIDE = frozenset({"approval", "signal", "attention", "pause", "budget"})
 NOT_IN_SUMMARY = frozenset({"asked", "visits", "effects", "takeovers", "progress"})
 RESTS = frozenset({EventType.PARKED, EventType.FLAGGED})  # events after which a run may wait
 

@@ -33,9 +33,18 @@ def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:
 
     The holder's next transition writes the row and the log entry.
     """
+    row, logged = overlaid(run, reason, f"ceiling/{run.ceiling_at}")
+    return row._replace(ceiling_at=0), logged
+
+
+def overlaid(run: Run, reason: Attention, key: str) -> tuple[Run, LogEntry]:
+    """Return the run row with a reason that does not stop it, and its entry in the history, once per key.
+
+    The holder's next transition writes both.
+    """
     data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
-    logged = LogEntry(f"ceiling/{run.ceiling_at}", reason.trigger, data, EventType.FLAGGED)
-    return run._replace(attention_text=ATTENTION.encode(joined(run, [reason])), ceiling_at=0), logged
+    logged = LogEntry(key, reason.trigger, data, EventType.FLAGGED)
+    return run._replace(attention_text=ATTENTION.encode(joined(run, [reason]))), logged
 
 
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:

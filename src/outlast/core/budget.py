@@ -4,22 +4,27 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from outlast.core.attention import overlaid, raise_command
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put, append_to_inbox
-from outlast.core.durations import DAY, MINUTE, SECOND
+from outlast.core.durations import DAY, HOUR, MINUTE, SECOND
 from outlast.core.keys import check_reason
-from outlast.core.limits import MODELS_PER_ATTEMPT_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import MODELS_PER_ATTEMPT_MAX, PORTION_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.mailbox import check_unfinished
-from outlast.core.rows.run_columns import RAISE, Attention, RaiseRequest
+from outlast.core.rows.run_columns import ATTENTION, RAISE, Attention, RaiseRequest, WaitingFor
 from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, fence
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, day_of, money_text
-from outlast.errors import InvalidInput
+from outlast.errors import Conflict, InvalidInput
 
 NAMES: Final = ("tokens", "money", "calls", "minutes")
 SHOWN: Final = {**{name: name for name in NAMES}, "calls": "reported calls"}
 """Names of amounts for people. `calls` counts the calls that report usage, not all calls."""
+TREE: Final = "budget"
+"""Kind of the wait for the budget of a root, and of the message that asks the root about it."""
+TREE_LOOK: Final = HOUR
+"""After this time, a run that waits for the budget of its root checks it again. The root may have ended meanwhile."""
 RAISED: Final = Choice.RAISE.value
 """Kind of the message with which a person raises the budget of a run."""
 
@@ -56,6 +61,7 @@ def usage_rows(
             calls=used.calls,
             at=now.business,
             unpriced=used.unpriced,
+            root=run.root,
         )
         for n, used in enumerate(sums.values(), after + 1)
     )
@@ -140,6 +146,83 @@ def raised(limits: Limits, more: Amounts) -> Limits:
     return Limits(*(None if limit is None else limit + m for limit, m in zip(limits, more[:-1], strict=True)))
 
 
+# --- the budget of a tree -------------------------------------------------------------------------
+class TreeSpending(NamedTuple):
+    """Rows on which the decision about the budget of a tree depends, as the root has them."""
+
+    used: Amounts
+    """Sum of the usage rows of the tree."""
+    began: int
+    """Business time of the root's start."""
+    raises: tuple["Raise", ...] = ()
+    """Raises among the messages of the root."""
+
+
+def spent_of_tree(limits: Limits, spending: TreeSpending, now: Instant) -> tuple[Spent, ...]:
+    """Return the limits of a root's budget that its tree has used up."""
+    return spent(spending.used._replace(ms=now.business - spending.began), limits, total_of(spending.raises))
+
+
+def waits_for_tree(run: Run) -> str:
+    """Return the root whose budget a run waits for; '' if it waits for none."""
+    return next((wait.who for wait in run.waiting_for if wait.kind == TREE), "")
+
+
+def waiting_for_tree(run: Run, over: Iterable[Spent], now: Instant) -> WaitingFor:
+    """Return what operators see of a run that waits for the budget of its root."""
+    what, until = _names(over), now.business + TREE_LOOK
+    return WaitingFor(TREE, what, run.root, now.business, until, "checks the budget again")
+
+
+def ask_root(commit: Commit, run: Run, waiting: Iterable[WaitingFor]) -> Commit:
+    """Return the commit that parks a run, with a message to the root if the run waits for its budget.
+
+    Refused if the root has ended, because then its budget limits no run.
+    """
+    if all(wait.kind != TREE for wait in waiting):
+        return commit
+    ask = append_to_inbox(run.tenant, run.root, TREE, run.run, f"run {run.run}")
+    return commit._replace(writes=(*commit.writes, ask))
+
+
+def asked_by(messages: Iterable[Message]) -> list[str]:
+    """Return the ids of the runs that have asked a root about its budget, each once."""
+    return list(dict.fromkeys(message.name for message in messages if message.kind == TREE))
+
+
+def flagged_for_tree(run: Run, over: Iterable[Spent], waiting: int, *, seen: int, now: Instant) -> Attention:
+    """Return the reason to ask a person about the budget of a tree, while its root goes on.
+
+    `waiting`: number of runs below the root that wait for it.
+    """
+    below = f"{waiting} run{'' if waiting == 1 else 's'} below it wait{'s' if waiting == 1 else ''}"
+    detail = f"the tree of the run has used {_listed(over)}; {below}"
+    return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=_names(over), seen=seen, goes_on=True)
+
+
+def after_answers(root: Run, reason: Attention | None, seen: int) -> tuple[Run, LogEntry | None]:
+    """Return the row of a root after it has answered the runs below it, and the entry of its history if it changed.
+
+    `reason`: why a person must raise the budget; None if no run waits for it. The holder's next transition writes both.
+    """
+    flags = [a for a in root.attention if a.reason is Reason.BUDGET_EXHAUSTED]
+    if reason is not None and not flags:
+        return overlaid(root, reason, f"budget/{seen}")
+    over = [a for a in flags if a.goes_on]
+    if reason is not None or not over:
+        return root, None
+    left = ATTENTION.encode(a for a in root.attention if a not in over)
+    return root._replace(attention_text=left), LogEntry(f"budget/{seen}", "no run waits for the budget any more", {})
+
+
+def look_again_below(root: Run, waiting: Iterable[Run]) -> tuple[Commit, ...]:
+    """Return the commits of a root's holder that let these runs check the budget of the tree again."""
+    writes = [append_to_inbox(run.tenant, run.run, TREE, root.run, f"run {root.run}") for run in waiting]
+    label = f"{root.run} budget of its tree"
+    starts = range(0, len(writes), PORTION_ROWS_MAX)
+    return tuple(Commit(tuple(writes[i : i + PORTION_ROWS_MAX]), fence(root), label=label) for i in starts)
+
+
 class Raise(NamedTuple):
     """Raise of a run's budget by a person."""
 
@@ -168,6 +251,11 @@ def person_raises(run: Run, amounts: Amounts, *, actor: str, reason: str) -> Com
     """Add amounts to the budget of a run. A run that waits for them goes on. Raises Conflict, InvalidInput."""
     check_reason(reason)
     check_unfinished(run)
+    if root := waits_for_tree(run):
+        what = f"run {run.run} waits for the budget of run {root}"
+        why = f"it is below {root}, whose budget covers the whole tree and is used up"
+        names = next(wait.what for wait in run.waiting_for if wait.kind == TREE)
+        raise Conflict(what, why, raise_command(root, names))
     if amounts == NOTHING_USED:
         raise InvalidInput("a raise without an amount", "", "give tokens, money, calls or minutes")
     if not reason.strip():

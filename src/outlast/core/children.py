@@ -34,6 +34,7 @@ from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import REASON, Descent, Ending, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
+from outlast.core.usage import Limits
 from outlast.core.verbs import NewRun, TreePlace
 from outlast.core.verbs import start as start_run
 from outlast.errors import Conflict
@@ -57,9 +58,9 @@ class ChildCall(NamedTuple):
     undoes: str = ""  # `visit:key` of the completed child that it undoes
 
 
-def place_below(parent: Run, call: ChildCall) -> TreePlace:
-    """Return the place of a child in the tree of its parent."""
-    descent = Descent(parent.run, f"{call.visit}:{call.key}")
+def place_below(parent: Run, call: ChildCall, budget: Limits) -> TreePlace:
+    """Return the place of a child in the tree of its parent. `budget`: of the parent's workflow, if it is the root."""
+    descent = Descent(parent.run, f"{call.visit}:{call.key}", parent.descent.budget if parent.root else budget)
     began = parent.root_created_at or parent.created_at
     return TreePlace(parent.root or parent.run, began, parent.depth + 1, descent, parent.restored)
 

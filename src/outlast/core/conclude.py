@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core import children
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
+from outlast.core.budget import ask_root
 from outlast.core.children import NO_PARENT, ParentRows
 from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, in_portions
@@ -384,7 +385,7 @@ def _park(
         log_entries=rows.log_entries,
         freed=freed,
     )
-    return Conclusion(Then.RELEASE, commit)
+    return Conclusion(Then.RELEASE, ask_root(commit, rows.run, waiting))
 
 
 def _freed(rows: HeldRows, reads: StoreReads) -> tuple[SlotChange, ...]:

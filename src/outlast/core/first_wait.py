@@ -17,7 +17,7 @@ from outlast.core import effect_verbs
 from outlast.core.approvals import withdraw
 from outlast.core.codec import canonical, digest
 from outlast.core.commit import AppendMessage, Commit, Instant, Put
-from outlast.core.machine import WaitStatus, wait_target
+from outlast.core.machine import Reason, WaitStatus, wait_target
 from outlast.core.rows.effect_rows import MEMO, WAIT, Approval, Memo, Wait
 from outlast.core.rows.run_columns import ATTENTION
 from outlast.core.rows.run_rows import Message, Run
@@ -132,7 +132,7 @@ def end_first(
     writes += stopped
     writes += [put for each in withdrawn if (put := withdraw(each, now, why=f"{won} ended first")) is not None]
     ends_of_lost = {approval.within_until for approval in withdrawn}
-    over = [a for a in run.attention if a.goes_on and a.since in ends_of_lost]
+    over = [a for a in run.attention if a.reason is Reason.APPROVAL_TIMEOUT and a.goes_on and a.since in ends_of_lost]
     if over:  # an approval that timed out has lost, so an operator need not answer
         left = ATTENTION.encode(a for a in run.attention if a not in over)
         entry = LogEntry(set_key(names), f"{won} has ended first: {over[0].detail}, and need not be", {})

@@ -422,7 +422,8 @@ RULES: Final[dict[Reason, ReasonRule]] = {
         sentence="{detail}",
     ),
     Reason.BUDGET_EXHAUSTED: ReasonRule(
-        "the run has used up its budget, or its tenant the [daily budget](docs/budgets.md)",
+        "the run, or the tree of runs below it, has used up its budget, or its tenant the "
+        "[daily budget](docs/budgets.md)",
         (Choice.RAISE, Choice.CANCEL),
         settles=True,
         if_ignored="stays as it is; a daily budget of its tenant lets it continue the next day",

@@ -92,6 +92,7 @@ class CallUsage(NamedTuple):
     calls: int
     at: int  # business
     unpriced: int = 0  # calls that reported tokens without a price; `money` has nothing of them
+    root: str = ""  # the run at the top of its tree; '' = its own run
 
     @property
     def amounts(self) -> Amounts:

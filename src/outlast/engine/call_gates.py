@@ -40,10 +40,11 @@ from outlast.core.effect_steps import Intend, Purpose, Terms
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Timer, WaitingFor
+from outlast.engine.budget_checks import check_budget, is_covered
 from outlast.engine.known_pauses import BREAKER, key_of_provider
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import paused_by, paused_by_breaker
-from outlast.engine.permission import UNASKED, Permission, check_budget, permitted, permitted_still, spent_budget
+from outlast.engine.permission import UNASKED, Permission, permitted, permitted_still
 from outlast.engine.send_window import Sending
 from outlast.flow.activity import BoundCall
 from outlast.flow.options import Callee
@@ -217,13 +218,13 @@ class BudgetGate(CallGate):
 
     def is_needed(self, attempt: GatedAttempt) -> bool:
         execution = attempt.execution
-        return attempt.paid and bool(execution.workflow.budget is not None or execution.services.budgets.tenants)
+        return attempt.paid and bool(execution.has_budget or execution.services.budgets.tenants)
 
     async def enter(self, attempt: GatedAttempt) -> None:
         await check_budget(attempt.execution, attempt.callee.name)
 
     async def still_holds(self, attempt: GatedAttempt) -> bool:
-        return await spent_budget(attempt.execution, attempt.callee.name) is None
+        return await is_covered(attempt.execution, attempt.callee.name)
 
 
 class PermissionGate(CallGate):

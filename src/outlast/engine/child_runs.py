@@ -247,7 +247,7 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
         execution.record_observed()
     limited = bool(await limits_of(session.store, run.tenant))
     asked_too = (*new.rows, *_asks_too(held, child, now.business))
-    new = new._replace(place=children.place_below(run, call), rows=asked_too)
+    new = new._replace(place=children.place_below(run, call, execution.own_limits), rows=asked_too)
     await _take_place(session)
     ordinal = held.next_ordinal()
     await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))

@@ -154,7 +154,7 @@ class EffectExecutor:
             or not callee.is_async
             or terms.in_transaction
             or self.terms.purpose is not Purpose.DO
-            or execution.workflow.budget is not None
+            or execution.has_budget
             or execution.workflow.asks_permission
             or self.held.asks is not None
         )

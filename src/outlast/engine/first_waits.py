@@ -28,7 +28,7 @@ from outlast.core.first_wait import (
     set_key,
     winner_of,
 )
-from outlast.core.machine import ApprovalStatus, WaitStatus
+from outlast.core.machine import ApprovalStatus, Reason, WaitStatus
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.engine.approval_waits import Question, current_request, parked, timed_out
 from outlast.engine.child_runs import ChildWait
@@ -165,7 +165,8 @@ class _SetOfWaits:
         for child in self._children.values():
             execution.park(waiting_for_child(child))
         goes_on = bool(self._rows or pending or self._children)
-        known = {a.since for a in execution.session.held.run.attention if a.goes_on} if goes_on else set[int]()
+        flagged = execution.session.held.run.attention if goes_on else ()
+        known = {a.since for a in flagged if a.goes_on and a.reason is Reason.APPROVAL_TIMEOUT}
         for each in expired:
             if each.within_until not in known:
                 execution.call_person(timed_out(execution, each)._replace(goes_on=goes_on))

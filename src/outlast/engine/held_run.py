@@ -166,7 +166,7 @@ class HeldRun:
         ident = row.visit, row.key
         self.effects[ident] = row
         if row.child_text:
-            self.children[ident] = row
+            self.children[ident], self.has_children = row, True
             if row.settled_at:
                 del self.children[ident]
         elif row.settled_at == 0:

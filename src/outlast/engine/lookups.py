@@ -30,6 +30,7 @@ from outlast.core.usage import Used
 from outlast.engine import user_code
 from outlast.engine.activity_calls import compared, reason_of
 from outlast.engine.attempts import CallAttempt
+from outlast.engine.budget_checks import check_budget
 from outlast.engine.call_outcome import asked_to_wait, is_transient, may_be_paid
 from outlast.engine.call_timeouts import Endless
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
@@ -37,7 +38,6 @@ from outlast.engine.effect_calls import millis
 from outlast.engine.fork_calls import recorded_lookup
 from outlast.engine.limit_seats import CallSeat
 from outlast.engine.node_execution import NodeExecution, Unresolved
-from outlast.engine.permission import check_budget
 from outlast.engine.user_code import as_exception, text_of
 from outlast.errors import StoreError
 from outlast.flow.activity import Activity, BoundCall
@@ -200,7 +200,7 @@ async def _seat_of_lookup(execution: NodeExecution, activity: Activity[Any, Any]
     The budget is looked at again after the wait for the seat. The other gates are for calls that change something
     (`call_gates`). Raises Unresolved, StoreError.
     """
-    has_budget = execution.workflow.budget is not None or execution.services.budgets.tenants
+    has_budget = execution.has_budget or execution.services.budgets.tenants
     if has_budget:
         await check_budget(execution, activity.name)
     if activity.limit is None:

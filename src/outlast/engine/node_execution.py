@@ -43,6 +43,7 @@ from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.core.terms import NO_DEADLINE, Deadline, end_of
+from outlast.core.usage import NO_LIMITS, Limits
 from outlast.engine.attempts import ActivityCaller
 from outlast.engine.body_tasks import author_line, waits_forever
 from outlast.engine.call_errors import CallErrors
@@ -154,6 +155,7 @@ class NodeExecution:
         "continued_after",
         "expected",
         "first_digests",
+        "has_budget",
         "log_entries",
         "observed",
         "progress",
@@ -175,6 +177,9 @@ class NodeExecution:
         self.workflow = workflow
         self.services = services
         self.closing = False
+        run = session.held.run
+        self.has_budget = workflow.budget is not None or (run.root != "" and run.descent.budget != NO_LIMITS)
+        """True if each call needs a look at the budget of the run or of its tree."""
         self.calls_in_flight: dict[EffectKey, InFlightCall] = {}
         self.first_digests: dict[EffectKey, str] = {}  # digest of the first call under each key
         self.log_entries: dict[str, LogEntry] = {}  # entries of the engine for the event log: denials
@@ -234,6 +239,11 @@ class NodeExecution:
             self.session.chain.submit(effect_verbs.remember(run, kept))
         due = kept_due(kept)
         return Deadline(due.ms, due)
+
+    @property
+    def own_limits(self) -> Limits:
+        """Return the limits of the budget of the run's workflow."""
+        return self.workflow.budget.limits if self.workflow.budget is not None else NO_LIMITS
 
     def awaited_names(self) -> set[str]:
         """Return the names of the waits of this execution, to which signals are sent."""

@@ -1,12 +1,10 @@
-"""Permission for a call: budgets, the policy, then the approval of exactly this call (S-20, GATE-6)."""
+"""Permission for a call: the policy, then the approval of exactly this call (S-20, GATE-6)."""
 
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import altered_plan, approvers_were_entitled, covers, satisfies, votes_of
 from outlast.core.approver_rule import Rule
-from outlast.core.budget import Spending, exhausted
-from outlast.core.commit import Expect
 from outlast.core.durations import APPROVAL_VALID_FOR, SECOND
 from outlast.core.effect_steps import Purpose
 from outlast.core.effect_verbs import goes_on
@@ -15,9 +13,7 @@ from outlast.core.keys import plain_key
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
-from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.rows.run_columns import Attention
-from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
 from outlast.engine.approval_waits import Question, request_approval
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import (
@@ -36,7 +32,6 @@ from outlast.flow.calls import Plan
 from outlast.flow.options import Callee
 from outlast.flow.outcomes import Refused
 from outlast.flow.policy import Allow, Deny, NeedsApproval, Occasion, Verdict
-from outlast.store.usage_sums import TenantDayUsage
 
 
 class Permission(NamedTuple):
@@ -303,36 +298,3 @@ def _deny(execution: NodeExecution, detail: str) -> None:
     execution.call_person(
         Attention(Reason.POLICY_DENIED, session.clock.now.business, detail, seen=session.held.inbox_read)
     )
-
-
-# --- budgets ------------------------------------------------------------------------------------
-async def check_budget(execution: NodeExecution, activity: str) -> None:
-    """Park the run if its budget, or the daily budget of its tenant, is used up. Raises Unresolved, StoreError."""
-    if execution.closing and not execution.may_begin():
-        raise Unresolved
-    if (spent := await spent_budget(execution, activity)) is not None:
-        execution.out_of_budget(*spent)
-        raise Unresolved
-    if execution.closing and not execution.may_begin():
-        raise Unresolved
-
-
-async def spent_budget(execution: NodeExecution, activity: str) -> tuple[Attention, tuple[Expect, ...]] | None:
-    """Return the reason to ask a person because a budget is used up, and the rows that say so; None if money is left.
-
-    The budget of a run stops each new call. That of a tenant stops the activities that have reported usage on the same
-    day, so that runs which cost nothing go on. Raises StoreError.
-    """
-    session, budget = execution.session, execution.workflow.budget
-    run, now = session.held.run, session.clock.now
-    row = await execution.services.budgets.of(run.tenant)
-    used = await session.used() if budget is not None else NOTHING_USED
-    limits, day_used = NO_LIMITS, NOTHING_USED
-    if row is not None:
-        found = await session.store.query(TenantDayUsage(run.tenant, day_of(now.business), activity))
-        limits, day_used = (row.limits if found.reports else NO_LIMITS), found.amounts
-    spending = Spending(budget.limits if budget is not None else NO_LIMITS, used, limits, day_used)
-    reason = exhausted(spending, run, session.held.messages, seen=session.held.inbox_read, now=now)
-    if reason is None:
-        return None
-    return reason, () if row is None else (Expect(TENANT_BUDGET, (row.tenant, row.key), row.version),)

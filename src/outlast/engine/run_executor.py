@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from outlast.core.attention import answered, corrections, tripped
+from outlast.core.budget import after_answers
 from outlast.core.business_days import BusinessDays
 from outlast.core.children import NO_PARENT, detachments, returning
 from outlast.core.clock_port import Clock
@@ -64,6 +65,7 @@ from outlast.core.state.growing_list import KeptItems, dump_growing, load_growin
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
 from outlast.core.terms import end_of
 from outlast.engine import admission
+from outlast.engine.budget_checks import answer_tree
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
@@ -143,6 +145,7 @@ class RunExecutor:
         self._next: tuple[bytes, Any] | None = None  # the state that was written last, as loaded for the next node
         self._items: KeptItems | None = None  # of a large state that ends with a list of immutable items
         self._whole = False  # items of this run's states do not keep their bytes
+        self._answered = -1  # last message read when the runs below were answered about the budget
         self._fits = False  # the run was compared with the code, once for each claim
         self._wrong = limit.wrong if limit is not None else ""  # why the engine that asked must not execute the run
         # the rows of this claim must be checked before a node is executed (CKP-6)
@@ -212,7 +215,7 @@ class RunExecutor:
             try:
                 await self.session.chain.settled()
                 await self.session.reload()
-                self._pending, self._called = [], []  # they concern rows that have changed
+                self._pending, self._called, self._answered = [], [], -1  # they concern rows that have changed
                 return rejected
             except Rejected as error:
                 rejected = error
@@ -330,6 +333,8 @@ class RunExecutor:
         if way.answers:
             self._act_on(way)
         self._pending += corrected
+        if not isinstance(way, Undo):
+            await self._answer_tree()
         if isinstance(way, Rest):
             return await self._settle(way)
         if way.answers and any(a.attention.reason is Reason.POISONED for a in way.answers):
@@ -337,6 +342,20 @@ class RunExecutor:
         if isinstance(way, WalkOn):
             return await self._prepare(way, served=served)
         return await self._obstacle() or await self._unwind(way.ending)
+
+    async def _answer_tree(self) -> None:
+        """Answer the runs below that wait for the budget of this run. If some must wait, a person is asked, once."""
+        held = self.session.held
+        if held.run.root or not held.has_children or held.inbox_read == self._answered:
+            return
+        self._answered = held.inbox_read
+        reason = await answer_tree(self.session)
+        run, entry = after_answers(held.run, reason, held.inbox_read)
+        if entry is not None:
+            held.amend(run)
+            self._pending.append(entry)
+            if reason is not None:
+                self._called.append(reason)
 
     def _act_on(self, way: WalkOn | Rest | Undo) -> None:
         """Apply the answers of people to the run row, which the next move writes."""

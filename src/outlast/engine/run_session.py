@@ -21,7 +21,7 @@ from outlast.engine.holder_clock import HolderClock
 from outlast.engine.late_records import LateRecords
 from outlast.engine.snapshots import SnapshotStore
 from outlast.store.port import RunRows, Store
-from outlast.store.usage_sums import RunUsage
+from outlast.store.usage_sums import RunUsage, TreeUsage
 from outlast.telemetry.observer import Observer
 
 
@@ -83,6 +83,12 @@ class RunSession:
             return held.usage_before.plus(held.usage_since)
         run, until = held.run, held.usage_read
         return held.add_usage_before(await self.store.query(RunUsage(run.tenant, run.run, run.epoch, until)))
+
+    async def used_in_tree(self) -> Amounts:
+        """Return the sum of the usage rows of the run's tree. Raises StoreError."""
+        run = self.held.run
+        others = await self.store.query(TreeUsage(run.tenant, run.root or run.run, but=run.run))
+        return others.plus(await self.used())
 
     def usage_puts(self, ident: EffectKey, activity: str, used: list[Used]) -> tuple[Put, ...]:
         """Return the rows of usage that a call has reported, and empty the list."""

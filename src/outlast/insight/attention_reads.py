@@ -180,7 +180,7 @@ def attention_item(
 ) -> RunAttention:
     """Return one reason of a run's attention, with its choices as commands.
 
-    `evidence`: the uncertain effect. `holds_up`: number of runs above it that wait for it. `accepted_in_ms` of a
+    `evidence`: the uncertain effect. `holds_up`: number of runs of its tree that wait for it. `accepted_in_ms` of a
     choice: time for which it is still refused, because a call that was sent may arrive until then.
     """
     takes_response = evidence is not None and evidence.takes_response

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from outlast.core import children
 from outlast.core.approvals import approved_instead
+from outlast.core.attention import raise_command
 from outlast.core.budget import budget_text
 from outlast.core.business_days import Due
 from outlast.core.children import CHILD_KIND
@@ -27,6 +28,7 @@ from outlast.core.rows.limit_rows import Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
+from outlast.core.usage import NO_LIMITS
 from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
@@ -132,6 +134,9 @@ def _one(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
             return _paused(rows, wait)
         case "effect":
             return _shared(rows, wait)
+        case "budget":
+            clause = f"waits for the budget of {wait.who}, whose tree has used up its {' and '.join(wait.what.split())}"
+            return _timed(rows, wait, clause, raise_command(wait.who, wait.what))
     return _timed(rows, wait, f"waits for {wait.kind} {wait.what}")
 
 
@@ -319,8 +324,11 @@ def explain(rows: RunFacts) -> RunExplanation:
         shown = [failed_child_text(failed_child(call)) for call in failed[:FAILED_MAX]]
         more = [f"and {len(failed) - FAILED_MAX} more"] if len(failed) > FAILED_MAX else []
         facts.append(("failed children", "; ".join([*shown, *more])))
-    if spent := budget_text(rows.amounts, rows.allowed):
+    of_tree = rows.tree_amounts
+    if spent := budget_text(rows.amounts, rows.allowed if of_tree is None else NO_LIMITS):
         facts.append(("used", spent))
+    if of_tree is not None and (spent := budget_text(of_tree, rows.allowed)):
+        facts.append(("used by its tree", spent))
     if part.since:
         facts.append(("since", rows.instant(part.since)))
     if part.until:

@@ -123,10 +123,11 @@ def run_detail(
     explained: str,
     used: Amounts = NOTHING_USED,
     allowed: Limits = NO_LIMITS,
+    used_by_tree: Amounts | None = None,
     *,
     ledger_purged: bool = False,
 ) -> RunDetail:
-    """Return a run with all its details. `history`: all its events; `used`, `allowed`: usage and its limits.
+    """Return a run with all its details. `history`: all its events; `used`, `used_by_tree`: usage; `allowed`: limits.
 
     The rows of its children are counted apart from those of its calls.
     """
@@ -138,6 +139,7 @@ def run_detail(
         takeovers=list(takeovers),
         progress=progress_of(history, calls),
         used=used_amounts(used),
+        used_by_tree=used_amounts(used_by_tree) if used_by_tree is not None else None,
         budget=allowed_amounts(allowed),
         explained=explained,
         **ending_of(history),

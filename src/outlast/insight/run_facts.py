@@ -47,6 +47,7 @@ class RunFacts(NamedTuple):
     results: int = 0  # rows that the run has emitted
     used: Sequence[Effect] = ()  # effects of other runs that this run uses or waits for
     spent: Amounts = NOTHING_USED  # sum of its usage rows
+    below_spent: Amounts | None = None  # sum of the usage rows of all runs below, if it is a root with children
     limits: Limits = NO_LIMITS  # of its workflow's budget
     answer_schemas: AnswerSchemas = MappingProxyType({})  # of the activities of its version
     ledger_purged: bool = False  # its own effects are gone
@@ -64,6 +65,11 @@ class RunFacts(NamedTuple):
     def amounts(self) -> Amounts:
         """Return the usage of the run, with its business time."""
         return self.spent._replace(ms=(self.run.ended_at or self.now.business) - self.run.created_at)
+
+    @property
+    def tree_amounts(self) -> Amounts | None:
+        """Return the usage of the run and all runs below it; None if it is no root with children."""
+        return self.amounts.plus(self.below_spent) if self.below_spent is not None else None
 
     @property
     def allowed(self) -> Limits:

@@ -93,6 +93,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
         explain(facts).sentence,
         facts.amounts,
         facts.allowed,
+        facts.tree_amounts,
         ledger_purged=facts.ledger_purged,
     )
 

@@ -27,6 +27,7 @@ from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, 
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
+from outlast.engine.budget_checks import waiting_below
 from outlast.engine.commands import no_run
 from outlast.engine.snapshots import joined, state_of_rows
 from outlast.engine.store_maintenance import ledger_purged
@@ -34,7 +35,7 @@ from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
-from outlast.insight.run_facts import BlockingRun, RunFacts, awaited_children, blocking_path, in_order
+from outlast.insight.run_facts import BlockingRun, RunFacts, awaited_children, blocking_path, in_order, messages_of
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import TimelineRows
 from outlast.operations.effect_operations import ListLedger
@@ -53,7 +54,7 @@ from outlast.store.queries import (
     place_after,
     place_of,
 )
-from outlast.store.usage_sums import RunUsage, TenantDayUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
 
 EVERY_RUN: Final = ListRuns()
 PAGE_ROWS_MAX = 1_000
@@ -297,9 +298,15 @@ class TenantRows:
         return blocking_path(paths)[1:]
 
     async def held_up_by(self, runs: Sequence[Run]) -> dict[str, int]:
-        """Return the number of runs above each child that wait for it. A run without a parent is left out."""
-        counts = {run.run: 0 for run in runs if run.parent}
-        level = [(run.run, run) for run in runs if run.parent]
+        """Return the number of runs of its tree that each run holds up.
+
+        These are the runs above a child that wait for it, and those below a root that wait for its budget.
+        """
+        counts = {run.run: 0 for run in runs if run.root}
+        for run in runs:
+            if not run.root and any(a.reason is Reason.BUDGET_EXHAUSTED for a in run.attention):
+                counts[run.run] = len(await waiting_below(self.store, run, await messages_of(self.store, run)))
+        level = [(run.run, run) for run in runs if run.root]
         while level:  # at most DEPTH_MAX reads, because each level is above the last one
             keys = list(dict.fromkeys((self.tenant, child.parent) for _, child in level))
             rows = await self.store.load_many(RUN, keys, listed=True)
@@ -338,6 +345,7 @@ class TenantRows:
             clock_step=await clock_step(self.store),
             results=(await self.counts_of_results([rows.run]))[run],
             spent=await self.store.query(RunUsage(self.tenant, run)),
+            below_spent=await self._spent_below(rows),
             limits=Limits(*structure["budget"]) if structure.get("budget") else NO_LIMITS,
             answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
@@ -345,6 +353,13 @@ class TenantRows:
             fork=terms_of(memos) or await self._first_terms(rows.run),
             fork_notes=notes_of(memos),
         )
+
+    async def _spent_below(self, rows: RunRows) -> Amounts | None:
+        """Return the usage of the runs below a root; None for a run without children, and for one below a root."""
+        run = rows.run
+        if run.root or not any(effect.child_text for effect in rows.effects):
+            return None
+        return await self.store.query(TreeUsage(self.tenant, run.run, but=run.run))
 
     async def _first_terms(self, run: Run) -> ForkTerms | None:
         """Return the terms of a fork whose ledger was purged, from its first event; None if the run is no fork."""

@@ -39,7 +39,7 @@ class RunAttention(AttentionItem):
     workflow: str
     forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
     parent: str = Field(description="Run that started it. '' if no run did.")
-    holds_up: Count = Field(description="Number of runs above it in its tree that wait for it.")
+    holds_up: Count = Field(description="Number of runs of its tree that wait for it, or for its budget.")
     node: str
     visit: int
     version: int = Field(description="Version of the run for If-Match.")

@@ -162,6 +162,9 @@ class RunDetail(RunListItem):
     takeovers: list[Takeover]
     progress: Progress
     used: UsedAmounts
+    used_by_tree: UsedAmounts | None = Field(
+        None, description="Usage of a root and of all runs below it. Null for a run without children or below a root."
+    )
     budget: AllowedAmounts
     explained: str
     outcome: Json = None

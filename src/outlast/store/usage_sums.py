@@ -1,4 +1,4 @@
-"""Sums of the usage that calls reported: of a run, and of a tenant's business day."""
+"""Sums of the usage that calls reported: of a run, of a tree of runs, and of a tenant's business day."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -41,6 +41,30 @@ class RunUsage(Query[Amounts]):
         until = (self.epoch, self.n)
         under = rows.under(CALL_USAGE, (self.tenant, self.run))
         return total(row for row in under if not self.epoch or (row.epoch, row.n) <= until)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUsage(Query[Amounts]):
+    """The usage of a root and of all runs below it, without one run of the tree if `but` names it."""
+
+    tenant: str
+    root: str
+    but: str = ""
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        text = f"SELECT {_SUMS} FROM call_usage WHERE tenant = {MARK} AND run <> {MARK} AND"
+        below = f"{text} root = {MARK} AND root <> ''"
+        return tuple(Select(each, (self.tenant, self.but, self.root)) for each in (below, f"{text} run = {MARK}"))
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> Amounts:
+        return sum_of(_amounts(rows[0]) for rows in found)
+
+    @override
+    def find(self, rows: RowsInMemory) -> Amounts:
+        of_tenant = rows.under(CALL_USAGE, (self.tenant,))
+        return total(row for row in of_tenant if self.root in (row.root, row.run) and row.run != self.but)
 
 
 class DayUsage(NamedTuple):

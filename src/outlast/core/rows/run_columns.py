@@ -18,7 +18,19 @@ SlotName: TypeAlias = tuple[str, int]
 What = Literal["activity", "provider", "workflow", "tenant"]
 """Kind of thing that an operator pauses."""
 WaitingKind = Literal[
-    "timer", "signal", "approval", "child", "effect", "retry", "settle", "slot", "worker", "pause", "limit", "attention"
+    "timer",
+    "signal",
+    "approval",
+    "child",
+    "effect",
+    "retry",
+    "settle",
+    "slot",
+    "worker",
+    "pause",
+    "limit",
+    "budget",
+    "attention",
 ]
 
 
@@ -93,7 +105,7 @@ class Attention(NamedTuple):
     digest: str = ""  # contradiction: digest of the call that the recorded answer may serve
     until: int = 0  # business; from here on the run continues without an answer; 0 = never
     missing: tuple[str, ...] = ()  # node_diverged: names of what was recorded and not asked for again
-    goes_on: bool = False  # approval_timeout: other waits of its ctx.first may still end
+    goes_on: bool = False  # approval_timeout: other waits of its ctx.first may end; budget_exhausted: runs below wait
 
     @property
     def stops(self) -> bool:

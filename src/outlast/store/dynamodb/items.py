@@ -325,6 +325,7 @@ assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.na
 LATER: Final = {
     (EFFECT.name, "first_visit"): 0,
     (CALL_USAGE.name, "unpriced"): 0,
+    (CALL_USAGE.name, "root"): "",
     (EFFECT.name, "child"): "",
     (RUN.name, "forked_from"): "",
     (RUN.name, "root"): "",
@@ -337,10 +338,15 @@ LATER: Final = {
 
 
 def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
-    """Return the name of a list in the index `listed`. `key`: of a subscription's cursors, of an effect's users."""
+    """Return the name of a list in the index `listed`.
+
+    `key`: of a subscription's cursors, of an effect's users, of the usage below a root.
+    """
     if kind is CURSOR:
         return f"owing#{_part(tenant)}#{_part(key)}"
-    return f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind is USAGE else f"{kind.name}#{_part(tenant)}"
+    return (
+        f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind in (USAGE, CALL_USAGE) else f"{kind.name}#{_part(tenant)}"
+    )
 
 
 def tree_list_of(tenant: str, root: str) -> str:
@@ -451,7 +457,10 @@ _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
         {} if row.due_at is None else _listed(list_of(CURSOR, row.tenant, row.subscription), row.due_at)
     ),
     GRAPH_THREAD.name: lambda row: _listed(list_of(GRAPH_THREAD, row.tenant), row.changed_at),
-    CALL_USAGE.name: lambda row: {"spent_of": text(spending_of(row.tenant, row.day))},
+    CALL_USAGE.name: lambda row: {
+        "spent_of": text(spending_of(row.tenant, row.day)),
+        **(_listed(list_of(CALL_USAGE, row.tenant, row.root), row.at) if row.root else {}),
+    },
 }
 
 

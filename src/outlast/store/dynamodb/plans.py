@@ -75,7 +75,7 @@ from outlast.store.queries import (
 from outlast.store.queries import place_of as position_of
 from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
 
 Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
 Fill = Callable[[DynamoReads, Any, RowsInMemory], Awaitable[None]]
@@ -495,6 +495,14 @@ async def _run_usage(reads: DynamoReads, query: RunUsage, rows: RowsInMemory) ->
     put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.run)))
 
 
+async def _tree_usage(reads: DynamoReads, query: TreeUsage, rows: RowsInMemory) -> None:
+    listing = Listing(RUNS, LISTED, list_of(CALL_USAGE, query.tenant, query.root))
+    async for items in listing.pages(reads):
+        put(rows, CALL_USAGE, await reads.at(CALL_USAGE, [place_of(RUNS, item) for item in items]))
+    if query.root != query.but:
+        put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.root)))
+
+
 async def _day_usage(reads: DynamoReads, query: TenantDayUsage, rows: RowsInMemory) -> None:
     """Read the usage from an index that has whole rows: one request per day, not an item per call."""
     listing = Listing(RUNS, SPENT, spending_of(query.tenant, query.day))
@@ -523,6 +531,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     OpenCalls: _filled(_open_calls),
     RunsBelow: _runs_below,
     RunUsage: _filled(_run_usage),
+    TreeUsage: _filled(_tree_usage),
     TenantDayUsage: _filled(_day_usage),
     UnusedThreads: _filled(_unused_threads),
 }
@@ -531,6 +540,6 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, CountBy), Unreadable.REPLACE),
-    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage, UnusedThreads), Unreadable.REPLACE),
+    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""

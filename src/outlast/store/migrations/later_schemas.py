@@ -108,6 +108,10 @@ CREATE TABLE graph_value (
         "CREATE INDEX run_tree ON run (tenant, root, ended_at, run) WHERE root <> ''",
         "DROP INDEX run_over",
         "CREATE INDEX run_over ON run (ended_at, tenant, run, root) WHERE ended_at > 0",
+        "ALTER TABLE call_usage ADD COLUMN root TEXT NOT NULL DEFAULT ''",
+        # the sum of a tree, read before each call under its budget; a run without a parent writes nothing into it
+        "CREATE INDEX call_usage_root ON call_usage (tenant, root, run, tokens, money, calls, unpriced) "
+        "WHERE root <> ''",
         "DROP INDEX run_queue",
         "DROP INDEX run_queue_all",
         "CREATE INDEX run_queue ON run (queue, root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",
