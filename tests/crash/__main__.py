@@ -246,6 +246,8 @@ def _print(scenario: str, tally: Tally, seconds: float) -> None:
         f"{scenario:16} {tally.listed:7} {tally.run:6} {tally.killed:6} {tally.equal:6} {doubts:9} {tally.twice:6} "
         f"{seconds:6.0f} {tally.run / seconds:6.1f}"
     )
+    if tally.missed:
+        say(f"{'':16} {tally.missed} repeated commits were not reached again")
     if tally.left:
         say(f"{'':16} the time was up: {tally.left} cases were not run")
     for name in (name for name in sorted(tally.reached) if name.startswith("late:")):

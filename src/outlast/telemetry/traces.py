@@ -165,12 +165,15 @@ class Traces:
         return about
 
     def _root(self, run: Run) -> Parent:
-        """Return the parent of every span of a run: the start's span, or one made from its ids if none was sent."""
+        """Return the parent of every span of a run: the start's span, or one made from its ids if none was sent.
+
+        All runs of a tree have the trace of their root.
+        """
         stored = parent_of(run.trace_id)
         if stored is not None:
             return stored
         given = int(run.trace_id, 16) if _TRACE_ID.fullmatch(run.trace_id) else 0
-        trace = given or _number(16, "run", run.tenant, run.run)
+        trace = given or _number(16, "run", run.tenant, run.root or run.run)
         decided = self._tracer.sampler.should_sample(None, trace, "workflow.start")
         return Parent(trace, _number(8, "start", run.tenant, run.run), SAMPLED if decided.decision.is_sampled() else 0)
 
@@ -182,9 +185,10 @@ class Traces:
         if run.epoch == 1 and parent_of(run.trace_id) is None:
             self._ids.use_next(root.trace, root.span)
             at = run.created_at * NANOS
-            none = self._api.set_span_in_context(self._api.INVALID_SPAN)
+            above = root._replace(span=_number(8, "start", run.tenant, run.parent)) if run.parent else None
+            context = self._under(above) if above else self._api.set_span_in_context(self._api.INVALID_SPAN)
             about = self._about(run.workflow, run.tenant, run.run) | lineage(run)
-            span = self._tracer.start_span("workflow.start", context=none, attributes=about, start_time=at)
+            span = self._tracer.start_span("workflow.start", context=context, attributes=about, start_time=at)
             self._ids.use_next(0, 0)
             span.end(at)
 

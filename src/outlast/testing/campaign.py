@@ -133,7 +133,8 @@ class CrashReport:
         rate = t.run / self.seconds if self.seconds else 0.0
         return (
             f"{t.listed} crash points, {t.run} cases, {t.killed} killed (-9), {t.equal} ended as without a crash, "
-            f"{uncertain} uncertain and resolved, {t.twice} executed twice; {self.seconds:.1f} s, {rate:.1f}/s"
+            f"{uncertain} uncertain and resolved, {t.twice} executed twice"
+            f"{f', {t.missed} not reached again' if t.missed else ''}; {self.seconds:.1f} s, {rate:.1f}/s"
         )
 
     def lines(self) -> list[str]:
@@ -171,7 +172,8 @@ class CrashReport:
 
 
 def _line(result: CrashResult) -> str:
-    return f"{'FAILED' if result.error else 'equal':9} {result.name}{_uncertain(result)}"
+    verdict = "FAILED" if result.error else "missed" if result.missed else "equal"
+    return f"{verdict:9} {result.name}{_uncertain(result)}"
 
 
 def _uncertain(result: CrashResult) -> str:
