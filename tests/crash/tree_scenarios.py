@@ -10,7 +10,7 @@ from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import RunSnapshot
 from tests.crash import receiver
-from tests.crash.trees import TREES, WORD_AFTER_MS
+from tests.crash.trees import TREES
 
 Act = Callable[[RunSnapshot, ScenarioState], Action | None]
 LEAVES: Final = 4
@@ -74,9 +74,9 @@ def _no_act(seen: RunSnapshot, state: ScenarioState) -> Action | None:
 
 def _at_the_deadline(seen: RunSnapshot, state: ScenarioState) -> Action | None:
     """Send the message and the decision at the instant of the deadline, before a worker sees it."""
-    if seen.over or not seen.approvals or seen.run["ending"]:
+    at = max((wait["deadline"] for wait in seen.waits if wait["kind"] == "sleep"), default=0)
+    if seen.over or not seen.approvals or seen.run["ending"] or not at:
         return None
-    at = seen.run["entered_at"] + WORD_AFTER_MS
     if not seen.signals:
         return Action("post", {"signals": [("word", {"word": "now"}, "w-1")]}, at)
     for approval in seen.approvals:
