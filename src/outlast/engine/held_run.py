@@ -23,7 +23,7 @@ from outlast.core import budget, divergence
 from outlast.core.commit import Commit, Instant, Put
 from outlast.core.divergence import Missing, Requested
 from outlast.core.failed_calls import EffectKey
-from outlast.core.forks import TERMS, AskedBelow, ForkLedger, asks_of, ledger_of
+from outlast.core.forks import ASKS, TERMS, AskedBelow, ForkLedger, asks_of, ledger_of
 from outlast.core.living_forks import notes_of
 from outlast.core.quarantine import group_of
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
@@ -98,7 +98,9 @@ class HeldRun:
         self.noted: set[str] = {e.key for e in rows.shared}  # shared effects named by a usage row of this run
         self.memos: dict[EffectKey, Memo] = {(m.visit, m.key): m for m in rows.memos}
         self.fork: ForkLedger | None = ledger_of(self.memos) if (0, TERMS) in self.memos else None
-        self.asks: AskedBelow | None = asks_of(self.memos, None if self.fork is None else self.fork.terms)
+        self.asks: AskedBelow | None = None
+        if self.fork is not None or (0, ASKS) in self.memos:
+            self.asks = asks_of(self.memos, None if self.fork is None else self.fork.terms)
         self.fork_notes = notes_of(self.memos)
         self.waits: dict[EffectKey, Wait] = {(w.visit, w.key): w for w in rows.waits}
         self.approvals: dict[str, Approval] = {a.id: a for a in rows.approvals}
