@@ -159,7 +159,7 @@ def test_children_have_children(outlast_app: AppFactory) -> None:
 def test_a_step_of_a_child_is_tried_again(outlast_app: AppFactory) -> None:
     seen: list[str] = []
 
-    @activity(key="aws-busy", name="aws-busy", no_undo="it does nothing")
+    @activity(key="aws-busy/{value}", name="aws-busy", no_undo="it does nothing")
     async def busy(value: str) -> str:
         seen.append(value)
         if len(seen) == 1:
