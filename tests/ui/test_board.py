@@ -319,7 +319,7 @@ def test_a_large_late_answer_is_cut_in_a_card() -> None:
     late = LateEvidence.model_construct(status="done", detail="", response="9" * 100_000)
     item = RunAttention.model_construct(
         run="r1", workflow="w", forked_from="", parent="", reason="effect_uncertain", key="k", detail="", since=None,
-        until=None, version=1, if_ignored="stays as it is", evidence=[late], choices=[], assigned_to="",
+        until=None, version=1, if_ignored="stays as it is", evidence=[late], choices=[], assigned_to="", holds_up=0,
     )  # fmt: skip
     names: dict[str, Any] = {"root": "", "form_token": "", "nonce": "", "may": lambda _: False, "when": str, "me": ""}
     card = environment().from_string(
