@@ -472,6 +472,43 @@ async def test_a_key_that_another_starter_has_is_a_conflict(world: World) -> Non
     assert not child_rows(world)
 
 
+async def _asks_by_run(ctx: Ctx) -> Any:
+    return await ctx.run(keyed, State(), key="c")
+
+
+async def _asks_by_start(ctx: Ctx) -> Any:
+    return await (await ctx.start(keyed, State(), key="c")).result()
+
+
+async def _asks_by_first(ctx: Ctx) -> Any:
+    return await ctx.first(ctx.run(keyed, State(), key="c"), ctx.sleep("1h"))
+
+
+keyed = Workflow("keyed", state=State, key=lambda state: "only/1", when_empty="complete")
+
+
+@keyed.node(start=True)
+async def keyed_node(ctx: Ctx) -> None: ...
+
+
+@pytest.mark.every_store
+@pytest.mark.parametrize("ask", [_asks_by_run, _asks_by_start, _asks_by_first])
+async def test_one_of_two_parents_that_start_a_key_at_once_gets_a_conflict(world: World, ask: Any) -> None:
+    """Both have read that no run has the key; the store refuses the second start."""
+
+    async def body(ctx: Ctx) -> None:
+        await ask(ctx)
+
+    flow = one_node(body)
+    await world.start(flow, run="r1")
+    await world.start(flow, run="r2")
+    world.worker(flow, keyed)
+    await world.pass_(MINUTE)
+    (lost,) = [run for run in ("r1", "r2") if world.status(run) != "completed"]
+    (asked,) = world.attention(lost)
+    assert asked.reason == "exception" and "was started before: run-" in asked.detail
+
+
 @pytest.mark.every_store
 @pytest.mark.parametrize("part", ["child c", "complete", "park", "start"])
 async def test_a_worker_that_dies_after_a_commit_leaves_nothing_twice(world: World, part: str) -> None:

@@ -102,10 +102,13 @@ class ChildWait:
         call = BoundCall((), {}, asked.call.key, asked.call.args, asked.call.digest)
         await expected.hold(asked.workflow.name, call)
 
-    async def opened(self) -> Effect:
-        """Return the row of the child, which its first request starts, or the first one after a person's `retry`."""
+    async def opened(self, *, within_call: bool = True) -> Effect:
+        """Return the row of the child, which its first request starts, or the first one after a person's `retry`.
+
+        `within_call`: a call of the execution asks, not the body.
+        """
         if self.asked is not None:
-            return await started(self.execution, self.asked)
+            return await started(self.execution, self.asked, within_call=within_call)
         return await opened(self.execution, self.ident)
 
     async def answer(self) -> Effect:
@@ -183,7 +186,7 @@ def _asked_before(execution: NodeExecution, row: Effect) -> AskedChild:
     return AskedChild(found, ChildCall(row.visit, row.key, row.digest, row.args, row.undo, terms))
 
 
-async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
+async def started(execution: NodeExecution, asked: AskedChild, *, within_call: bool) -> Effect:
     """Return the row of the child that the node asks for; start it if no execution has. Raises Conflict, Unresolved.
 
     In a fork, a child of the ancestor that has ended may answer (S-28). Its row is in no ledger of the fork.
@@ -197,7 +200,9 @@ async def started(execution: NodeExecution, asked: AskedChild) -> Effect:
         copied = await answer_of_child(execution, fork, asked.call)
         if copied is not None:
             return copied
-    began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked))
+    began: Effect = await execution.deduplicate(
+        asked.ident, lambda: _start(execution, asked), within_call=within_call
+    )
     _log_start(execution, began)
     return began
 
@@ -370,7 +375,7 @@ async def opened(execution: NodeExecution, ident: EffectKey) -> Effect:
             return answered_by_child(execution, row)
     elif not is_reopened(row):
         return row
-    return await started(execution, _asked_before(execution, row))
+    return await started(execution, _asked_before(execution, row), within_call=True)
 
 
 async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:

@@ -563,7 +563,7 @@ class NodeContext(Context[Any]):
         await self._may_begin(wait)
         self._count_wait(wait)
         await wait.held()
-        return NodeChild(self, await wait.opened(), wait.workflow)
+        return NodeChild(self, await wait.opened(within_call=False), wait.workflow)
 
     @override
     def child(self, key: str, /) -> ChildHandle[Any]:

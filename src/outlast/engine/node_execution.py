@@ -145,6 +145,7 @@ class NodeExecution:
         "_settling",
         "_signal",
         "_streamed",
+        "_of_calls",
         "_unresolved",
         "_wait_given_up",
         "_woken",
@@ -204,6 +205,7 @@ class NodeExecution:
         self._ended = False  # the body had ended before the engine cancelled it
         self._hand_back = ""
         self._broken: BaseException | None = None
+        self._of_calls: set[asyncio.Future[Any]] = set()  # awaited by calls, not by the body
         self._unresolved: set[asyncio.Future[Any]] = set()
         self._body: asyncio.Task[Any] | None = None
         self.abandoned_calls: set[asyncio.Task[None]] = set()
@@ -406,10 +408,14 @@ class NodeExecution:
         ident: EffectKey,
         make: Callable[[], Coroutine[Any, Any, Any]],
         given_up: Callable[[], None] | None = None,
+        *,
+        within_call: bool = False,
     ) -> Any:
         """Return the answer of the one call under this key.
 
         `make` begins it if none is in flight. `given_up` is called if the await of a wait is cancelled by its body.
+        `within_call`: the caller is itself a call of this execution, which must end. It gets Unresolved if this one is
+        not answered, where a body would wait for ever.
 
         The call runs in a separate task. If an awaiter is cancelled, the execution closes and the call settles
         (S-16).
@@ -420,6 +426,8 @@ class NodeExecution:
             self.calls_in_flight[ident] = InFlightCall(self._loop.create_task(self._run_call(ident, make())), [mine])
         else:
             flight.waiters.append(mine)
+        if within_call:
+            self._of_calls.add(mine)
         try:
             return await mine
         except asyncio.CancelledError:
@@ -494,7 +502,10 @@ class NodeExecution:
             if mine.done():
                 continue
             if self.closing or not end.resolved:
-                self._unresolved.add(mine)
+                if mine in self._of_calls:
+                    mine.set_exception(Unresolved())
+                else:
+                    self._unresolved.add(mine)
             elif end.error is not None:
                 mine.set_exception(end.error)
             else:
