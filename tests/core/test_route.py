@@ -111,6 +111,8 @@ def test_every_choice_of_every_reason(reason: Reason, choice: Choice) -> None:
     want: object = WalkOn((), (Answer(entry(reason), choice, "ann", "why", 5),))
     if choice in (Choice.CANCEL, Choice.FAIL):
         want = {Choice.CANCEL: EndCancelled, Choice.FAIL: EndFailed}[choice]("ann", "why")
+    if (reason, choice) == (Reason.CHILD_FAILED, Choice.FAIL):  # the child is on the path of the failure
+        want = EndFailed("ann", "why", child="1:k")
     for key in ("", "k"):
         assert route(run, [said(reason, choice, key=key, by_ms=5)], {}, NOW) == want
     still = WalkOn((entry(reason),)) if reason in OVERLAY_ONLY else Rest((entry(reason),))

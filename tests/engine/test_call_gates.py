@@ -574,7 +574,8 @@ def attempt_for(purpose: Purpose, *, maybe_done: bool = False, **callee: Any) ->
     services = SimpleNamespace(pauses=SimpleNamespace(up={1: 1}), budgets=SimpleNamespace(tenants={"t"}))
     workflow = SimpleNamespace(budget=None, asks_permission=True)
     held = SimpleNamespace(approvals={})
-    execution: Any = SimpleNamespace(services=services, workflow=workflow, session=SimpleNamespace(held=held))
+    session = SimpleNamespace(held=held)
+    execution: Any = SimpleNamespace(services=services, workflow=workflow, session=session, has_budget=False)
     of: Any = SimpleNamespace(**{"limit": ONE, "is_async": False, **callee})
     terms: Any = SimpleNamespace(purpose=purpose, in_transaction=False)
     attempt = GatedAttempt(execution, of, None, terms, None, watches=False)  # type: ignore[arg-type]

@@ -274,7 +274,7 @@ def refused(make: Callable[[Ctx], list[Any]]) -> Workflow[State]:
         (lambda ctx: [ctx.receive("a", Go), 7], "an object of the type int"),
         (lambda ctx: [ctx.receive("a", Go), ctx.first(ctx.sleep("1h"), ctx.receive("b", Go))], "which is no wait"),
         (lambda ctx: [one := ctx.receive("a", Go), one], "one wait twice"),
-        (lambda ctx: [ctx.receive("a", Go), ctx.receive("a", Go)], "asked for twice"),
+        (lambda ctx: [ctx.receive("a", Go), ctx.receive("a", Go)], "twice in one visit"),
         (lambda ctx: [ctx.receive("a", Go, round=-1), ctx.sleep("1h")], "round=-1"),
         (lambda ctx: [ctx.collect("a", Go, timeout="1h", limit=0), ctx.sleep("1h")], "limit=0"),
     ],

@@ -629,7 +629,7 @@ def test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(app: App, out
     """What a body learns from `ctx.recorded` is what its ancestor learned there: an agent asks its model the same."""
     of = app.start(remembers, {"item": "pen"})
     learned, before = of.state.seen, [*outside.writes]
-    assert len(learned) == 8 and learned[2] == "2: index/pen 0 0 True"
+    assert len(learned) == 8 and learned[2] == "2: index/pen 0 1 True"
     for point in ("once", "twice", "thrice") if effects == "recorded" else ("twice", "thrice"):
         approvers = "" if effects == "live" else "lead"
         asked = ForkRequest(of.id, point, effects=effects, approvers=approvers)
@@ -643,7 +643,7 @@ def test_a_body_knows_the_calls_of_its_past_and_none_of_its_future(app: App, out
 
 
 def without_step(known: str) -> str:
-    """Return what a body learned, without the visit of a call once per tenant, which only a fork may know."""
+    """Return what a body learned, without the visit of a call once per tenant, which a fork may not know."""
     visit, key, scope, made_in, done = known.split()
     return f"{visit} {key} {scope} {'' if key.startswith('index') else made_in} {done}"
 
