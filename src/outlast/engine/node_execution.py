@@ -415,7 +415,7 @@ class NodeExecution:
 
         `make` begins it if none is in flight. `given_up` is called if the await of a wait is cancelled by its body.
         `within_call`: the caller is itself a call of this execution, which must end. It gets Unresolved if this one is
-        not answered, where a body would wait for ever.
+        not answered, where a body would wait without an end.
 
         The call runs in a separate task. If an awaiter is cancelled, the execution closes and the call settles
         (S-16).
