@@ -24,7 +24,7 @@ SHOWN: Final = {**{name: name for name in NAMES}, "calls": "reported calls"}
 TREE: Final = "budget"
 """Kind of the wait for the budget of a root, and of the message that asks the root about it."""
 TREE_LOOK: Final = HOUR
-"""After this time, a run that waits for the budget of its root checks it again. The root may have ended meanwhile."""
+"""After this time, a run that waits for the budget of its root checks it again. The root may have ended by then."""
 RAISED: Final = Choice.RAISE.value
 """Kind of the message with which a person raises the budget of a run."""
 
