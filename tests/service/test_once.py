@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+from outlast import Context, workflow
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import DeliveryStatus, LeaseStatus, Reason
 from outlast.core.rows.all_kinds import KINDS
@@ -34,11 +35,17 @@ from tests import forked, slices
 from tests.conformance.subject import put_run
 from tests.dynamodb import server as dynamodb
 from tests.postgres import server as postgres
-from tests.service.conftest import Running, Service
+from tests.service.conftest import ALL, Running, Service
+from tests.service.flows import Wish, wishes
 from tests.service.killed_replica import REACH
 
 TENANT = "default"
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@workflow
+async def wishes_by_a_child(ctx: Context, text: str) -> str:
+    return str(await ctx.run(wishes, Wish(text=text), no_undo="a wish is free"))
 
 
 class Ask(NamedTuple):
@@ -138,7 +145,11 @@ def new_scene(store_url: str, receiver: Receiver) -> Iterator[Scene]:
     waiting = [name for name, path in plain.items() if "{run}" in path]
     waiting += ["extend_run", "move_run", "move_run_to_scheduler", "redeliver", "redeliver_dead"]
     flagged = ("continue_run", "resolve_attention", "resolve_attention_of_many", "assign_attention")
-    with Running(store_url) as busy:
+    with Running(store_url, (*ALL, wishes_by_a_child)) as busy:
+        parent = busy.start("wishes_by_a_child", text="detached")
+        tree = busy.until(f"/v1/runs/{parent}/tree", lambda body: body["children"])
+        runs["detach_run"] = tree["children"][0]["run"]
+        busy.waits(runs["detach_run"])
         for name in waiting:
             runs[name] = busy.start("wish", text=name)
         for name in flagged:
@@ -234,6 +245,7 @@ IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
     "fork_run": run_of("fork_run", "forks", {"from": "work", "approvers": "lead"}),
     "fork_run_live": run_of("fork_run_live", "live-forks", {"from": "work"}),
     "continue_run": run_of("continue_run", "continue", {"reason": "yes"}),
+    "detach_run": run_of("detach_run", "detach", {"reason": "it takes too long"}),
     "extend_run": extended,
     "move_run": moved,
     "move_run_to_scheduler": run_of(
