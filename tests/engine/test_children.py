@@ -11,7 +11,7 @@ from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
 from outlast.core import children
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine import run_executor
-from outlast.errors import Conflict, LimitExceeded, WaitTimeout
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, WaitTimeout
 from outlast.store.queries import RunsBelow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
 
@@ -115,6 +115,22 @@ async def test_a_failure_that_is_not_caught_asks_a_person_and_may_be_tried_again
     assert world.status() == "completed" and world.outcome()["said"] == ["fine"]
     assert world.effect("k").external_id != first and world.effect("k").attempts == 2
     assert {run.status.value for run in all_runs(world)} == {"completed", "failed"}
+
+
+@pytest.mark.parametrize("key", ["undo/a", "lineage?r1/a", "tree?r1/a"])
+async def test_a_child_cannot_have_a_key_of_the_engine(world: World, key: str) -> None:
+    said = []
+
+    async def body(ctx: Ctx) -> None:
+        with pytest.raises(InvalidInput, match="such keys are the engine's own") as refused:
+            await ctx.run(research, research.arguments("other"), key=key)
+        said.append(refused.value.what)
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    assert world.status() == "completed" and said == [f"child research cannot have the key {key}"]
+    assert child_rows(world) == []
 
 
 async def test_a_child_of_an_earlier_visit_may_be_tried_again(world: World) -> None:

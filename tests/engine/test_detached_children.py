@@ -7,6 +7,7 @@ import pytest
 from outlast import ChildFailed, Context, Fail, Refused, workflow
 from outlast.core import children
 from outlast.core.children import ParentRows
+from outlast.core.machine import Choice
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.detached_children import detach
@@ -108,22 +109,47 @@ async def test_a_parent_that_completes_no_longer_waits_for_a_detached_child(worl
     await whole(world)
 
 
-async def test_a_retry_after_a_detach_starts_another_child(world: World) -> None:
+async def test_a_detached_child_is_not_started_again(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         ctx.state.said.append(await ctx.run(waits_for_word, waits_for_word.arguments("tin"), key="k"))
 
     flow = one_node(body)
     world.worker(flow, waits_for_word)
     await world.start(flow)
-    first = child_of(world)
-    await detached(world, first)
-    assert world.reasons() == ["child_failed"]
-    await world.answer("child_failed", "retry")
-    second = child_of(world)
-    assert second != first and world.effect("k").child.detached == (first,)
+    child = child_of(world)
+    await detached(world, child)
+    (entry,) = world.run().attention
+    assert entry.detail == f"child waits_for_word k (run {child}) was detached and goes on alone: it takes too long"
+    assert entry.choices() == (Choice.FAIL, Choice.CANCEL)
+    with pytest.raises(Conflict, match="goes on alone, so another run would act beside it"):
+        await world.answer("child_failed", "retry")
+    await world.answer("child_failed", "fail")
     await whole(world)
-    await world.signal("word", second, word="fine")
-    assert world.status() == "completed" and world.status(first) == "waiting"
+    await world.signal("word", child, word="fine")
+    assert world.status() == "failed" and world.status(child) == "completed" and child_of(world) == child
+    await whole(world)
+
+
+async def test_a_detached_run_that_undoes_is_not_started_again(world: World) -> None:
+    @workflow
+    async def completes(ctx: Context, topic: str) -> str:
+        return topic
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(completes, completes.arguments("tin"), key="k", undo=waits_for_word.arguments("tin"))
+        raise Fail("no")
+
+    flow = one_node(body)
+    world.worker(flow, waits_for_word, completes)
+    await world.start(flow)
+    undoes = child_of(world, "undo/k")
+    await detached(world, undoes)
+    (entry,) = world.run().attention
+    assert entry.choices() == (Choice.DONE_BY_HAND,) and f"run {undoes} was detached and goes on alone" in entry.detail
+    with pytest.raises(Conflict, match="goes on alone"):
+        await world.answer("undo_failed", "retry")
+    await world.answer("undo_failed", "done_by_hand")
+    assert world.status() == "failed" and world.status(undoes) == "waiting"
     await whole(world)
 
 

@@ -114,7 +114,8 @@ class Children:
     purges: bool = False
     replaces: bool = False  # a holder may be replaced that still writes
     start: Literal["one commit", "two commits", "without the claim"] = "one commit"
-    row_of_end: Literal["of this child", "any", "none"] = "of this child"
+    row_of_end: Literal["of this child", "none"] = "of this child"
+    retries_detached: bool = False  # a detached child may be tried again
     message: Literal["unless due", "unless due, unchecked", "always"] = "unless due"
     parks_by_mail: bool = True
     mail_first: bool = True
@@ -161,6 +162,8 @@ class Children:
         free = kid.abandon or run.run in s.detached
         if not is_over(run) and not free and (above is None or is_over(above)):
             return "an orphan: a child goes on although its parent has ended"
+        if row is not None and row.external_id != run.run and not is_over(run):
+            return "a run was started beside a living one of its key"
         if row is None or row.external_id != run.run:
             return ""
         if is_over(run) and row.status is OPEN:
@@ -294,6 +297,8 @@ class Children:
             sent = mailbox.append_message(tenant=TENANT, run=P, kind="signal", name="m", actor="a", now=at(T))
             yield "the signal m is sent", self._sent(s, sent, signals=s.signals - 1)
         for failed in _ledger(s.rows, run.run):
+            if failed.child.detached and not self.retries_detached:
+                continue
             if s.retries and failed.status is REFUSED and not mailbox.is_reopened(failed) and not run.ending_text:
                 again = mailbox.answer(
                     run, Reason.RETRIES_EXHAUSTED, Choice.RETRY, key=failed.key, actor="ana", text="why", by_ms=0,
@@ -464,7 +469,7 @@ class Children:
         assert kid is not None
         above, ledger = h.above
         row = next((each for each in ledger if each.key == kid.key), None)
-        named = row is not None and (row.external_id == name or self.row_of_end == "any") and row.status is OPEN
+        named = row is not None and row.external_id == name and row.status is OPEN
         writes: list[Put | AppendMessage] = []
         expects: tuple[Expect, ...] = ()
         if row is not None and named and self.row_of_end != "none":
@@ -648,7 +653,7 @@ VARIANTS = (
     Variant("a child is marked before its cancel is sent", Children(ONE, cancel="mark first"), STUCK),
     Variant("an ended parent must get a message", Children(LEFT_ALONE, "start", message="always"), STUCK),
     Variant("the loser is cancelled later", Children(ONE, "first", signals=1, cancels=0, loser="later"), STUCK),
-    Variant("the end writes any row of its key", replace(DETACHES, row_of_end="any"), "the end of another one"),
+    Variant("a detached child is tried again", replace(DETACHES, retries_detached=True), "beside a living one"),
     Variant(
         "a child left to itself is undone", Children(LEFT_ALONE, "start", undoes_left=True), "after an earlier one"
     ),

@@ -14,8 +14,8 @@ outcome:
 - *The message is left out, because the parent is due, and a holder reads the parent before the end lands.* The end
   expects the parent's row as it was read, so it is refused and decided again.
 - *The parent has ended or is purged.* The end lands without the row or the message.
-- *The row names another child by then.* A person let the parent try again. The end of the first child changes nothing.
 - *An operator detaches a child while it ends.* Both write the row, so one is refused and decided again.
+- *A detached child ends.* Its row has an outcome, which stays. No second child gets this key while the first one lives.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ from outlast.core.machine import EffectStatus, RunStatus, effect_target
 from outlast.core.mailbox import check_unfinished, is_reopened
 from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
-from outlast.core.rows.effect_columns import CHILD, ERROR, NO_ERROR, ChildTerms, EffectError, FailedRun
+from outlast.core.rows.effect_columns import CHILD, DETACHED, ERROR, NO_ERROR, ChildTerms, EffectError, FailedRun
 from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
 from outlast.core.rows.run_columns import REASON, Descent, Ending, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
@@ -40,8 +40,6 @@ from outlast.core.verbs import start as start_run
 from outlast.errors import Conflict
 
 DETAIL_CHARS: Final = 500  # of each run on the path to the run that failed
-DETACHED: Final = "detached"
-"""Code of a child for which its parent waits no longer, because an operator has detached it."""
 CHILD_KIND: Final = "child"
 """Kind of the wait for a child, and of the message that its end leaves to the parent, under the key of the child."""
 
@@ -129,7 +127,7 @@ def start_child(
         settled_by="",
         first_visit=previous.first_visit if previous else parent.visit,
         undoes=call.undoes,
-        child_text=CHILD.encode(call.terms._replace(detached=previous.child.detached if previous else ())),
+        child_text=CHILD.encode(call.terms),
     )
     check_effect(row)
     began = start_run(new, now, limited=limited)
@@ -252,13 +250,14 @@ def by_parent(parent: Run) -> str:
 def detach(child: Run, parent: ParentRows, *, actor: str, reason: str, now: Instant) -> Commit:
     """Let the parent of a living child go on without it. The child goes on alone, and keeps its attention.
 
-    The parent gets ChildFailed with the code `detached`. Raises Conflict if the child has ended or holds up no run.
+    The parent gets ChildFailed with the code `detached`. Nothing starts another child under this key, because this one
+    may still act. Raises Conflict if the child has ended or holds up no run.
     """
     if not child.parent:
         raise Conflict(f"run {child.run} is no child", "no run has started it", "cancel it, or answer its attention")
     check_unfinished(child)
     call = parent.call
-    if call is not None and child.run in call.child.detached:
+    if call is not None and call.external_id == child.run and call.child.detached:
         raise Conflict(f"run {child.run} is detached", f"run {child.parent} goes on without it", "", refusal=DETACHED)
     if parent.run is None or is_over(parent.run) or call is None or call.external_id != child.run or call.settled_at:
         why = f"run {child.parent} has ended, or has another child under this key"
@@ -267,7 +266,7 @@ def detach(child: Run, parent: ParentRows, *, actor: str, reason: str, now: Inst
         version=call.version + 1,
         status=effect_target("refuse", call.status),
         error_text=ERROR.encode(EffectError(DETACHED, stored_text(reason, TEXT_CHARS_MAX))),
-        child_text=CHILD.encode(call.child._replace(detached=(*call.child.detached, child.run))),
+        child_text=CHILD.encode(call.child._replace(detached=True)),
         settled_at=max(now.business, 1),
         settled_by=actor,
     )

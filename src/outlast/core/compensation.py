@@ -72,7 +72,7 @@ def not_undone(run: Run, effects: Iterable[Effect]) -> list[Effect]:
 def named(effect: Effect) -> str:
     """Return the activity and key of an effect, with the reason if it has no undo."""
     why = f": {effect.undo.removeprefix(NO_UNDO)}" if effect.undo.startswith(NO_UNDO) else ""
-    gone = "".join(f"; run {run} was detached" for run in effect.child.detached)
+    gone = f"; run {effect.external_id} was detached" if effect.child.detached else ""
     return f"{effect.activity} {effect.key}{why}{gone}"
 
 

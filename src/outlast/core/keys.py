@@ -196,6 +196,11 @@ UNDO: Final = "undo/"
 """Prefix of the key of an undo; the key of the effect follows."""
 
 
+def is_engine_key(key: str) -> bool:
+    """True for a key of the engine's own rows: of an undo, or of a call that a lineage or a tree shares."""
+    return key.startswith((UNDO, LINEAGE, TREE))
+
+
 def undo_key(key: str) -> str:
     """Return the key of the undo of an effect: `undo/KEY`, with a hash in place of a key that is too long."""
     whole = UNDO + key

@@ -19,7 +19,7 @@ from outlast.core.conclude import Parked
 from outlast.core.divergence import SIGNAL
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import memo_of_asks
-from outlast.core.keys import check_key, check_name, undo_key
+from outlast.core.keys import check_key, check_name, is_engine_key, undo_key
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import CHILDREN_MAX, DEPTH_MAX, DESCENDANTS_MAX, MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus
@@ -164,6 +164,9 @@ def asked_child(
     beginning = found.begin(data)
     key = options.key or beginning.key or f"{found.name}/{beginning.digest[:16]}"
     check_key(f"child {found.name}", key, OPTIONS)
+    if is_engine_key(key):
+        what = f"child {found.name} cannot have the key {key[:200]}"
+        raise InvalidInput(what, "such keys are the engine's own", "give it a key= that begins with another word")
     visit = execution.session.held.run.visit if options.once_per == "visit" else 0
     call = ChildCall(visit, key, digest(found.name, beginning.digest), data, _undo_of(found, options), _terms(options))
     return AskedChild(found, call)
@@ -182,7 +185,7 @@ def _loaded(name: str) -> Workflow[Any, Any, Any]:
 def _asked_before(execution: NodeExecution, row: Effect) -> AskedChild:
     """Return a child as the row of its first start has it. Raises NotFound if its workflow is no longer loaded."""
     found = _loaded(row.activity).scheduled_by(execution.session.held.run.scheduler)
-    terms = row.child._replace(stop="")
+    terms = row.child._replace(stop="", detached=False)
     return AskedChild(found, ChildCall(row.visit, row.key, row.digest, row.args, row.undo, terms))
 
 

@@ -4,6 +4,7 @@ from outlast.core import children
 from outlast.core.acts import KeyedAct
 from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.keys import check_reason
+from outlast.core.rows.effect_columns import DETACHED
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict, InvalidInput
@@ -37,5 +38,5 @@ async def detach(
     try:
         await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
     except Conflict as error:
-        if error.refusal != children.DETACHED:
+        if error.refusal != DETACHED:
             raise

@@ -14,7 +14,7 @@ from outlast.core.effect_verbs import is_unsent
 from outlast.core.failed_calls import EffectKey
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, Reason, RunStatus
-from outlast.core.rows.effect_columns import NO_ERROR, EffectError
+from outlast.core.rows.effect_columns import DETACHED, NO_ERROR, EffectError
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
@@ -78,12 +78,15 @@ def undo_failed(session: RunSession, undo: Effect) -> Attention:
     run, effects = session.held.run, session.held.effects.values()
     error = refusal_of(undo)
     became = "it is not known whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
+    if undo.child.detached:
+        became = f"run {undo.external_id} was detached and goes on alone"
     of = undo.undoes.partition(":")[2]
     detail = (
         f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
         f"undone: {_shown(undone(run, effects))}; to undo: {_shown(owed(run, effects))}"
     )
-    return attention(session, Reason.UNDO_FAILED, detail, undo)
+    entry = attention(session, Reason.UNDO_FAILED, detail, undo)
+    return entry._replace(trigger=DETACHED) if undo.child.detached else entry
 
 
 def _shown(effects: list[Effect]) -> str:
@@ -233,7 +236,10 @@ def children_failed_in(session: RunSession, error: BaseException) -> tuple[Atten
     found = {e.place: e for e in leaves if isinstance(e, ChildFailed)}
     if len(found) < len(leaves):
         return ()
-    entries = (attention(session, Reason.CHILD_FAILED, str(e)) for e in found.values())
+    entries = [
+        attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=DETACHED if e.code == DETACHED else "")
+        for e in found.values()
+    ]
     return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from outlast.core.argument_checks import Arguments, text_of
 from outlast.core.durations import Duration, timedelta_of
-from outlast.core.rows.effect_columns import FailedRun
+from outlast.core.rows.effect_columns import DETACHED, FailedRun
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.flow.registry import CLASSIFIED
 
@@ -42,8 +42,12 @@ class Cancel(Exception):
         self.reason = reason
 
 
+def _end_text(code: str) -> str:
+    return "was detached and goes on alone" if code == DETACHED else f"ended as {code}"
+
+
 class ChildFailed(Exception):
-    """A child run has failed or was cancelled. If the node does not catch it, the run goes to attention.
+    """A child run has failed, was cancelled or was detached. If the node does not catch it, the run goes to attention.
 
     - `workflow` and `key`: the child as its parent asked for it; `run`: its id.
     - `code`: `failed`, `cancelled`, or `detached` by an operator; `detail`: the reason.
@@ -55,10 +59,10 @@ class ChildFailed(Exception):
     def __init__(
         self, workflow: str, key: str, run: str, code: str, detail: str, place: tuple[int, str], *below: FailedRun
     ) -> None:
-        text = f"child {workflow} {key} (run {run}) ended as {code}: {detail}"
+        text = f"child {workflow} {key} (run {run}) {_end_text(code)}: {detail}"
         if below:
             runs, last = " → ".join([run, *(each.run for each in below)]), below[-1]
-            text += f"; {runs}: {last.workflow} {last.key} ended as {last.code}: {last.detail}"
+            text += f"; {runs}: {last.workflow} {last.key} {_end_text(last.code)}: {last.detail}"
         super().__init__(text)
         self.workflow = workflow
         self.key = key

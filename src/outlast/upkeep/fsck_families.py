@@ -53,7 +53,7 @@ def child_placed(run: Run, parent: Run | None, call: Effect | None, *, purged: b
         return
     if run.run not in children.runs_of(call):
         yield violation(RUN, run, f"the row at {run.called_as} of {parent.run} names {call.external_id}")
-    elif is_over(run) or run.run in call.child.detached:
+    elif is_over(run) or (call.child.detached and call.external_id == run.run):
         return
     elif call.status is not EffectStatus.INTENDED or call.external_id != run.run:
         yield violation(RUN, run, f"it has not ended, and its row in {parent.run} is {call.status.value}")

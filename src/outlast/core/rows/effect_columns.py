@@ -81,6 +81,10 @@ class ChildUndo(NamedTuple):
     is_run: bool = False
 
 
+DETACHED: Final = "detached"
+"""Code of a child for which its parent waits no longer, because an operator has detached it."""
+
+
 class ChildTerms(NamedTuple):
     """Terms between a run and a child that it has started (S-30)."""
 
@@ -89,8 +93,8 @@ class ChildTerms(NamedTuple):
     stop: str = ""
     """Why the parent has asked the child to end; '' = it has not."""
     undo: ChildUndo | None = None
-    detached: tuple[str, ...] = ()
-    """Runs under this key that operators have detached, so that the parent does not wait for them."""
+    detached: bool = False
+    """True if an operator has detached the child: it goes on alone, and the parent does not wait for it."""
 
 
 NO_CHILD: Final = ChildTerms()
@@ -160,13 +164,13 @@ def _dump_child(terms: ChildTerms) -> str:
     if terms.undo is not None:
         plain["undo"] = terms.undo._asdict()
     if terms.detached:
-        plain["detached"] = terms.detached
+        plain["detached"] = True
     return dumps(plain)
 
 
 def _load_child(text: str) -> ChildTerms:
     plain = loads(text)
-    undo, detached = plain.pop("undo", None), tuple(plain.pop("detached", ()))
+    undo, detached = plain.pop("undo", None), bool(plain.pop("detached", False))
     return typed(ChildTerms(**plain, undo=None if undo is None else typed(ChildUndo(**undo)), detached=detached))
 
 

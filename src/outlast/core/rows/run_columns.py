@@ -11,6 +11,7 @@ from outlast.core.durations import APPROVAL_STALE_AFTER
 from outlast.core.limits import DETAIL_CHARS_MAX, DETAILS_BYTES_MAX, KEY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, RULES, Choice, Reason, RunStatus
 from outlast.core.rows.columns import CACHED_TEXTS, Column, stored_text, typed
+from outlast.core.rows.effect_columns import DETACHED
 from outlast.core.usage import NO_LIMITS, Amounts, Limits
 
 SlotName: TypeAlias = tuple[str, int]
@@ -112,14 +113,24 @@ class Attention(NamedTuple):
         """True if the run does nothing until a person answers."""
         return RULES[self.reason].stops and not self.goes_on
 
+    @property
+    def is_detached(self) -> bool:
+        """True if the child was detached, so that it goes on alone."""
+        return self.trigger == DETACHED
+
     def choices(self, beside: Iterable["Attention"] = ()) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry. `beside`: the attention set of the run.
 
-        `accept` is not offered while a call that it would accept away is uncertain.
+        `accept` is not offered while a call that it would accept away is uncertain, and `retry` not for a child that
+        was detached: it goes on alone, so a second run would act beside it.
         """
         uncertain = {each.key for each in beside if each.reason is Reason.EFFECT_UNCERTAIN}
         known = not any(name.partition("?")[2] in uncertain for name in self.missing)
-        needs = {Choice.USE_RECORDED: bool(self.digest), Choice.ACCEPT: bool(self.missing) and known}
+        needs = {
+            Choice.USE_RECORDED: bool(self.digest),
+            Choice.ACCEPT: bool(self.missing) and known,
+            Choice.RETRY: not self.is_detached,
+        }
         return tuple(c for c in CHOICES[self.reason] if needs.get(c, True))
 
 
