@@ -113,7 +113,8 @@ def test_a_child_is_detached_on_its_page(service: Service, root: str) -> None:
         answer = service.client.post(form.action, content=form.body(), headers=FORM)
         assert answer.status_code == 303, answer.text
     service.flagged(root)
-    assert "was detached and goes on alone: it is on holiday" in service.get(f"/v1/runs/{root}").json()["attention"][0]["detail"]
+    (entry,) = service.get(f"/v1/runs/{root}").json()["attention"]
+    assert "was detached and goes on alone: it is on holiday" in entry["detail"]
     service.waits(run)
     refused = service.client.post(f"/ui/runs/{root}/detach", content=form.body(), headers=FORM)
     assert refused.status_code == 409 and "is no child" in refused.text

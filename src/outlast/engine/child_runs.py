@@ -203,9 +203,7 @@ async def started(execution: NodeExecution, asked: AskedChild, *, within_call: b
         copied = await answer_of_child(execution, fork, asked.call)
         if copied is not None:
             return copied
-    began: Effect = await execution.deduplicate(
-        asked.ident, lambda: _start(execution, asked), within_call=within_call
-    )
+    began: Effect = await execution.deduplicate(asked.ident, lambda: _start(execution, asked), within_call=within_call)
     _log_start(execution, began)
     return began
 
