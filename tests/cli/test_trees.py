@@ -76,5 +76,7 @@ def test_a_child_is_detached_once(url: str) -> None:
         assert done.code == 0 and f"the parent of {leaf} goes on without it" in done.out, done
     (row,) = [e for e in outlast(url, "effects", "ls", "--run", middle, "-o", "json").json["effects"] if leaf in str(e)]
     assert row["status"] == "refused" and "it takes too long" in str(row)
+    assert f"{middle} (root root); detached: it goes on alone" in outlast(url, "runs", "show", leaf).out
+    assert f"{leaf} · detached" in outlast(url, "runs", "show", middle).out
     refused = outlast(url, "runs", "detach", "root", "--reason", "why")
     assert refused.code != 0 and "run root is no child" in refused.err

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from outlast import Context, Fail, Refused, Workflow, workflow
+from outlast.cli.run_page import tree_line
+from outlast.engine.detached_children import detach
 from outlast.errors import NotFound
 from outlast.insight.attention_reads import run_attention
 from outlast.insight.explanation import explain
@@ -117,6 +119,20 @@ async def test_the_child_of_a_retry_and_the_failed_one_are_both_listed(world: Wo
     await world.answer("child_failed", "retry")
     both = await listed(world, parent="r1")
     assert len(both) == 2 and world.effect("k").external_id in both
+
+
+async def test_a_detached_child_is_shown_as_detached(world: World) -> None:
+    mid, leaves = await tree_world(world, "tin zinc")
+    await detach(world.store, tenant="t", run=leaves["tin"], actor="ana", reason="why")
+    await world.settle()
+    rows = rows_of(world)
+    tree = await tree_of(rows, "r1")
+    assert [(each.key, each.detached) for each in tree.children] == [("mid", False), ("tin", True), ("zinc", False)]
+    assert [tree_line(each).count("· detached") for each in tree.children] == [0, 1, 0]
+    for key, detached in (("tin", True), ("zinc", False)):
+        assert (await detail_of(rows, leaves[key])).detached is detached
+        fact = explain(await rows.run_facts(leaves[key])).facts["child of"]
+        assert fact == f"{mid} (root r1)" + ("; detached: it goes on alone" if detached else "")
 
 
 @pytest.mark.every_store

@@ -116,5 +116,7 @@ def test_a_child_is_detached_on_its_page(service: Service, root: str) -> None:
     (entry,) = service.get(f"/v1/runs/{root}").json()["attention"]
     assert "was detached and goes on alone: it is on holiday" in entry["detail"]
     service.waits(run)
+    assert "; detached: it goes on alone</dd>" in service.get(f"/ui/runs/{run}").text
+    assert service.get(f"/ui/runs/{root}").text.count('<span class="quiet">detached</span>') == 1
     refused = service.client.post(f"/ui/runs/{root}/detach", content=form.body(), headers=FORM)
     assert refused.status_code == 409 and "is no child" in refused.text

@@ -157,13 +157,15 @@ def tree_line(each: TreeRun) -> str:
     """Return one run of a tree as text."""
     indent = "  " * (each.level - 1)
     waits = f" · {each.waiting_text}" if each.waiting_text else ""
-    return f"{indent}{each.key}  {each.workflow}  {each.shown or 'PURGED'}  {each.run}{waits}"
+    gone = " · detached" if each.detached else ""
+    return f"{indent}{each.key}  {each.workflow}  {each.shown or 'PURGED'}  {each.run}{gone}{waits}"
 
 
 def _parent(view: RunDetail) -> str:
     """Return the run that started a child, and the top of its tree if that is another one."""
     root = f" (root {view.root})" if view.root != view.parent else ""
-    return f"{view.parent}{root} → outlast runs show {view.parent}"
+    gone = "; detached: it goes on alone" if view.detached else ""
+    return f"{view.parent}{root}{gone} → outlast runs show {view.parent}"
 
 
 async def show_run(client: Client, screen: Screen, run_id: str) -> int:

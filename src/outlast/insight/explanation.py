@@ -348,7 +348,8 @@ def lineage_facts(rows: RunFacts) -> list[tuple[str, str]]:
     """Return the parent of the run, its ancestor if it is a fork, and the forks that were started before its end."""
     run, facts = rows.run, list[tuple[str, str]]()
     if run.parent:
-        facts.append(("child of", run.parent if run.root == run.parent else f"{run.parent} (root {run.root})"))
+        parent = run.parent if run.root == run.parent else f"{run.parent} (root {run.root})"
+        facts.append(("child of", parent + ("; detached: it goes on alone" if rows.detached else "")))
     if run.forked_from:
         at = f" at checkpoint {rows.fork.seq}" if rows.fork is not None else ""
         why = rows.fork.both_go_on if rows.fork is not None else ""

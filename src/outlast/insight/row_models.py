@@ -126,6 +126,7 @@ def run_detail(
     used_by_tree: Amounts | None = None,
     *,
     ledger_purged: bool = False,
+    detached: bool = False,
 ) -> RunDetail:
     """Return a run with all its details. `history`: all its events; `used`, `used_by_tree`: usage; `allowed`: limits.
 
@@ -146,6 +147,7 @@ def run_detail(
         ledger_purged=ledger_purged,
         children=len(effects) - len(calls),
         failed_children=[failed_child(call) for call in children.failed(effects)[:FAILED_MAX]],
+        detached=detached,
         forked_at=history.forked_at,
     )
 

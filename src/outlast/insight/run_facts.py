@@ -54,6 +54,7 @@ class RunFacts(NamedTuple):
     ceiling: Due | None = None  # of the run, if it is counted in business days
     fork: ForkTerms | None = None  # terms of its start, if it is a fork
     fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
+    detached: bool = False  # an operator has let its parent go on without it
     below: "BlockingRun | None" = None  # the run of its tree that holds it up, if it waits for children
 
     @property

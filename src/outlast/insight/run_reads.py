@@ -95,6 +95,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
         facts.allowed,
         facts.tree_amounts,
         ledger_purged=facts.ledger_purged,
+        detached=facts.detached,
     )
 
 

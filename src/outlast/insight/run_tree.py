@@ -84,6 +84,7 @@ def tree_run(call: Effect, summary: RunSummary | None, level: int) -> TreeRun:
         status=summary.status if summary is not None else "",
         shown=summary.shown if summary is not None else outcome_text(call),
         waiting_text=summary.waiting_text if summary is not None else "",
+        detached=call.child.detached,
     )
 
 

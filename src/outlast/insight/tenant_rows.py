@@ -352,7 +352,15 @@ class TenantRows:
             ceiling=await self._ceiling(rows.run),
             fork=terms_of(memos) or await self._first_terms(rows.run),
             fork_notes=notes_of(memos),
+            detached=await self._is_detached(rows.run),
         )
+
+    async def _is_detached(self, run: Run) -> bool:
+        """Return True if an operator has let the parent of a run go on without it."""
+        if not run.parent:
+            return False
+        call = await self.store.load(EFFECT, (run.tenant, run.parent, *children.place_of(run)))
+        return call is not None and call.external_id == run.run and call.child.detached
 
     async def _spent_below(self, rows: RunRows) -> Amounts | None:
         """Return the usage of the runs below a root; None for a run without children, and for one below a root."""

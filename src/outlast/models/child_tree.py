@@ -16,6 +16,7 @@ class TreeRun(Model):
     status: str = Field(description="Status of the engine. '' if the run was purged.")
     shown: str = Field(description="Status for people. Of a purged run, the outcome that its parent recorded.")
     waiting_text: str
+    detached: bool = Field(False, description="True if an operator has let its parent go on without it.")
 
 
 class RunTree(Model):

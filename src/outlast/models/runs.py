@@ -174,7 +174,11 @@ class RunDetail(RunListItem):
     children: Count = Field(0, description="Number of runs that it has started, as its ledger names them.")
     failed_children: list[FailedChild] = Field(
         default_factory=list,
-        description="Those that failed or were cancelled, without those that it cancelled itself; at most 20.",
+        description="Those that failed or were cancelled, the latest of each key; at most 20. Those that it cancelled "
+        "itself are left out, and runs that undo a child whose undo a person has settled.",
+    )
+    detached: bool = Field(
+        False, description="True if it is a child and an operator has let its parent go on without it."
     )
     forked_at: Count = Field(0, description="Number of the checkpoint of its ancestor, if it is a fork.")
 
