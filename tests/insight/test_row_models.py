@@ -143,6 +143,9 @@ def test_a_run_as_json() -> None:
     assert plain["ended_at"] is None and plain["waiting_for"][0]["since"] == "1970-01-01T00:00:02.000Z"
 
 
+CHILD: dict[str, object] = {"child_text": '{"close":"cancel"}', "external_id": "run-7", "settle_after": 0}
+
+
 def error(code: str) -> str:
     """Return the error column of an effect."""
     return json.dumps({"code": code, "detail": "why"})
@@ -167,6 +170,15 @@ def error(code: str) -> str:
             "will be called again after http_503",
         ),
         ({"status": EffectStatus.UNDONE}, "undone"),
+        (CHILD | {"status": EffectStatus.INTENDED}, "in progress, runs as run-7"),
+        (
+            CHILD | {"status": EffectStatus.INTENDED, "attempts": 2},
+            "in progress, runs as run-7, started again ×1",
+        ),
+        (
+            CHILD | {"status": EffectStatus.REFUSED, "error_text": error(REOPENED), "settled_by": "local:ana"},
+            "will be started again (stated by local:ana)",
+        ),
     ],
 )
 def test_the_outcome_of_an_effect(changes: dict[str, object], words: str) -> None:

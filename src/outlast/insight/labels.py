@@ -168,8 +168,9 @@ def bridged_ms(worker: Worker, now: Instant) -> int | None:
 
 
 def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
-    """Return the outcome of an effect; `code` is of its refusal, uncertainty or last failure."""
-    again = f", called again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
+    """Return the outcome of an effect or a child; `code` is of its refusal, uncertainty or last failure."""
+    verb = "started" if effect.child_text else "called"
+    again = f", {verb} again ×{effect.attempts - 1}" if effect.attempts > 1 else ""
     if effect.status is EffectStatus.DONE and code == BY_HAND:
         return f"done manually{_source(effect)}"
     if effect.status is EffectStatus.DONE:
@@ -181,8 +182,10 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
         return f"{effect.status.value}{again}"
     if effect.status is EffectStatus.REFUSED:
         if code == REOPENED:
-            return f"will be called again{_source(effect)}"
+            return f"will be {verb} again{_source(effect)}"
         return f"{effect.status.value} {code}{again}{_source(effect)}"
+    if effect.child_text:
+        return f"in progress, runs as {effect.external_id}{again}"
     if effect.settle_after == 0:
         return f"will be called again after {code}"
     return f"in progress{again}" if held else f"left open{again}: it may have happened"
