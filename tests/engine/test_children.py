@@ -1,6 +1,7 @@
 """Child runs of a node: started once, waited for, cancelled with their parent, and undone (S-30)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from outlast import ChildFailed, Context, Fail, Refused, Workflow, workflow
 from outlast.core import children
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine import run_executor
-from outlast.errors import Conflict, InvalidInput, LimitExceeded, WaitTimeout
+from outlast.errors import Conflict, InvalidInput, LimitExceeded, NotFound, WaitTimeout
 from outlast.store.queries import RunsBelow
 from tests.engine.world import MINUTE, SECOND, Go, Receiver, State, World, one_node, write
 
@@ -259,6 +260,24 @@ async def test_a_completed_child_is_undone_by_its_plan_in_the_order_of_numbers(w
     assert world.effect("h").status.value == "undone"
 
 
+@workflow
+async def undoes_badly(ctx: Context, room: str) -> None:
+    raise Fail("locked")
+
+
+async def test_a_failed_undo_by_a_run_names_the_child_that_is_not_undone(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(research, research.arguments(topic="tin"), key="c", undo=undoes_badly.arguments("c"))
+        raise Fail("enough")
+
+    flow = one_node(body)
+    world.worker(flow, research, undoes_badly)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    (entry,) = world.attention()
+    assert entry.detail.startswith("the undo of research c by undoes_badly: it was not done: failed: locked")
+
+
 async def test_a_parent_that_completes_waits_for_its_children(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         await ctx.start(research, research.arguments(topic="tin"), key="c")
@@ -465,6 +484,70 @@ async def test_mistakes_are_said(world: World) -> None:
     assert "'cancel' or 'abandon'" in texts[1] and "once per visit or run" in texts[2] and "no option kee" in texts[3]
     assert "has undo= and parent_close='abandon'" in texts[4]
     assert "nothing" in texts[5] and "key same is recorded for research with the input" in texts[6]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda ctx: ctx.start(None, {}), ["cannot be a run of None", "ctx.run(research"]),
+        (lambda ctx: ctx.start(_fail, {}), ["cannot be a run of <function _fail", "@workflow"]),
+        (lambda ctx: ctx.start(write(Receiver()), {}), ["cannot be a run of", "ctx.do(order, …)"]),
+        (
+            lambda ctx: ctx.run(research, no_undo="x"),
+            ["has the option no_undo without an input", "ctx.run(research, research.arguments(…), no_undo=…)"],
+        ),
+        (
+            lambda ctx: ctx.start(research, topic="a", parent_close="abandon", once_per="run"),
+            ["ctx.run(research, research.arguments(…), once_per=…, parent_close=…)"],
+        ),
+        (lambda ctx: ctx.run("research", topic="a"), ["takes it as a dict", 'ctx.run("research", {"topic": "tin"}']),
+        (lambda ctx: ctx.run(research, {"topic": "a"}, undo="listens"), ["undo= is 'listens'", "release.plan(room)"]),
+        (lambda ctx: ctx.run(research, {"topic": "a"}, key=5), ["the key 5", 'key="tin"; left out or empty']),
+        (lambda ctx: ctx.run(research, {"topic": "a"}, parent_close="kill"), ["'kill'", 'parent_close="abandon"']),
+        (lambda ctx: ctx.run(research, {"topic": "a"}, once_per="root"), ["'root'", 'once_per="run"']),
+        (lambda ctx: _awaited(ctx.child, "none"), ["no child none", "await ctx.start(research"]),
+        (lambda ctx: ctx.child("c").signal("word", {"word": "x"}, id="1"), ["signal word", "{'word': 'x'}", "a model"]),
+        (lambda ctx: ctx.child("c").signal("word", "x", id="1"), ["the value 'x'", 'handle.signal("stop", Stop()']),
+        (lambda ctx: ctx.child("c").cancel(reason=5), ["the reason is 5", "it is text"]),
+        (lambda ctx: ctx.child("c").cancel(reason=" "), ["a cancel needs a reason"]),
+    ],
+)
+async def test_a_mistake_of_a_call_is_said_with_what_to_write(
+    world: World, make: Callable[[Any], Awaitable[Any]], says: list[str]
+) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.start(research, research.arguments(topic="a"), key="c")
+        try:
+            await make(ctx)
+        except (InvalidInput, NotFound) as error:
+            ctx.state.said.append(str(error))
+
+    flow = one_node(body)
+    world.worker(flow, research)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    (text,) = world.outcome()["said"]
+    assert [each for each in says if each not in text] == [], text
+
+
+async def _awaited(call: Callable[..., Any], *args: object) -> None:
+    call(*args)
+
+
+async def test_a_second_signal_of_an_id_is_not_sent_and_an_empty_key_is_none(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        child = await ctx.start(listens, listens.arguments(topic="x"), key="")
+        ctx.state.said.append(child.key)
+        await child.signal("word", Go(word="one"), id="1")
+        await child.signal("word", Go(word="two"), id="1")
+        ctx.state.said.append(await child.result())
+
+    flow = one_node(body)
+    world.worker(flow, listens)
+    await world.start(flow)
+    key, word = world.outcome()["said"]
+    assert key.startswith("listens/") and word == "one"
+    assert len([m for m in world.messages(child_rows(world)[0].external_id) if m.kind == "signal"]) == 1
 
 
 async def test_a_key_that_another_starter_has_is_a_conflict(world: World) -> None:

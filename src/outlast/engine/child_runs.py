@@ -4,7 +4,7 @@
 uncertain: a start is a commit of the parent's own store.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -36,8 +36,9 @@ from outlast.engine.held_run import HeldRun
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.run_session import RunSession
 from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
-from outlast.flow.activity import BoundCall
+from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
+from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import ChildFailed
 from outlast.flow.registry import WORKFLOWS
 from outlast.flow.workflow import Workflow, encoded_input
@@ -45,6 +46,7 @@ from outlast.store.port import Store
 from outlast.store.queries import RunsBelow
 
 OPTIONS = 'ctx.run(research, research.arguments("tin"), key="tin", no_undo="it only reads")'
+START = 'start it first, under this key: await ctx.start(research, research.arguments("tin"), key="tin")'
 
 
 class ChildOptions(NamedTuple):
@@ -139,16 +141,19 @@ class AskedChild(NamedTuple):
 
 def asked_child(
     execution: NodeExecution,
-    workflow: Workflow[Any, Any, Any] | str,
+    found: Workflow[Any, Any, Any],
     given: Mapping[str, object] | BaseModel,
     options: ChildOptions,
 ) -> AskedChild:
-    """Return the child that a node asks for. Raises InvalidInput, NotFound for an unknown workflow, LimitExceeded."""
-    found = _loaded(workflow) if isinstance(workflow, str) else workflow
+    """Return the child that a node asks for. Raises InvalidInput, LimitExceeded."""
     if options.once_per not in ("visit", "run"):
-        raise InvalidInput(f"once_per={options.once_per!r}", "a child is started once per visit or run", OPTIONS)
+        raise InvalidInput(
+            f"once_per={options.once_per!r}", "a child is started once per visit or run", 'once_per="run"'
+        )
     if options.parent_close not in ("cancel", "abandon"):
-        raise InvalidInput(f"parent_close={options.parent_close!r}", "it is 'cancel' or 'abandon'", OPTIONS)
+        raise InvalidInput(
+            f"parent_close={options.parent_close!r}", "it is 'cancel' or 'abandon'", 'parent_close="abandon"'
+        )
     if options.undo is not None and options.no_undo:
         raise InvalidInput(f"child {found.name} has undo= and no_undo=", "it has one of them", OPTIONS)
     if options.undo is not None and options.parent_close == "abandon":
@@ -163,13 +168,48 @@ def asked_child(
     data = encoded_input(found, given)
     beginning = found.begin(data)
     key = options.key or beginning.key or f"{found.name}/{beginning.digest[:16]}"
-    check_key(f"child {found.name}", key, OPTIONS)
+    check_key(f"child {found.name}", key, 'key="tin"; left out or empty, it is made of the input')
     if is_engine_key(key):
         what = f"child {found.name} cannot have the key {key[:200]}"
         raise InvalidInput(what, "such keys are the engine's own", "give it a key= that begins with another word")
     visit = execution.session.held.run.visit if options.once_per == "visit" else 0
     call = ChildCall(visit, key, digest(found.name, beginning.digest), data, _undo_of(found, options), _terms(options))
     return AskedChild(found, call)
+
+
+def found_workflow(workflow: object) -> Workflow[Any, Any, Any]:
+    """Return the workflow of a child. Raises InvalidInput for anything but a workflow or a name, NotFound."""
+    if isinstance(workflow, str):
+        return _loaded(workflow)
+    if isinstance(workflow, Workflow):
+        return workflow
+    what, why = f"a child cannot be a run of {workflow!r}"[:200], "it is a run of a workflow, or of one by its name"
+    if isinstance(workflow, Activity):
+        raise InvalidInput(what, why, f"call the activity: ctx.do({workflow.name}, …)")
+    raise InvalidInput(what, why, OPTIONS + "; a function becomes a workflow by @workflow")
+
+
+def check_arguments_only(workflow: FunctionWorkflow[Any, Any], given: Mapping[str, object]) -> None:
+    """Raise InvalidInput if options are given beside arguments of the function, by which it would be started."""
+    if mixed := [name for name in ChildOptions._fields if name in given and not workflow.has_parameter(name)]:
+        name, options = workflow.name, ", ".join(f"{each}=…" for each in mixed)
+        what = f"child {name} has the option {mixed[0]} without an input"
+        why = "arguments and options cannot be told apart, so beside options the arguments are made into one input"
+        raise InvalidInput(what, why, f"ctx.run({name}, {name}.arguments(…), {options})")
+
+
+def check_child_arguments(
+    workflow: Workflow[Any, Any, Any] | str, inputs: Sequence[object], options: Mapping[str, object]
+) -> None:
+    """Raise InvalidInput unless a child has one input and known options."""
+    if len(inputs) != 1:
+        why, fix = "a run has one input", OPTIONS
+        if isinstance(workflow, str):
+            why += ", and a name takes it as a dict"
+            fix = f'ctx.run("{workflow}", {{"topic": "tin"}}, key="tin")'
+        raise InvalidInput(f"a child got {len(inputs)} inputs", why, fix)
+    if unknown := sorted(options.keys() - set(ChildOptions._fields)):
+        raise InvalidInput(f"a child has no option {unknown[0]}", f"it has {', '.join(ChildOptions._fields)}", OPTIONS)
 
 
 def _loaded(name: str) -> Workflow[Any, Any, Any]:
@@ -296,10 +336,14 @@ def _terms(options: ChildOptions) -> ChildTerms:
     return ChildTerms(options.parent_close, undo=None if options.undo is None else _planned_undo(options.undo))
 
 
-def _planned_undo(undo: Plan[Any] | BaseModel) -> ChildUndo:
-    """Return the call or run that undoes a child. Raises InvalidInput for a model that is no input of a workflow."""
+def _planned_undo(undo: object) -> ChildUndo:
+    """Return the call or run that undoes a child. Raises InvalidInput for what is no plan or input of one workflow."""
     if isinstance(undo, Plan):
         return ChildUndo(undo.activity, undo.arguments.decode(), undo.digest)
+    if not isinstance(undo, BaseModel):
+        what = f"undo= is {undo!r}"[:200]
+        why = "it is a planned call of an activity, or the input of a workflow"
+        raise InvalidInput(what, why, "undo=release.plan(room), or undo=cancel_room.arguments(room)")
     named: list[Workflow[Any, Any, Any]] = [w for w in WORKFLOWS.all() if (w.input or w.state) is type(undo)]
     if len({each.name for each in named}) != 1:
         what = f"undo= is a {type(undo).__name__}, which is the input of {len(named)} workflows"
@@ -358,7 +402,7 @@ def child_of(execution: NodeExecution, key: str) -> Effect:
         rows = copied_children(held.fork, held.run, key)
     if not rows:
         run = execution.session.held.run.run
-        raise NotFound(f"run {run} has started no child {key}", "ctx.child names one that was started before", OPTIONS)
+        raise NotFound(f"run {run} has started no child {key}", "ctx.child names one that was started before", START)
     return max(rows, key=lambda row: row.visit)
 
 

@@ -55,11 +55,13 @@ from outlast.engine.approval_waits import (
     request_approval,
 )
 from outlast.engine.child_runs import (
-    OPTIONS,
     ChildOptions,
     ChildWait,
     asked_child,
+    check_arguments_only,
+    check_child_arguments,
     child_of,
+    found_workflow,
     held_signal,
     send,
     stop,
@@ -86,6 +88,7 @@ from outlast.flow.workflow import Workflow
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("outlast.engine")
+SIGNAL_CALL: Final = 'await handle.signal("stop", Stop(), id="stop-1")'
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
 
@@ -570,15 +573,12 @@ class NodeContext(Context[Any]):
         return NodeChild(self, child_of(self._execution, key))
 
     def _asked_child(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> ChildWait:
+        found = found_workflow(workflow)
         if isinstance(workflow, FunctionWorkflow) and not workflow.is_input(args, kwargs):
+            check_arguments_only(workflow, kwargs)
             args, kwargs = (workflow.arguments(*args, **kwargs),), {}
-        if len(args) != 1:
-            raise InvalidInput(f"a child got {len(args)} inputs", "a run has one input", OPTIONS)
-        if unknown := sorted(kwargs.keys() - set(ChildOptions._fields)):
-            raise InvalidInput(
-                f"a child has no option {unknown[0]}", f"it has {', '.join(ChildOptions._fields)}", OPTIONS
-            )
-        asked = asked_child(self._execution, workflow, args[0], ChildOptions(**kwargs))
+        check_child_arguments(workflow, args, kwargs)
+        asked = asked_child(self._execution, found, args[0], ChildOptions(**kwargs))
         return ChildWait(self._execution, asked.ident, asked)
 
     async def _may_begin(self, wait: ChildWait) -> None:
@@ -623,9 +623,12 @@ class NodeContext(Context[Any]):
             raise InvalidInput("ctx.first was given result(timeout=…)", why, "ctx.first(handle.result(), ctx.sleep(…))")
         return ChildWait(self._execution, (row.visit, row.key), workflow=workflow)
 
-    async def send_signal(self, row: Effect, name: str, value: BaseModel, signal_id: str) -> None:
+    async def send_signal(self, row: Effect, name: str, value: object, signal_id: str) -> None:
         """Send a signal to a child: `ChildHandle.signal`."""
-        check_key("the id of a signal", signal_id, 'await handle.signal("stop", Stop(), id="stop-1")')
+        check_key("the id of a signal", signal_id, SIGNAL_CALL)
+        if not isinstance(value, BaseModel):
+            what = f"signal {name} of a child has the value {value!r}"[:200]
+            raise InvalidInput(what, "it is a model, as ctx.receive of the child names it", SIGNAL_CALL)
         execution = self._execution
         await self._may_ask()
         execution.count((signal_name(signal_key(row, signal_id)),))
@@ -635,9 +638,9 @@ class NodeContext(Context[Any]):
 
     async def stop_child(self, row: Effect, reason: str) -> None:
         """Ask a child to end: `ChildHandle.cancel`."""
+        check_reason(reason)
         if not reason.strip():
             raise InvalidInput("a cancel needs a reason", "it appears in the child's history", "say why")
-        check_reason(reason)
         await self._may_ask()
         make = partial(stop, self._execution, (row.visit, row.key), reason)
         await self._execution.deduplicate((self.visit, f"stop?{row.external_id}"), make)

@@ -51,7 +51,8 @@ class ChildHandle(Generic[R_co]):
     async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:  # noqa: A002
         """Send `value` to the child as the signal `name`. The same `id` is sent once, also by a re-run.
 
-        A child that has ended gets nothing. Raises InvalidInput, LimitExceeded.
+        A second signal with the same `id` is not sent, even if its value differs. A child that has ended gets nothing.
+        Raises InvalidInput, LimitExceeded.
         """
         raise NotImplementedError
 

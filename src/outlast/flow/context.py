@@ -394,10 +394,11 @@ class Context(Generic[S]):
         """Start a child run of `workflow` and wait for its outcome. A re-run finds the child that it has started.
 
         A workflow of one function takes its arguments: `ctx.run(research, topic="tin")`. With options, and for a graph,
-        give the `input`: `ctx.run(research, research.arguments(topic="tin"), key="tin")`. A name is untyped.
+        give the `input`: `ctx.run(research, research.arguments(topic="tin"), key="tin")`. Arguments and
+        options cannot be mixed. A name is untyped and takes a mapping: `ctx.run("research", {"topic": "tin"})`.
 
-        - `key`: identity of the child in this run (default: the key that its workflow derives from the input, else its
-          name and a digest of the input); `once_per`: within the visit or the whole run.
+        - `key`: identity of the child in this run (default, also for "": the key that its workflow derives from the
+          input, else its name and a digest of the input); `once_per`: within the visit or the whole run.
         - `undo`: a plan that undoes the child after it has completed, if this run ends failed or cancelled, or the
           input of a workflow that does so: `cancel_room.arguments(room)`. `no_undo`: why nothing is to be undone. A
           child whose workflow makes writes needs one of them.

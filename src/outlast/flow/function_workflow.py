@@ -112,6 +112,10 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
             return True
         return isinstance(args[0], self.state)
 
+    def has_parameter(self, name: str) -> bool:
+        """Return True if the function has a parameter of this name, beside its context."""
+        return name in self._parameters.parameters
+
     # --- for the engine --------------------------------------------------------------------
     @override
     def outcome_of(self, state: Any) -> bytes:
