@@ -320,7 +320,7 @@ def test_a_run_that_has_ended_takes_nothing_more(outlast: Terminal) -> None:
         ["runs", "cancel", "r1", "--reason", "x", "--yes"], ["signal", "r1", "paid"], ["runs", "continue", "r1"],
     ):  # fmt: skip
         answer = outlast(*command)
-        assert answer.code == 4 and "run r1 has ended" in answer.err
+        assert answer.code == 4 and "run r1 has ended" in answer.err and "message" not in answer.err
 
 
 # --- signals ---------------------------------------------------------------------------------------

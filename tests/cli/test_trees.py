@@ -36,7 +36,16 @@ def test_lists_name_parents_and_filter_by_them(url: str) -> None:
     assert middle in below and len(below) == 3
     assert set(ids(url, "--no-children")) == {"root", "leaver", "undoes"}
     assert "CHILD OF" in outlast(url, "runs", "ls").out
-    assert outlast(url, "runs", "ls", "--parent", middle, "--status", "failed").out.strip() == "no run matches"
+    none = outlast(url, "runs", "ls", "--parent", middle, "--status", "failed").out.splitlines()
+    assert none == ["no run matches", f"{middle} has started other runs → outlast runs show {middle}"]
+    for option, run, why in (
+        ("--root", "nothing", "there is no run nothing"),
+        ("--root", middle, f"{middle} is not the root of its tree → outlast runs ls --root root, or --parent {middle}"),
+        ("--parent", "undone", "there is no run undone"),
+    ):
+        assert outlast(url, "runs", "ls", option, run).out.splitlines() == ["no run matches", why]
+    leaf = ids(url, "--parent", middle)[0]
+    assert outlast(url, "runs", "ls", "--parent", leaf).out.splitlines()[1] == f"{leaf} has started no run"
 
 
 def test_a_run_shows_its_tree_and_a_child_its_parent(url: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from outlast import Context, Fail, Refused, Workflow, workflow
-from outlast.cli.run_page import tree_line
+from outlast.cli.run_page import after_request, tree_line
 from outlast.engine.detached_children import detach
 from outlast.errors import NotFound
 from outlast.insight.attention_reads import run_attention
@@ -229,6 +229,28 @@ async def test_a_parent_that_undoes_names_the_child_whose_undo_failed(world: Wor
         "r1 undoes its effects before it fails (enough; 0 of 1 undone); it waits for child"
     )
     assert found.facts["path"] == f"r1 → {child}" and f"outlast attention resolve {child} done_by_hand" in str(found)
+
+
+async def test_a_cancelled_parent_that_waits_for_a_child_is_said_to_have_been_taken(world: World) -> None:
+    pay = write(Receiver(None, Refused("gone")), name="pay", undo=True)
+
+    @workflow
+    async def tree_payer(ctx: Context) -> str:
+        await ctx.do(pay, "b")
+        await ctx.sleep("9h")
+        return "paid"
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.run(tree_payer, tree_payer.arguments(), key="c", no_undo="it undoes what it pays")
+
+    flow = one_node(body)
+    world.worker(flow, tree_payer)
+    await world.start(flow)
+    await world.cancel()
+    above, below = [await detail_of(rows_of(world), run) for run in ("r1", child_run(world, "c").run)]
+    assert [each.verb for each in above.asked] == ["cancel"] and above.status == below.status == "compensating"
+    waits = "ends once the child that it waits for has ended and its effects are undone"
+    assert [after_request(each, "cancel") for each in (above, below)] == [waits, "ends once its effects are undone"]
 
 
 @pytest.mark.every_store

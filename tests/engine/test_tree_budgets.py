@@ -109,7 +109,8 @@ async def test_each_depth_counts_and_waits(world: World) -> None:
     assert {row.root for row in usage(world)} == {"r1"}
     assert flagged(world) == [("r1", True)]
     found = explain(await TenantRows(world.store, "t").run_facts("r1"))
-    assert "the tree of the run has used 200 of 200 tokens; 1 run below it waits" in found.sentence
+    needs = "r1 needs a person (its tree has used 200 of 200 tokens, and 1 run below it waits) and continues: it waits "
+    assert found.sentence.startswith(f"{needs}for child ")
     assert "outlast runs raise r1 --tokens … --reason …" in found.unblock
     assert found.facts["used by its tree"].startswith("200 of 200 tokens")
     of_leaf = explain(await TenantRows(world.store, "t").run_facts(leaf.run))

@@ -116,7 +116,7 @@ async def ls(
         return OK
     columns, rows, notes = _frame(screen, page, none)
     if not page.runs:
-        for note in notes:
+        for note in (*notes, *await _why_none(client, root, parent)):
             screen.line(note)
     else:
         screen.table(columns, rows)
@@ -124,6 +124,20 @@ async def ls(
             screen.advice(note)
     screen.further("runs", page.next_cursor)
     return OK
+
+
+async def _why_none(client: Client, root: str, parent: str) -> list[str]:
+    """Return why the list of the runs below a run may be empty; nothing for other lists."""
+    run = parent or root
+    if not run:
+        return []
+    try:
+        view = await client.run(run)
+    except NotFound:
+        return [f"there is no run {run}"]
+    if view.parent and not parent:
+        return [f"{run} is not the root of its tree → outlast runs ls --root {view.root}, or --parent {run}"]
+    return [f"{run} has started other runs → outlast runs show {run}" if view.children else f"{run} has started no run"]
 
 
 def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tuple[str, ...]], list[str]]:

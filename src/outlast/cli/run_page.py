@@ -291,16 +291,21 @@ async def _holder(client: Client, screen: Screen, view: RunDetail) -> list[str]:
 
 
 def _asked(view: RunDetail, screen: Screen, each: PendingRequest) -> str:
-    counts = view.effects
     reason = f": {each.reason}" if each.reason else ""
-    cancel = each.verb == Choice.CANCEL
+    return f"by {each.by} {screen.since(each.at)}{reason}; {after_request(view, each.verb)}"
+
+
+def after_request(view: RunDetail, verb: str) -> str:
+    """Return when a request to the run takes effect, and what it does."""
+    counts, cancel = view.effects, verb == Choice.CANCEL
     if is_held(view):
-        then = f"{view.owner} stops before its next call" if cancel else f"{view.owner} has taken it"
-    elif cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
-        then = "ends once a worker has taken it and open effects are settled"
-    else:
-        then = f"{'ends' if cancel else 'continues'} once a worker takes it"
-    return f"by {each.by} {screen.since(each.at)}{reason}; {then}"
+        return f"{view.owner} stops before its next call" if cancel else f"{view.owner} has taken it"
+    if cancel and view.status == RunStatus.COMPENSATING:
+        waits = any(wait.kind == "child" for wait in view.waiting_for)
+        return f"ends once {'the child that it waits for has ended and ' if waits else ''}its effects are undone"
+    if cancel and (counts[EffectStatus.INTENDED] or counts[EffectStatus.UNCERTAIN]):
+        return "ends once a worker has taken it and open effects are settled"
+    return f"{'ends' if cancel else 'continues'} once a worker takes it"
 
 
 def _waiting(screen: Screen, view: RunDetail) -> list[str]:

@@ -196,7 +196,7 @@ def flagged_for_tree(run: Run, over: Iterable[Spent], waiting: int, *, seen: int
     `waiting`: number of runs below the root that wait for it.
     """
     below = f"{waiting} run{'' if waiting == 1 else 's'} below it wait{'s' if waiting == 1 else ''}"
-    detail = f"the tree of the run has used {_listed(over)}; {below}"
+    detail = f"its tree has used {_listed(over)}, and {below}"
     return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=_names(over), seen=seen, goes_on=True)
 
 

@@ -426,7 +426,7 @@ RULES: Final[dict[Reason, ReasonRule]] = {
         "[daily budget](docs/budgets.md)",
         (Choice.RAISE, Choice.CANCEL),
         settles=True,
-        if_ignored="stays as it is; a daily budget of its tenant lets it continue the next day",
+        if_ignored="stays as it is; if only a daily budget is used up, it continues the next day",
     ),
     Reason.WEBHOOK_DEAD: ReasonRule(
         "an endpoint no longer accepts deliveries",

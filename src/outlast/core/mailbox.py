@@ -32,7 +32,7 @@ def over(run: str) -> Conflict:
     """Return the error for a run that has ended."""
     return Conflict(
         f"run {run} has ended",
-        "a run that has ended takes no message and does not change",
+        "a run that has ended does not change",
         f"look at it with: outlast runs show {run}",
         refusal="ended",
     )

@@ -80,9 +80,11 @@ def undo_failed(session: RunSession, undo: Effect) -> Attention:
     became = "it is not known whether it happened" if undo.status is EffectStatus.UNCERTAIN else "it was not done"
     if undo.child.detached:
         became = f"run {undo.external_id} was detached and goes on alone"
-    of = undo.undoes.partition(":")[2]
+    visit, _, of = undo.undoes.partition(":")
+    original = session.held.effects.get((int(visit), of), undo)
+    by = f" by {undo.activity}" if undo.activity != original.activity else ""
     detail = (
-        f"the undo of {undo.activity} {of}: {became}: {error.code}: {error.detail}; "
+        f"the undo of {original.activity} {of}{by}: {became}: {error.code}: {error.detail}; "
         f"undone: {_shown(undone(run, effects))}; to undo: {_shown(owed(run, effects))}"
     )
     entry = attention(session, Reason.UNDO_FAILED, detail, undo)

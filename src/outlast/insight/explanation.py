@@ -307,7 +307,7 @@ def explain(rows: RunFacts) -> RunExplanation:
     unblock = list(part.unblock)
     stops = any(a.stops for a in run.attention)
     for entry in tripped:
-        clause = f"{_why(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
+        clause = f"{_overlay_text(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in _commands(rows, entry)]
     facts = [("objective", run.objective)] if run.objective else []
     facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
@@ -512,6 +512,12 @@ def _why(rows: RunFacts, entry: Attention) -> str:
         late="".join(f"; {late_answer_label(late_evidence(each))}" for each in late),
     )
     return clause or entry.reason.value
+
+
+def _overlay_text(rows: RunFacts, entry: Attention) -> str:
+    """Return the clause of a reason that does not stop the run, with the run as its subject."""
+    why = _why(rows, entry)
+    return f"needs a person ({why})" if entry.reason is Reason.BUDGET_EXHAUSTED else why
 
 
 def _answered(rows: RunFacts, answers: tuple[Answer, ...]) -> ExplanationPart:
