@@ -486,6 +486,10 @@ async def test_mistakes_are_said(world: World) -> None:
     assert "nothing" in texts[5] and "key same is recorded for research with the input" in texts[6]
 
 
+@workflow
+async def named_by_text(ctx: Context, topic: str) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -500,7 +504,10 @@ async def test_mistakes_are_said(world: World) -> None:
             lambda ctx: ctx.start(research, topic="a", parent_close="abandon", once_per="run"),
             ["ctx.run(research, research.arguments(…), once_per=…, parent_close=…)"],
         ),
-        (lambda ctx: ctx.run("research", topic="a"), ["takes it as a dict", 'ctx.run("research", {"topic": "tin"}']),
+        (
+            lambda ctx: ctx.run("named_by_text", topic="a"),
+            ["takes it as a dict", 'ctx.run("named_by_text", {"topic": "tin"}'],
+        ),
         (lambda ctx: ctx.run(research, {"topic": "a"}, undo="listens"), ["undo= is 'listens'", "release.plan(room)"]),
         (lambda ctx: ctx.run(research, {"topic": "a"}, key=5), ["the key 5", 'key="tin"; left out or empty']),
         (lambda ctx: ctx.run(research, {"topic": "a"}, parent_close="kill"), ["'kill'", 'parent_close="abandon"']),

@@ -14,12 +14,12 @@ Ctx = Context[State]
 FAILS: list[str] = []
 
 
-@workflow
+@workflow(name="rents_a_room")
 async def rents(ctx: Context, room: str) -> str:
     return f"room {room}"
 
 
-@workflow
+@workflow(name="returns_a_room")
 async def returns(ctx: Context, room: str) -> str:
     """Give a room back, after a while."""
     await ctx.sleep("20s")
@@ -63,7 +63,7 @@ async def test_a_run_undoes_a_child_in_the_order_of_numbers(world: World) -> Non
     shop = Receiver()
     await played(world, shop)
     assert world.status() == "compensating" and len(shop.did) == 3, "the later effect is undone, the earlier one is not"
-    assert world.waiting() == [("child", "returns undo/room")]
+    assert world.waiting() == [("child", "returns_a_room undo/room")]
     undo = world.effect("undo/room")
     assert (undo.undoes, world.run(undo.external_id).parent) == ("1:room", "r1")
     await whole(world)
@@ -111,7 +111,7 @@ async def test_a_worker_that_dies_undoes_nothing_twice(world: World, part: str, 
         assert part == "undo/order/a"
         await world.answer("undo_failed", "done_by_hand", key="undo/order/a")
     assert world.status() == "failed" and len(shop.did) in (3, 4)
-    assert len([run for run in world.core.rows.under(RUN, ("t",)) if run.workflow == "returns"]) == 1
+    assert len([run for run in world.core.rows.under(RUN, ("t",)) if run.workflow == "returns_a_room"]) == 1
     await whole(world)
 
 
