@@ -4,13 +4,16 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
 
 from outlast.core.compensation import can_undo
+from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.errors import Conflict
 from outlast.flow import Workflow
 from tests import slices
 from tests.crash.trees import TREES, WORD_AFTER_MS
@@ -51,7 +54,12 @@ async def at_the_deadline(world: World) -> None:
 
 
 async def once_the_leaves_have_begun(world: World) -> None:
-    """Cancel the root."""
+    """Cancel the root. A person knows of each seat that it was not taken."""
+    for run in runs_of(world):
+        for effect in world.effects(run.run):
+            if effect.status is EffectStatus.UNCERTAIN and effect.key.startswith("seat/"):
+                with suppress(Conflict):  # a call in flight may still arrive
+                    await world.resolve(effect.key, "did_not_happen", run.run)
     leaves = [run for run in runs_of(world) if run.depth == 2 and run.status.value == "waiting"]
     if len(leaves) == 4:
         await world.cancel()
