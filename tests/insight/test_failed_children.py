@@ -15,7 +15,7 @@ class Word(BaseModel):
 
 @workflow
 async def listed_late(ctx: Context, n: int) -> str:
-    """Fail when it is told so."""
+    """Fail if the input says so."""
     word = await ctx.receive("word", Word)
     raise Fail(f"{word.text} {n}")
 

@@ -12,11 +12,11 @@ from typing import Any, Final, Literal, NamedTuple
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Fence, Instant, Put, When, append_to_inbox
-from outlast.core.keys import check_reason
+from outlast.core.keys import check_given_reason, check_reason
 from outlast.core.machine import ApprovalStatus, Reason, approval_target
 from outlast.core.rows.approval_columns import CLAIMS, PLANS, VOTES, ApprovalVote, OfferedCall, PlanChange
 from outlast.core.rows.effect_rows import APPROVAL, Approval
-from outlast.errors import Conflict, Forbidden, InvalidInput, NotFound, NotStorable
+from outlast.errors import Conflict, Forbidden, NotFound, NotStorable
 
 DecisionVerb = Literal["approve", "reject", "again"]
 LISTED_CHARS_MAX: Final = 300
@@ -386,9 +386,7 @@ def person_reassigns(
     actor.check_person()
     if ADMIN not in actor.roles:
         check_may_decide(actor, approval)
-    if not reason.strip():
-        raise InvalidInput("a reassignment needs a reason", "the approvers will read it", "say why")
-    check_reason(reason)
+    check_given_reason("a reassignment", "the approvers will read it", reason)
     _check_open(approval, version, now)
     return reassign(approval, who=str(who), by=actor.name, reason=reason)
 

@@ -8,7 +8,7 @@ from outlast.core.attention import overlaid, raise_command
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Instant, Put, append_to_inbox
 from outlast.core.durations import DAY, HOUR, MINUTE, SECOND
-from outlast.core.keys import check_reason
+from outlast.core.keys import check_given_reason
 from outlast.core.limits import MODELS_PER_ATTEMPT_MAX, PORTION_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.mailbox import check_unfinished
@@ -249,7 +249,6 @@ def total_of(raises: Iterable[Raise]) -> Amounts:
 # --- commands of people ---------------------------------------------------------------------------
 def person_raises(run: Run, amounts: Amounts, *, actor: str, reason: str) -> Commit:
     """Add amounts to the budget of a run. A run that waits for them goes on. Raises Conflict, InvalidInput."""
-    check_reason(reason)
     check_unfinished(run)
     if root := waits_for_tree(run):
         what = f"run {run.run} waits for the budget of run {root}"
@@ -258,8 +257,7 @@ def person_raises(run: Run, amounts: Amounts, *, actor: str, reason: str) -> Com
         raise Conflict(what, why, raise_command(root, names))
     if amounts == NOTHING_USED:
         raise InvalidInput("a raise without an amount", "", "give tokens, money, calls or minutes")
-    if not reason.strip():
-        raise InvalidInput("a raise needs a reason", "it appears in the run's history", "say why")
+    check_given_reason("a raise", "it appears in the run's history", reason)
     return _raise(run, amounts, actor, reason)
 
 

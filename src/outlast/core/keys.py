@@ -47,6 +47,13 @@ def check_reason(reason: str) -> None:
         raise LimitExceeded("the reason is too long", f"at most {TEXT_CHARS_MAX:,} characters", "say it shorter")
 
 
+def check_given_reason(act: str, shown: str, reason: str) -> None:
+    """Raise InvalidInput or LimitExceeded without a reason that can be stored. `shown`: where people read it."""
+    check_reason(reason)
+    if not reason.strip():
+        raise InvalidInput(f"{act} needs a reason", shown, "say why")
+
+
 def check_text(what: str, text: object) -> None:
     """Raise InvalidInput for a value that is no text, or holds half a character (a lone surrogate) or NUL."""
     if not isinstance(text, str):

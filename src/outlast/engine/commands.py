@@ -41,7 +41,7 @@ from outlast.core.codec import canonical
 from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.kept_deadlines import ceiling_memo
-from outlast.core.keys import check_name, check_reason, check_text
+from outlast.core.keys import check_given_reason, check_name, check_reason, check_text
 from outlast.core.lanes import check_scheduler
 from outlast.core.limits import MESSAGE_BYTES_MAX
 from outlast.core.machine import EffectStatus, Reason
@@ -351,9 +351,7 @@ async def cancel(
 
     Raises NotFound, Conflict (ended, moved).
     """
-    check_reason(reason)
-    if not reason.strip():
-        raise InvalidInput("a cancel needs a reason", "it appears in the run's history", "say why")
+    check_given_reason("a cancel", "it appears in the run's history", reason)
 
     async def decide(now: Instant) -> tuple[Commit, None]:
         row = await find_run(store, tenant, run)

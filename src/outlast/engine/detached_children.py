@@ -3,11 +3,11 @@
 from outlast.core import children
 from outlast.core.acts import KeyedAct
 from outlast.core.commit import Commit, Expect, Instant
-from outlast.core.keys import check_reason
+from outlast.core.keys import check_given_reason
 from outlast.core.rows.effect_columns import DETACHED
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
-from outlast.errors import Conflict, InvalidInput
+from outlast.errors import Conflict
 from outlast.store.port import Store
 
 
@@ -25,9 +25,7 @@ async def detach(
 
     Raises NotFound, InvalidInput, Conflict (ended, moved; it is no child, or holds up no run).
     """
-    check_reason(reason)
-    if not reason.strip():
-        raise InvalidInput("a detach needs a reason", "it appears in the history of the parent", "say why")
+    check_given_reason("a detach", "it appears in the history of the parent", reason)
 
     async def decide(now: Instant) -> tuple[Commit, None]:
         child = await find_run(store, tenant, run)

@@ -14,6 +14,7 @@ from outlast.core.acts import KeyedAct, with_token
 from outlast.core.commit import Commit, Instant, Put, Wake, When
 from outlast.core.durations import INLINE_WAIT_MAX, Liveness
 from outlast.core.effect_steps import Answered, Maybe, No, Outcome, Unsent
+from outlast.core.keys import check_given_reason
 from outlast.core.limits import SMALL_ROWS_MAX, TEXT_CHARS_MAX
 from outlast.core.paging import pages
 from outlast.core.rows.limit_rows import PAUSE, Pause
@@ -94,8 +95,7 @@ async def pause(store: Store, tenant: str, key: str, *, actor: str, reason: str,
 
     Raises Conflict if an operator has paused it, InvalidInput without a reason.
     """
-    if not reason.strip() or len(reason) > TEXT_CHARS_MAX:
-        raise InvalidInput("a pause needs a reason", "it is shown with each run that waits", "say why")
+    check_given_reason("a pause", "it is shown with each run that waits", reason)
     now = await store.now()
     if await done_before(store, act):
         return

@@ -34,7 +34,7 @@ from outlast.core.divergence import signal_name
 from outlast.core.durations import CALENDAR_PLACES, Duration, Term
 from outlast.core.events import utc
 from outlast.core.first_wait import set_key
-from outlast.core.keys import check_key, check_reason
+from outlast.core.keys import check_given_reason, check_key
 from outlast.core.limits import LOG_ENTRIES_MAX, LOG_ENTRY_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.columns import stored_text
@@ -638,9 +638,7 @@ class NodeContext(Context[Any]):
 
     async def stop_child(self, row: Effect, reason: str) -> None:
         """Ask a child to end: `ChildHandle.cancel`."""
-        check_reason(reason)
-        if not reason.strip():
-            raise InvalidInput("a cancel needs a reason", "it appears in the child's history", "say why")
+        check_given_reason("a cancel", "it appears in the child's history", reason)
         await self._may_ask()
         make = partial(stop, self._execution, (row.visit, row.key), reason)
         await self._execution.deduplicate((self.visit, f"stop?{row.external_id}"), make)
