@@ -67,6 +67,7 @@ FORK_PAGE: Final = _tests("tests/ui/test_fork_page.py", "the page of a fork")
 ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 CHILD_STARTS: Final = _tests("tests/flow/test_child_starts.py", "starts of children at load")
 CHILD_DIVERGENCE: Final = _tests("tests/engine/test_child_divergence.py", "re-runs that ask for other children")
+PARENT_SIGNALS: Final = _tests("tests/engine/test_parent_signals.py", "signals of children to their parents")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -121,6 +122,7 @@ SUITES: Final = (
         RACES,
         CHILD_STARTS,
         CHILD_DIVERGENCE,
+        PARENT_SIGNALS,
         DEVELOPER,
         MESSAGES,
         PROXIES,
@@ -201,7 +203,12 @@ OF_THE_ENGINE: Final = (
     _row(
         engine.undecided_children_loaded, "A workflow that leaves open what undoes a child is not loaded.", CHILD_STARTS
     ),
-    _row(engine.signals_not_expected, "A re-run sends no other signal to a child.", CHILD_DIVERGENCE),
+    _row(
+        engine.signals_not_expected,
+        "A re-run sends no other signal to a child or to the parent.",
+        CHILD_DIVERGENCE,
+        PARENT_SIGNALS,
+    ),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

@@ -452,7 +452,7 @@ MADE_BY_THE_PACKAGE: Final = (
     "RunHandle", "SyncClient", "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult",
     "PendingQuestion", "RunEnd", "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers",
     "Story", "StoryApproval", "StoryCall", "StoryEffect", "StorySignal", "RunEvaluation", "EvaluatedRun",
-    "UnmadeCall", "FailedRun",
+    "UnmadeCall", "FailedRun", "ParentHandle",
 )  # fmt: skip
 """Values that authors get and do not construct."""
 CHECKED_ELSEWHERE: Final = {

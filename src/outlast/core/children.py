@@ -205,12 +205,12 @@ def failed_below(child: str, effects: Mapping[tuple[int, str], Effect]) -> tuple
     return () if call is None or not call.child_text or call.status is not EffectStatus.REFUSED else failed_path(call)
 
 
-# --- requests of a parent to a child ----------------------------------------------------------------------
+# --- requests of a parent to a child, and signals between the two -----------------------------------------
 def stop_child(parent: Run, call: Effect, why: str) -> tuple[Put | AppendMessage, ...]:
     """Return the writes that ask a living child to end, once. Stale if it has ended by itself."""
     row = call._replace(version=call.version + 1, child_text=CHILD.encode(call.child._replace(stop=why)))
     payload = REASON.encode(why).encode()
-    cancel = append_to_inbox(parent.tenant, call.external_id, "cancel", "cancel", by_parent(parent), payload)
+    cancel = append_to_inbox(parent.tenant, call.external_id, "cancel", "cancel", by_run(parent), payload)
     return (Put(EFFECT, row, call.version), cancel)
 
 
@@ -219,31 +219,31 @@ def stop(parent: Run, call: Effect, why: str) -> Commit:
     return Commit(stop_child(parent, call, why), fence(parent), label=f"{parent.run} stop {call.key}")
 
 
-def signal_child(
-    parent: Run, call: Effect, name: str, payload: bytes, signal_id: str, *, is_over: bool, now: Instant
+def send_signal(
+    sender: Run, to: str, name: str, payload: bytes, signal_id: str, *, is_over: bool, now: Instant
 ) -> Commit:
-    """Send a signal to a child, once per id. A child that has ended gets none. Stale if it has ended since.
+    """Send a signal to a child or to the parent, once per id. A run that has ended gets none. Stale if it ends now.
 
-    `is_over`: the child has ended.
+    `to`: id of the run that gets it. `is_over`: it has ended.
     """
-    sent = Memo(parent.tenant, parent.run, 0, signal_key(call, signal_id), SIGNAL, "", None, "", now.business)
+    sent = Memo(sender.tenant, sender.run, 0, signal_key(to, signal_id), SIGNAL, "", None, "", now.business)
     writes: tuple[Put | AppendMessage, ...] = (Put(MEMO, sent, 0),)
     if not is_over:
-        child, token = call.external_id, f"{parent.run}/{signal_id}"
-        once = Put(TOKEN, Token(parent.tenant, child, f"signal/{token}", "", name, now.business), 0)
-        message = append_to_inbox(parent.tenant, child, "signal", name, by_parent(parent), payload, token)
+        token = f"{sender.run}/{signal_id}"
+        once = Put(TOKEN, Token(sender.tenant, to, f"signal/{token}", "", name, now.business), 0)
+        message = append_to_inbox(sender.tenant, to, "signal", name, by_run(sender), payload, token)
         writes = (*writes, once, message)
-    return Commit(writes, fence(parent), label=f"{parent.run} signal {call.key}")
+    return Commit(writes, fence(sender), label=f"{sender.run} signal {name} to {to}")
 
 
-def signal_key(call: Effect, signal_id: str) -> str:
-    """Return the key of the memo that makes a repeated signal to a child a no-op."""
-    return f"signal?{call.external_id}?{signal_id}"
+def signal_key(to: str, signal_id: str) -> str:
+    """Return the key of the memo that makes a repeated signal to a run a no-op."""
+    return f"signal?{to}?{signal_id}"
 
 
-def by_parent(parent: Run) -> str:
-    """Return the actor of the requests of a run to its child."""
-    return f"run {parent.run}"
+def by_run(sender: Run) -> str:
+    """Return the actor of the requests of a run to its child or parent."""
+    return f"run {sender.run}"
 
 
 # --- an operator ----------------------------------------------------------------------------------------

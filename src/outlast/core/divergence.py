@@ -25,7 +25,7 @@ from outlast.core.rows.run_rows import Message, Run
 DROPPED: Final = "outlast.dropped"
 """Name of the memo of a migration whose version does not make the recorded calls of some activities any more."""
 SIGNAL: Final = "outlast.signal"
-"""Name, in place of an activity, of the signals that a node sends to its children."""
+"""Name, in place of an activity, of the signals that a node sends to its children and its parent."""
 NAMES_KEPT: Final = 50  # names that an entry of the attention set holds; the next execution asks about the others
 NAMES_SHOWN: Final = 5
 ARGUMENTS_SHOWN: Final = 200
@@ -85,10 +85,9 @@ def recorded(
         if dropped.has(memo.activity, memo.at <= dropped.at):
             continue
         if memo.activity == SIGNAL:
-            _, child, _ = memo.key.split("?", 2)
-            if _of_this_visit(run, memo) and any(
-                child == each.external_id for each in effects if not is_reopened(each)
-            ):
+            _, to, _ = memo.key.split("?", 2)
+            to_child = any(to == each.external_id for each in effects if not is_reopened(each))
+            if _of_this_visit(run, memo) and (to_child or to == run.parent):
                 yield signal_name(memo.key)
         elif memo.visit == visit and memo.key.startswith(USED_HERE):
             yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
@@ -105,7 +104,7 @@ def recorded(
 
 
 def signal_name(key: str) -> str:
-    """Return the name of a signal to a child, by the key of its memo."""
+    """Return the name of a signal to a child or the parent, by the key of its memo."""
     return f"{SIGNAL}?{key.partition('?')[2]}"
 
 

@@ -435,20 +435,37 @@ async def stop(execution: NodeExecution, ident: EffectKey, why: str) -> None:
     await withdraw_late(session.store, row.tenant, row.external_id)  # its holder does so, too, when it ends
 
 
-async def held_signal(execution: NodeExecution, row: Effect, signal_id: str) -> None:
-    """Wait until this execution has asked for all recorded signals to children, if this one is new (S-27)."""
+class Receiver(NamedTuple):
+    """Run that gets a signal: a child by its row, or the parent."""
+
+    run: str
+    shown: str
+    """Its name for people: the key of the child, or "parent"."""
+    child: EffectKey | None = None
+
+
+def child_receiver(row: Effect) -> Receiver:
+    """Return a child as it gets signals."""
+    return Receiver(row.external_id, row.key, (row.visit, row.key))
+
+
+async def held_signal(execution: NodeExecution, to: Receiver, signal_id: str) -> None:
+    """Wait until this execution has asked for all recorded signals, if this one is new (S-27)."""
     expected, memos = execution.expected, execution.session.held.memos
-    if expected is not None and expected.holds(SIGNAL) and (0, children.signal_key(row, signal_id)) not in memos:
-        await expected.hold(SIGNAL, BoundCall((), {}, f"{row.key} {signal_id}", b"", ""))
+    if expected is not None and expected.holds(SIGNAL) and (0, children.signal_key(to.run, signal_id)) not in memos:
+        await expected.hold(SIGNAL, BoundCall((), {}, f"{to.shown} {signal_id}", b"", ""))
 
 
-async def send(execution: NodeExecution, ident: EffectKey, name: str, value: BaseModel, signal_id: str) -> None:
-    """Send a signal to a child, once per id. Raises InvalidInput, LimitExceeded, Unresolved."""
+async def send(execution: NodeExecution, to: Receiver, name: str, value: BaseModel, signal_id: str) -> None:
+    """Send a signal to a child or the parent, once per id. Raises InvalidInput, LimitExceeded, Unresolved."""
     session = execution.session
-    row, run = session.held.effects.get(ident) or await opened(execution, ident), session.held.run
-    if ident not in session.held.effects:  # it has ended before the fork began
-        return
-    if (0, children.signal_key(row, signal_id)) in session.held.memos:
+    held, receiver = session.held, to.run
+    if to.child is not None:
+        row = held.effects.get(to.child) or await opened(execution, to.child)
+        if to.child not in held.effects:  # it has ended before the fork began
+            return
+        receiver = row.external_id
+    if (0, children.signal_key(receiver, signal_id)) in held.memos:
         return
     payload = canonical(value.model_dump(mode="json", by_alias=True))
     if len(payload) > MESSAGE_BYTES_MAX:
@@ -457,9 +474,9 @@ async def send(execution: NodeExecution, ident: EffectKey, name: str, value: Bas
     check_name("signal", name)
     if not execution.may_begin():
         raise Unresolved
-    child = await session.store.load(RUN, (run.tenant, row.external_id))
-    over = child is None or is_over(child)
-    commit = children.signal_child(run, row, name, payload, signal_id, is_over=over, now=session.clock.now)
+    other = await session.store.load(RUN, (held.run.tenant, receiver))
+    over = other is None or is_over(other)
+    commit = children.send_signal(held.run, receiver, name, payload, signal_id, is_over=over, now=session.clock.now)
     await session.chain.land(commit)
 
 
@@ -496,7 +513,7 @@ async def undone_by_run(execution: NodeExecution, original: Effect, undo: ChildU
 async def end_children(execution: NodeExecution) -> None:
     """Ask the living children to end and wait until each has. Never returns while one lives."""
     session = execution.session
-    why = f"{children.by_parent(session.held.run)} ends"
+    why = f"{children.by_run(session.held.run)} ends"
     for row in children.awaited(session.held.children.values()):
         ident = (row.visit, row.key)
         # as a call, so that a commit that is refused is decided again

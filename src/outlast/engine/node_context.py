@@ -57,10 +57,12 @@ from outlast.engine.approval_waits import (
 from outlast.engine.child_runs import (
     ChildOptions,
     ChildWait,
+    Receiver,
     asked_child,
     check_arguments_only,
     check_child_arguments,
     child_of,
+    child_receiver,
     found_workflow,
     held_signal,
     send,
@@ -78,7 +80,7 @@ from outlast.errors import AnswerNotStored, Conflict, InvalidInput, LimitExceede
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
-from outlast.flow.child_handle import ChildHandle
+from outlast.flow.child_handle import ChildHandle, ParentHandle
 from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused
@@ -88,6 +90,7 @@ from outlast.flow.workflow import Workflow
 P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("outlast.engine")
+PARENT_SIGNAL_CALL: Final = 'await ctx.parent.signal("found", Found(), id="found-1")'
 SIGNAL_CALL: Final = 'await handle.signal("stop", Stop(), id="stop-1")'
 OF_EVERY_ENTRY: Final = frozenset({"version", "epoch", "node", "visit", "key", "text"})
 """Fields of the event of a log entry."""
@@ -144,6 +147,7 @@ class NodeContext(Context[Any]):
         self.run_id = run.run
         self.visit = run.visit
         self.entered_at = utc(run.entered_at)
+        self.parent = NodeParent(self, run.parent) if run.parent else None
         self.log_entries: dict[str, LogEntry] = {}
         self.results: ResultBuffer | None = None
         self._asked: list[ContextCall] = []
@@ -623,18 +627,20 @@ class NodeContext(Context[Any]):
             raise InvalidInput("ctx.first was given result(timeout=…)", why, "ctx.first(handle.result(), ctx.sleep(…))")
         return ChildWait(self._execution, (row.visit, row.key), workflow=workflow)
 
-    async def send_signal(self, row: Effect, name: str, value: object, signal_id: str) -> None:
-        """Send a signal to a child: `ChildHandle.signal`."""
-        check_key("the id of a signal", signal_id, SIGNAL_CALL)
+    async def send_signal(self, to: Receiver, name: str, value: object, signal_id: str) -> None:
+        """Send a signal to a child or the parent: `ChildHandle.signal`, `ParentHandle.signal`."""
+        call = PARENT_SIGNAL_CALL if to.child is None else SIGNAL_CALL
+        check_key("the id of a signal", signal_id, call)
         if not isinstance(value, BaseModel):
-            what = f"signal {name} of a child has the value {value!r}"[:200]
-            raise InvalidInput(what, "it is a model, as ctx.receive of the child names it", SIGNAL_CALL)
+            who = "parent" if to.child is None else "child"
+            what = f"signal {name} of a {who} has the value {value!r}"[:200]
+            raise InvalidInput(what, f"it is a model, as ctx.receive of the {who} names it", call)
         execution = self._execution
         await self._may_ask()
-        execution.count((signal_name(signal_key(row, signal_id)),))
-        await held_signal(execution, row, signal_id)
-        make = partial(send, execution, (row.visit, row.key), name, value, signal_id)
-        await execution.deduplicate((self.visit, f"signal?{signal_id}?{row.external_id}"), make)
+        execution.count((signal_name(signal_key(to.run, signal_id)),))
+        await held_signal(execution, to, signal_id)
+        make = partial(send, execution, to, name, value, signal_id)
+        await execution.deduplicate((self.visit, f"signal?{signal_id}?{to.run}"), make)
 
     async def stop_child(self, row: Effect, reason: str) -> None:
         """Ask a child to end: `ChildHandle.cancel`."""
@@ -738,8 +744,20 @@ class NodeChild(ChildHandle[Any]):
 
     @override
     async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:
-        await self._context.send_signal(self._row, name, value, id)
+        await self._context.send_signal(child_receiver(self._row), name, value, id)
 
     @override
     async def cancel(self, *, reason: str) -> None:
         await self._context.stop_child(self._row, reason)
+
+
+class NodeParent(ParentHandle):
+    """Handle of the parent of a run in one execution of a node."""
+
+    def __init__(self, context: NodeContext, run: str) -> None:
+        self._context = context
+        self.run_id = run
+
+    @override
+    async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:
+        await self._context.send_signal(Receiver(self.run_id, "parent"), name, value, id)

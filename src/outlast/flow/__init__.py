@@ -12,7 +12,7 @@ from outlast.flow.activity import Activity, BoundCall, Effectful, activity, look
 from outlast.flow.approval_rule import Approvers, Decision, person, role
 from outlast.flow.calendar_terms import business_days
 from outlast.flow.calls import Call, Plan, RecordedCall, this_call
-from outlast.flow.child_handle import ChildHandle
+from outlast.flow.child_handle import ChildHandle, ParentHandle
 from outlast.flow.context import Context
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
@@ -58,6 +58,7 @@ __all__ = [
     "Node",
     "NotSent",
     "Occasion",
+    "ParentHandle",
     "Perhaps",
     "Plan",
     "Policy",

@@ -62,3 +62,18 @@ class ChildHandle(Generic[R_co]):
         A child that has ended, or was asked before, is left alone. Raises InvalidInput.
         """
         raise NotImplementedError
+
+
+class ParentHandle:
+    """The run that has started this run: `ctx.parent`."""
+
+    run_id: str
+    """Its id, for clients and people."""
+
+    async def signal(self, name: str, value: BaseModel, /, *, id: str) -> None:  # noqa: A002
+        """Send `value` to the parent as the signal `name`. The same `id` is sent once, also by a re-run.
+
+        A second signal with the same `id` is not sent, even if its value differs. A parent that has ended gets nothing.
+        Raises InvalidInput, LimitExceeded.
+        """
+        raise NotImplementedError

@@ -17,7 +17,7 @@ from outlast.core.durations import Duration, Term
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan, RecordedCall, current_call
-from outlast.flow.child_handle import ChildHandle, Input, RunsFunction, RunsGraph
+from outlast.flow.child_handle import ChildHandle, Input, ParentHandle, RunsFunction, RunsGraph
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -54,6 +54,8 @@ class Context(Generic[S]):
     """Number of this entry into the node. Waits, retries, crashes and takeovers do not change it."""
     entered_at: datetime
     """Business time (UTC) at which the run entered this node."""
+    parent: ParentHandle | None
+    """The run that has started this run; None if no run has, and in a fork."""
 
     # --- acting ----------------------------------------------------------------------------
     @overload
