@@ -35,6 +35,7 @@ ORDINARY_WORDS: dict[tuple[str, str], str] = {
     ("outlast/engine/node_context.py", "approved"): "in the type of a decision, as the author compares it",
     ("outlast/engine/node_context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",
     ("outlast/engine/node_context.py", "rejected"): "in the type of a decision, as the author compares it",
+    ("outlast/engine/run_end.py", "not_started"): "the code of an undo whose run could not be started",
     ("outlast/flow/races.py", "extend"): "the method of a list",
     ("outlast/outbox/delivery_client.py", "accept"): "the name of an HTTP header",
     ("outlast/flow/context.py", "raise"): "what do_all does with a refusal, not what is done to a budget",

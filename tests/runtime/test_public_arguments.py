@@ -447,9 +447,10 @@ ROWS: Final[dict[str, Row]] = {
 }
 
 MADE_BY_THE_PACKAGE: Final = (
-    "Activity", "Approved", "BoundCall", "Call", "Client", "Context", "Decision", "Effectful", "FunctionWorkflow",
-    "ChildFailed", "ChildHandle", "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall", "Refusal", "Rule",
-    "RunHandle", "SyncClient", "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected", "NodeResult",
+    "Activity", "Approved", "BoundCall", "Call", "Client", "Context", "Decision", "Effectful", "FanOut",
+    "FunctionWorkflow", "ChildFailed", "ChildHandle", "Node", "Plan", "PolicyFile", "PolicyRequest", "RecordedCall",
+    "Refusal", "Rule", "RunHandle", "SyncClient", "Admitted", "AgentWorkflow", "AlreadyDone", "Proposal", "Rejected",
+    "NodeResult",
     "PendingQuestion", "RunEnd", "FaultKind", "ThreadState", "TypedAnswer", "ok", "RecordedRun", "RunDiffers",
     "Story", "StoryApproval", "StoryCall", "StoryEffect", "StorySignal", "RunEvaluation", "EvaluatedRun",
     "UnmadeCall", "FailedRun", "ParentHandle",

@@ -73,6 +73,15 @@ class WaitStatus(StrEnum):
     CLOSED = "closed"
 
 
+class MemberStatus(StrEnum):
+    """Status of a call or a child run of a set that has ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    NOT_STARTED = "not_started"  # the set had ended before it began
+
+
 class ApprovalStatus(StrEnum):
     """Status of a request to a person, which is decided at most once."""
 

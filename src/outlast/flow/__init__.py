@@ -14,6 +14,7 @@ from outlast.flow.calendar_terms import business_days
 from outlast.flow.calls import Call, Plan, RecordedCall, this_call
 from outlast.flow.child_handle import ChildHandle, ParentHandle
 from outlast.flow.context import Context
+from outlast.flow.fan_out import FanOut
 from outlast.flow.function_workflow import FunctionWorkflow, workflow
 from outlast.flow.node import Node
 from outlast.flow.options import RateLimit, Resend, Retry, resend
@@ -52,6 +53,7 @@ __all__ = [
     "Fail",
     "FailedRun",
     "Failures",
+    "FanOut",
     "FunctionWorkflow",
     "Happened",
     "NeedsApproval",
