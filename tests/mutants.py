@@ -498,6 +498,8 @@ OF_AGENTS: Final = (
     _row(agent.conflicts_not_asked, "Two different calls of one answer do not use one key.", AGENTS),
     _row(agent.proposals_not_judged, "Policy decides about each proposal, with the model's name.", AGENTS),
     _row(agent.denials_not_remembered, "Each re-run of a visit gets the denial that the model was told.", AGENTS),
+    _row(agent.agents_start_unasked, "Policy decides about the start of an agent by another one.", AGENTS),
+    _row(agent.start_keeps_its_approval, "An approval permits the start of one agent.", AGENTS),
     _row(agent.asked_once_then_free, "After a person was asked about a call, others like it need approval.", AGENTS),
     _row(agent.approve_ignored, "A tool with `approve` waits for a person.", AGENTS),
     _row(agent.large_results_in_the_transcript, "A large result is stored once and read in pages.", AGENTS),

@@ -9,12 +9,12 @@ from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from outlast import Allow, Budget, Context, Deny, NeedsApproval, Workflow, activity, role
+from outlast import Allow, Budget, Context, Deny, NeedsApproval, Workflow, activity, role, workflow
 from outlast.agent import ChatCompletions, Message, ModelAnswer, Proposal, ScriptedModel, admit, agent_workflow, propose
 from outlast.errors import DefinitionError
 from outlast.flow import PolicyRequest
 from outlast.pydantic_ai import DurableTool, OutlastApprovals, OutlastDurability
-from outlast.testing import AppFactory
+from outlast.testing import App, AppFactory
 from tests.agent.agents import DONE, TOOLS, admissions, asks, read_log, refund, results, running
 from tests.mutants import remove
 
@@ -403,3 +403,43 @@ def test_without_the_whole_key_two_approvals_have_one_name(
     while not run.attention and run.waiting_for:
         run.approve()
     assert (run.status, paid) == (("completed", ["ann", "bob"]) if guarded else ("waiting", []))
+
+
+# --- agents that call agents ----------------------------------------------------------------------------
+@workflow
+async def delegated(ctx: Context, metal: str) -> str:
+    """Say the name of a metal."""
+    return metal
+
+
+def delegating(script: list[Any], **options: Any) -> tuple[App, Any]:
+    flow = agent_workflow("agent", model=ScriptedModel(script), agents=[delegated], **options)
+    app = App((flow, delegated))
+    return app, app.start(flow, {"objective": "go"})
+
+
+@pytest.mark.req("GATE-6", "RUN-13")
+def test_without_the_question_an_agent_starts_another_against_policy(
+    monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    if not guarded:
+        remove("agents_start_unasked", monkeypatch)
+
+    def policy(asked: PolicyRequest) -> Allow | Deny:
+        return Deny("late") if asked.occasion == "commit" else Allow()
+
+    app, run = delegating([asks(("delegated", {"metal": "tin"})), "done"], policy=policy)
+    assert run.outcome == "done"
+    assert len([row for row in app.rows(run.id).effects if row.child_text]) == (not guarded)
+    app.close()
+
+
+@pytest.mark.req("GATE-7", "RUN-13")
+def test_without_its_use_an_approval_stays_open(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
+    if not guarded:
+        remove("start_keeps_its_approval", monkeypatch)
+    app, run = delegating([asks(("delegated", {"metal": "tin"})), "done"], approve={"delegated": LEAD})
+    run.approve()
+    assert run.outcome == "done"
+    assert [bool(each.consumed_by) for each in app.rows(run.id).approvals] == [guarded]
+    app.close()

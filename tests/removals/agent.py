@@ -8,9 +8,9 @@ from outlast import http
 from outlast.agent import ModelAnswer, ModelRequest, proposal, typed_answers
 from outlast.agent import agent_loop as workflow
 from outlast.agent import model_requests as requests
-from outlast.core import addresses
+from outlast.core import addresses, children
+from outlast.engine import child_runs, permission
 from outlast.engine import known_budgets as budgets
-from outlast.engine import permission
 from outlast.engine import policy_gate as policy
 from outlast.engine.node_context import NodeContext
 from outlast.flow import Allow
@@ -172,3 +172,18 @@ def approvals_named_by_the_end_of_the_key(patch: Patch) -> None:
     from outlast.pydantic_ai import approved_tools as approvals
 
     replace(patch, approvals.approval_name, lambda plan, number: approvals._former_name(plan))
+
+
+# --- agents that call agents -------------------------------------------------------------------------
+def agents_start_unasked(patch: Patch) -> None:
+    async def free(execution: Any, tool: Any, call: Any, previous: Any) -> Any:
+        return permission.UNASKED
+
+    replace(patch, child_runs._permission, free)
+
+
+def start_keeps_its_approval(patch: Patch) -> None:
+    def unused(start: Any, by: str, approval: Any) -> Any:
+        return start
+
+    replace(patch, children.permitted, unused)

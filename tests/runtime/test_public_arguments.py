@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import outlast
 from outlast import Context, Failures, Retry, Workflow, activity, lookup, role, workflow
-from outlast.agent import ChatCompletions, Price, RecordingModel, ScriptedModel, agent_workflow, provided
+from outlast.agent import ChatCompletions, Price, RecordingModel, ScriptedModel, SubAgent, agent_workflow, provided
 from outlast.client.service_client import ServiceClient
 from outlast.client.service_connection import ServiceConnection
 from outlast.core.approvals import Actor
@@ -313,8 +313,10 @@ ROWS: Final[dict[str, Row]] = {
             "name": TEXT,
             "result": MODEL,
             "tools": OBJECTS,
+            "agents": OBJECTS,
             "model": Kind((5, None, True)),
             "instructions": MAYBE_EMPTY,
+            "description": MAYBE_EMPTY,
             "approve": Kind((5, "ab", [1], True, {1: 2}, {"act": "finance"})),
             "within": NOT_NONE,
             "max_steps": Kind((0, -1, True, 1.5, "3", NAN)),
@@ -351,6 +353,15 @@ ROWS: Final[dict[str, Row]] = {
     "provided": Row(provided, {"name": Kind((5, True, None, ["a"]))}),
     # outlast.pydantic_ai
     "DurableTool": Row(DurableTool, {}),
+    "SubAgent": Row(
+        lambda **given: SubAgent(given.pop("workflow", agent()), **given),
+        {
+            "workflow": Kind((5, "x", True, None)),
+            "background": FLAG,
+            "description": MAYBE_EMPTY,
+            "no_undo": Kind((5, "")),
+        },
+    ),
     "OutlastApprovals": Row(
         lambda **given: OutlastApprovals(**{"by": role("lead"), "within": "1h", **given}),
         {

@@ -17,6 +17,7 @@ from outlast.agent.model_requests import ask
 from outlast.agent.prices import Price
 from outlast.agent.proposal import Admission, Admitted, AlreadyDone, Proposal, Rejected, admit, propose
 from outlast.agent.provided import provided
+from outlast.agent.sub_agents import SubAgent
 from outlast.agent.typed_answers import TypedAnswer
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Rejected",
     "ResultFormat",
     "ScriptedModel",
+    "SubAgent",
     "ToolCall",
     "TypedAnswer",
     "admit",

@@ -35,6 +35,7 @@ from outlast.agent.proposal import (
     by_name,
 )
 from outlast.agent.provided import NAME, model_of
+from outlast.agent.sub_agents import SubAgent, tools_of
 from outlast.agent.tool_results import (
     OFFER,
     READ_RESULT,
@@ -58,8 +59,9 @@ from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotS
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, rule_of
 from outlast.flow.calls import Plan, tool_call
+from outlast.flow.child_tool import ChildTool
 from outlast.flow.context import Context
-from outlast.flow.outcomes import Declared, Fail, Refusal
+from outlast.flow.outcomes import ChildFailed, Declared, Fail, Refusal, Refused
 from outlast.flow.registry import where_called
 from outlast.flow.workflow import Workflow
 from outlast.flow.workflow_options import WorkflowOptions
@@ -108,6 +110,7 @@ class Agent(NamedTuple):
     result: type[BaseModel] | None
     settings: Mapping[str, JsonValue]
     stream: bool
+    description: str = ""
 
     def as_used(self) -> "Agent":
         """Return the agent with its tools as it uses them: a write without a declared `once_per` is once per run."""
@@ -136,6 +139,7 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
         options = {"objective": "{objective}", "when_empty": "complete", **options}
         super().__init__(name, state=AgentState, input=AgentTask, outcome=_result_of, **options)
         self._outcome_type = agent.result or str  # as clients read it; the state holds it as JSON
+        self.description = agent.description
         self.node(start=True, status=LABELS, max_visits=max_steps)(_node_of(self))
 
     @override
@@ -155,6 +159,14 @@ class AgentWorkflow(Workflow[AgentState, AgentTask, Out]):
     def _further_activities(self) -> Sequence[Tool]:
         return (*self.as_used.tools, ask_model)
 
+    @cached_property
+    @override
+    def writes(self) -> tuple[str, ...]:
+        found: set[str] = set()
+        for tool in self.agent.tools:
+            found.update(tool.workflow.writes if isinstance(tool, ChildTool) else (tool.name,) * (tool.kind == "write"))
+        return tuple(sorted(found))
+
     @override
     def models_without_price(self) -> Sequence[str]:
         return self.agent.models_without_price()
@@ -165,8 +177,10 @@ def agent_workflow(
     *,
     result: type[Result] | None = None,
     tools: Sequence[Tool] = (),
+    agents: Sequence[Workflow[Any, Any, Any] | SubAgent] = (),
     model: Model | str = "",
     instructions: str = "",
+    description: str = "",
     approve: Mapping[str, Approvers] | None = None,
     within: Term = "96h",
     max_steps: int = STEPS_MAX,
@@ -182,9 +196,11 @@ def agent_workflow(
     - `name`: the stored name.
     - `result`: a pydantic model that the final result must fit (default: the result is text).
     - `tools`: activities and lookups. The docstring of a tool is its description for the model.
+    - `agents`: workflows that the model may start as child runs, each under its name. `SubAgent` has further options.
     - `model`: a model or its name (default: `OUTLAST_MODEL`).
     - `instructions`: the system prompt.
-    - `approve`: who must approve each call of a tool, by the tool's name. `within`: the time for that decision.
+    - `description`: what the agent does, for a model of another agent that may start it.
+    - `approve`: who must approve each call of a tool or agent, by its name. `within`: the time for that decision.
     - `max_steps`: a further step goes to attention.
     - `settings`: settings of the provider, such as temperature.
     - `stream`: the words of the model go to the listeners of the run as they come.
@@ -194,29 +210,39 @@ def agent_workflow(
     Raises DefinitionError.
     """
     where = where_called(1)
-    _check_types(where, tools, model, instructions, approve, within, settings, stream)
+    _check_types(where, tools, model, instructions, approve, within, settings, stream, description)
     model_of_result: type[Any] | None = None if result is str else result
     agent = Agent(
         model,
-        tuple(tools),
+        (*tools, *tools_of(agents, where)),
         instructions,
         dict(approve or {}),
         within,
         model_of_result,
         dict(settings or {}),
         stream,
+        description,
     )
     _check(agent, name, where)
     return AgentWorkflow(name, agent, where=where, max_steps=max_steps, options=options)
 
 
 def _check_types(
-    where: str, tools: Any, model: Any, instructions: Any, approve: Any, within: Any, settings: Any, stream: Any
+    where: str,
+    tools: Any,
+    model: Any,
+    instructions: Any,
+    approve: Any,
+    within: Any,
+    settings: Any,
+    stream: Any,
+    description: Any,
 ) -> None:
     """Raise DefinitionError for an option of another type."""
     check = Arguments("agent_workflow", where)
     check.members("tools", tools, Activity, "list activities and lookups: tools=[read_log, restart]")
     check.is_text("instructions", instructions, 'instructions="Answer in one sentence."')
+    check.is_text("description", description, 'description="Finds prices of metals."')
     check.mapping("approve", approve, 'approve={"restart": role("sre")}')
     for tool, by in (approve or {}).items():
         rule_of(f"approve= for {tool}", by)
@@ -395,6 +421,8 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
         if decision.chosen is None:
             return _Made(plan, visit, code="approval_rejected", reason=f"{decision.by}: {decision.reason}")
         plan = decision.chosen
+    if isinstance(tool, ChildTool):
+        return await _delegate(ctx, plan, visit)
     try:
         [answer] = await ctx.do_all([plan], refused="return", proposed=True)
     except AnswerNotStored as error:
@@ -406,6 +434,18 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
     if isinstance(answer, Refusal):
         return _Made(plan, visit, code=answer.code, reason=answer.detail)
     return _Made(plan, visit, response=answer)
+
+
+async def _delegate(ctx: Context[AgentState], plan: Plan[Any], visit: int) -> _Made:
+    """Start an agent and wait for its end. A failure is an answer for the model."""
+    try:
+        return _Made(plan, visit, response=await ctx.do(plan, proposed=True))
+    except ChildFailed as error:
+        return _Made(plan, visit, code=error.code, reason=redact_shown(str(error))[:TEXT_CHARS_MAX])
+    except Refused as error:
+        return _Made(plan, visit, code=error.code, reason=error.detail)
+    except LimitExceeded as error:
+        return _Made(plan, visit, code="limit_exceeded", reason=f"{error.what}: {error.why}"[:TEXT_CHARS_MAX])
 
 
 def _unstored(plan: Plan[Any], visit: int, error: AnswerNotStored) -> _Made:

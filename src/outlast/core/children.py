@@ -22,15 +22,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from outlast.core.codec import digest
-from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, append_to_inbox
+from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, When, append_to_inbox
 from outlast.core.divergence import SIGNAL
-from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.effect_verbs import consume
+from outlast.core.limits import DETAIL_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import EffectStatus, RunStatus, effect_target
 from outlast.core.mailbox import check_unfinished, is_reopened
 from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_columns import CHILD, DETACHED, ERROR, NO_ERROR, ChildTerms, EffectError, FailedRun
-from outlast.core.rows.effect_rows import EFFECT, MEMO, Effect, Memo
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Approval, Effect, Memo
 from outlast.core.rows.run_columns import REASON, Descent, Ending, WaitingFor
 from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_due, is_over
 from outlast.core.run_transition import LogEntry, fence, log_key
@@ -133,6 +134,19 @@ def start_child(
     began = start_run(new, now, limited=limited)
     writes = (Put(EFFECT, row, row.version - 1), *began.writes)
     return Commit(writes, fence(parent), began.expects, label=f"{parent.run} child {call.key}")
+
+
+def permitted(start: Commit, by: str, approval: Approval | None) -> Commit:
+    """Return the start of a child with who permits it, in time. It uses the approval (S-20)."""
+    (put, *others), whens = start.writes, start.whens
+    assert isinstance(put, Put) and isinstance(put.row, Effect)
+    row = put.row._replace(allowed_by=stored_text(by, DETAIL_CHARS_MAX))
+    if approval is not None:
+        row = row._replace(approval=approval.id, covered_until=approval.valid_until)
+        others.append(consume(approval, (row.visit, row.key)))
+        whens = (*whens, When(approval.valid_until, False, "business", "lapsed"))
+    check_effect(row)
+    return start._replace(writes=(put._replace(row=row), *others), whens=whens)
 
 
 # --- the end of a child -------------------------------------------------------------------------------

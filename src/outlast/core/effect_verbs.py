@@ -120,7 +120,7 @@ def intend(
     if what.shared and not what.noted:
         puts.append(Put(USAGE, Usage(run.tenant, run.run, what.key, now.business), 0))
     if approval is not None:
-        puts.append(_consumed(approval, what))
+        puts.append(consume(approval, (what.visit, what.key)))
     whens = (When(approval.valid_until, False, "business", "lapsed"),) if approval is not None else ()
     held = _claim_of(run, what, current, mapping)
     return Commit(tuple(puts), held, whens=whens, label=f"{run.run} intend {what.key}")
@@ -163,13 +163,13 @@ def _claim_of(run: Run, what: Intent, current: Effect | None, mapping: int | Non
     return fence(run, mapping=mapping, version=run.version if is_new else None)
 
 
-def _consumed(approval: Approval, what: Intent) -> Put:
-    """Bind the approval to this effect (S-20)."""
+def consume(approval: Approval, ident: tuple[int, str]) -> Put:
+    """Bind the approval to the effect of this visit and key (S-20)."""
     assert not approval.consumed_by, "an approval is consumed once"
     row = approval._replace(
         version=approval.version + 1,
         status=approval_target("consume", approval.status),
-        consumed_by=f"{what.visit}:{what.key}",
+        consumed_by=f"{ident[0]}:{ident[1]}",
     )
     return Put(APPROVAL, row, approval.version)
 

@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 from outlast.core import children
 from outlast.core.children import ChildCall, ParentRows
-from outlast.core.codec import canonical, digest
+from outlast.core.codec import canonical
 from outlast.core.commit import Put
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
 from outlast.core.divergence import SIGNAL
+from outlast.core.effect_steps import Purpose
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import memo_of_asks
 from outlast.core.keys import check_key, check_name, is_engine_key, undo_key
@@ -34,10 +35,13 @@ from outlast.engine.commands import new_run, start_token, withdraw_late
 from outlast.engine.fork_calls import answer_of_child, answered_by_child, copied_answer, copied_children
 from outlast.engine.held_run import HeldRun
 from outlast.engine.node_execution import NodeExecution, Unresolved
+from outlast.engine.node_result import paused_by
+from outlast.engine.permission import UNASKED, Permission, permitted
 from outlast.engine.run_session import RunSession
 from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
+from outlast.flow.child_tool import ChildTool, child_digest, child_key
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import ChildFailed
 from outlast.flow.registry import WORKFLOWS
@@ -128,10 +132,11 @@ def parked(row: Effect) -> Parked:
 
 
 class AskedChild(NamedTuple):
-    """A child that a node asks for."""
+    """A child that a node asks for. `permit`: policy and approvers permit its start as this call of a tool."""
 
     workflow: Workflow[Any, Any, Any]
     call: ChildCall
+    permit: tuple[ChildTool, BoundCall] | None = None
 
     @property
     def ident(self) -> EffectKey:
@@ -167,14 +172,24 @@ def asked_child(
         found = found.scheduled_by(execution.session.held.run.scheduler)
     data = encoded_input(found, given)
     beginning = found.begin(data)
-    key = options.key or beginning.key or f"{found.name}/{beginning.digest[:16]}"
+    key = options.key or child_key(found, beginning)
     check_key(f"child {found.name}", key, 'key="tin"; left out or empty, it is made of the input')
     if is_engine_key(key):
         what = f"child {found.name} cannot have the key {key[:200]}"
         raise InvalidInput(what, "such keys are the engine's own", "give it a key= that begins with another word")
     visit = execution.session.held.run.visit if options.once_per == "visit" else 0
-    call = ChildCall(visit, key, digest(found.name, beginning.digest), data, _undo_of(found, options), _terms(options))
-    return AskedChild(found, call)
+    of_input = child_digest(found, beginning)
+    return AskedChild(found, ChildCall(visit, key, of_input, data, _undo_of(found, options), _terms(options)))
+
+
+def proposed_child(execution: NodeExecution, tool: ChildTool, call: BoundCall) -> AskedChild:
+    """Return the child that a call of a tool starts."""
+    run = execution.session.held.run
+    options = ChildOptions(no_undo=tool.no_undo or "")
+    child = ChildCall(
+        run.visit, call.key, call.digest, call.args_bytes, _undo_of(tool.workflow, options), _terms(options)
+    )
+    return AskedChild(tool.workflow.scheduled_by(run.scheduler), child, (tool, call))
 
 
 def found_workflow(workflow: object) -> Workflow[Any, Any, Any]:
@@ -273,6 +288,7 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     _check_room(run, len(held.children))
     workflow.activities  # noqa: B018 - checks the definition, once
     previous = held.effects.get(asked.ident)
+    allowed = UNASKED if asked.permit is None else await _permission(execution, *asked.permit, previous)
     child = children.child_id(run, call, previous.attempts + 1 if previous else 1)
     now, beginning = await session.store.now(), workflow.begin(call.args)
     state = workflow.state_codec.canonical(beginning.state)
@@ -296,8 +312,23 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     new = new._replace(place=children.place_below(run, call, execution.own_limits), rows=asked_too)
     await _take_place(session)
     ordinal = held.next_ordinal()
-    await session.chain.land(children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited))
+    commit = children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited)
+    if asked.permit is not None:
+        commit = children.permitted(commit, allowed.by, allowed.approval)
+    await session.chain.land(commit)
     return held.effects[asked.ident]
+
+
+async def _permission(
+    execution: NodeExecution, tool: ChildTool, call: BoundCall, previous: Effect | None
+) -> Permission:
+    """Return who permits the start of a child by a tool (S-20, GATE-6). Raises Refused, Misplaced, Unresolved."""
+    session = execution.session
+    pause = await execution.services.pauses.first(session.held.run.tenant, (f"activity/{tool.name}",))
+    if pause is not None:
+        execution.park(paused_by(pause, session.clock.now.real))
+        raise Unresolved
+    return await permitted(execution, Purpose.DO, tool, call, previous)
 
 
 def _asks_too(held: HeldRun, child: str, at: int) -> tuple[Put, ...]:
@@ -350,7 +381,7 @@ def _planned_undo(undo: object) -> ChildUndo:
         raise InvalidInput(what, "an input names the run that undoes the child", "undo=cancel_room.arguments(room)")
     found = _loaded(named[0].name)
     data = encoded_input(found, undo)
-    return ChildUndo(found.name, data.decode(), digest(found.name, found.begin(data).digest), is_run=True)
+    return ChildUndo(found.name, data.decode(), child_digest(found, found.begin(data)), is_run=True)
 
 
 def _undo_of(workflow: Workflow[Any, Any, Any], options: ChildOptions) -> str:

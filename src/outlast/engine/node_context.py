@@ -65,6 +65,7 @@ from outlast.engine.child_runs import (
     child_receiver,
     found_workflow,
     held_signal,
+    proposed_child,
     send,
     stop,
     value_of,
@@ -81,6 +82,7 @@ from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.approval_rule import Approvers, Decision, rule_of
 from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.child_handle import ChildHandle, ParentHandle
+from outlast.flow.child_tool import ChildTool
 from outlast.flow.context import SLEEP, Context, executing_context
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused
@@ -272,6 +274,8 @@ class NodeContext(Context[Any]):
             return failed
 
     async def _perform(self, activity: Activity[Any, Any], call: BoundCall) -> Any:
+        if isinstance(activity, ChildTool):
+            return await self._delegate(activity, call)
         self._execution.count((f"{activity.name}?{call.key}",))
         if activity.kind == "lookup":
             return await look_up(self._execution, activity, call)
@@ -575,6 +579,17 @@ class NodeContext(Context[Any]):
     @override
     def child(self, key: str, /) -> ChildHandle[Any]:
         return NodeChild(self, child_of(self._execution, key))
+
+    async def _delegate(self, tool: ChildTool, call: BoundCall) -> Any:
+        """Start the child of a tool, and return its outcome, or its handle if it runs in the background."""
+        asked = proposed_child(self._execution, tool, call)
+        wait = ChildWait(self._execution, asked.ident, asked)
+        await self._may_begin(wait)
+        self._count_wait(wait)
+        await wait.held()
+        if tool.background:
+            return NodeChild(self, await wait.opened(within_call=False), wait.workflow)
+        return await self._outcome(wait)
 
     def _asked_child(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> ChildWait:
         found = found_workflow(workflow)

@@ -111,7 +111,7 @@ async def permission(
     raises = call.proposed and previous is None
     if raises and (before := recorded_refusal(execution, plan)) is not None:
         raise _refused(before)
-    found = _decide(execution, plan, previous, asks=raises)
+    found = _decide(execution, activity, plan, previous, asks=raises)
     if isinstance(found, Permission):
         return found
     if isinstance(found, _MustAsk):
@@ -140,7 +140,7 @@ def permitted_still(
         return given
     assert isinstance(callee, Activity)
     previous = goes_on(effect, execution.session.held.run)
-    found = _decide(execution, _plan_of(callee, call), previous, asks=False)
+    found = _decide(execution, callee, _plan_of(callee, call), previous, asks=False)
     return found if isinstance(found, Permission) else None
 
 
@@ -160,7 +160,7 @@ class _MustAsk(NamedTuple):
 
 
 def _decide(
-    execution: NodeExecution, plan: Plan[Any], previous: Effect | None, *, asks: bool
+    execution: NodeExecution, activity: Activity[Any, Any], plan: Plan[Any], previous: Effect | None, *, asks: bool
 ) -> Permission | _Denied | _MustAsk:
     """Decide whether a call may be made. `asks`: a call like one that needed approval needs it, too."""
     covering = _covering(execution, previous)
@@ -181,7 +181,7 @@ def _decide(
     by = verdict_text(execution, verdict)
     if previous is not None and covering is not None:  # consumed by the first attempt
         return covered(execution, _approved(covering, by), previous.covered_until)
-    asked = execution.session.held.asks
+    asked = None if activity.starts_run else execution.session.held.asks  # below a fork the child's writes ask (0252)
     if asked is not None and not usable and isinstance(verdict, Allow):
         verdict = _by_person(asked, plan)
     if not isinstance(verdict, NeedsApproval) and not was_requested(execution, plan.activity):

@@ -77,10 +77,12 @@ class Activity(Generic[P, R_co]):
     """A declared activity or lookup. Made by `@activity` and `@lookup`."""
 
     kind: Kind = "lookup"
+    starts_run: bool = False
+    """A call of it starts a child run, and sends nothing (`ChildTool`)."""
 
-    def __init__(self, fn: Callable[P, Any], options: "_Options", names: Mapping[str, Any]) -> None:
+    def __init__(self, fn: Callable[P, Any], options: "ActivityOptions", names: Mapping[str, Any]) -> None:
         self.fn: Final = fn
-        self.where: Final = activity_place(fn, options.decorator)
+        self.where: Final = options.where or activity_place(fn, options.decorator)
         _check_types(options, self.where)
         self.name: Final = options.name or fn.__name__
         self.title: Final = f'{"activity" if self.kind == "write" else "lookup"} "{self.name}" ({self.where})'
@@ -390,7 +392,7 @@ class KeyedLookup(Activity[..., R_co]):
         timeout: Duration | None = None,
         retry: Retry | None = None,
     ) -> None:
-        options = _Options("KeyedLookup", name, None, "visit", timeout=timeout, retry=retry, durable=durable)
+        options = ActivityOptions("KeyedLookup", name, None, "visit", timeout=timeout, retry=retry, durable=durable)
         super().__init__(fn, options, {})
 
     @override
@@ -419,7 +421,9 @@ class _DecoratesLookup(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
 
 
-class _Options(NamedTuple):
+class ActivityOptions(NamedTuple):
+    """Options of an activity as it is declared. `where`: its place, if it is not that of its function."""
+
     decorator: str
     name: str
     key: str | None
@@ -433,6 +437,7 @@ class _Options(NamedTuple):
     provider: str = ""
     limit: RateLimit | None = None
     transaction: Transaction = False
+    where: str = ""
 
 
 def activity(
@@ -470,7 +475,7 @@ def activity(
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _Options(
+    options = ActivityOptions(
         "@activity",
         name,
         key,
@@ -528,14 +533,14 @@ def lookup(
     Raises DefinitionError.
     """
     names = locals_of_caller(1)
-    options = _Options(
+    options = ActivityOptions(
         "@lookup", name, key, once_per, timeout=timeout, retry=retry, durable=durable, provider=provider, limit=limit
     )
     return Activity(fn, options, names) if fn is not None else lambda fn: Activity(fn, options, names)
 
 
 # --- checks --------------------------------------------------------------------------------
-def _check_types(options: _Options, where: str) -> None:
+def _check_types(options: ActivityOptions, where: str) -> None:
     """Raise DefinitionError for an option of another type, which would act as its default or fail at a call."""
     check = Arguments(options.decorator, where)
     check.is_text("name", options.name, 'e.g. name="mail.send"')
@@ -547,7 +552,7 @@ def _check_types(options: _Options, where: str) -> None:
     check.flag("durable", options.durable)
 
 
-def _check_options(activity: Activity[Any, Any], options: _Options) -> None:
+def _check_options(activity: Activity[Any, Any], options: ActivityOptions) -> None:
     def wrong(why: str, reason: str, fix: str) -> DefinitionError:
         return DefinitionError(f"{activity.title} {why}", reason, fix, where=activity.where)
 

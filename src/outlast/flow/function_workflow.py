@@ -29,6 +29,7 @@ from outlast.flow.context import Context
 from outlast.flow.node import Node, NodeOptions
 from outlast.flow.registry import hints_of, locals_of_caller, where_of
 from outlast.flow.signature import check_default
+from outlast.flow.source import docstring_of
 from outlast.flow.workflow import Workflow
 from outlast.flow.workflow_options import WorkflowOptions
 
@@ -70,8 +71,9 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
         state = create_model(fn.__name__, __base__=FunctionState, __module__=fn.__module__, **cast(Any, fields))
         super().__init__(name or fn.__name__, state=state, outcome=_returned, **options)
         functools.update_wrapper(self, fn, updated=())
+        self.description = docstring_of(fn) or ""
         self._outcome_type = hints["return"]
-        self._answer_codec  # noqa: B018 - refuses a return type that cannot be stored
+        self.answer_codec  # noqa: B018 - refuses a return type that cannot be stored
         self._add(Node(self._body(state), NodeOptions(True, None, end, None, None, None), self.title, state, {}))
 
     # --- for authors -----------------------------------------------------------------------
@@ -119,7 +121,7 @@ class FunctionWorkflow(Workflow[Any, FunctionState, R], Generic[P, R]):
     # --- for the engine --------------------------------------------------------------------
     @override
     def outcome_of(self, state: Any) -> bytes:
-        return self._answer_codec.dump(_returned(state))
+        return self.answer_codec.dump(_returned(state))
 
     def _body(self, state: type[FunctionState]) -> Any:
         """Return the function as a node."""

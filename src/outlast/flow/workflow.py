@@ -87,6 +87,8 @@ class Workflow(Generic[S, In, Out]):
 
     scheduler: str = OWN
     """Engine that schedules the runs of its lane."""
+    description: str = ""
+    """What it does, for a model that may start it."""
 
     @overload
     def __init__(
@@ -183,7 +185,7 @@ class Workflow(Generic[S, In, Out]):
         self.growing: Final = growing_list(self.state_codec)
         self._outcome_codec: Final[Codec[Any]] = self._outcome_codec_of(Any)
         self._outcome_type: Any = _returned_type(outcome, locals_of_caller(1)) if outcome is not None else state
-        self._input_codec: Final[Codec[Any]] = Codec(
+        self.input_codec: Final[Codec[Any]] = Codec(
             input or state, named=f"the input of {self.title}", bytes_max=INPUT_BYTES_MAX, where=self.where
         )
         self._plain_codec: Final[Codec[Any]] = Codec(
@@ -375,7 +377,7 @@ class Workflow(Generic[S, In, Out]):
         try:
             if self.input is None:
                 self._refuse_unknown_fields(given)
-            admitted = _admitted(self._input_codec, given)
+            admitted = _admitted(self.input_codec, given)
         except InvalidInput as error:
             if error.fix or not error.problems:
                 raise
@@ -385,12 +387,12 @@ class Workflow(Generic[S, In, Out]):
         return Beginning(self._state_of(admitted), key, of_input, self.objective.of(admitted) if self.objective else "")
 
     def _digest_of(self, admitted: Any) -> str:
-        return digest(self.name, self._input_codec.canonical(admitted))
+        return digest(self.name, self.input_codec.canonical(admitted))
 
     @property
     def input_has_sets(self) -> bool:
         """True if an input may hold a set, so that its digest differed between processes."""
-        return self._input_codec.has_sets
+        return self.input_codec.has_sets
 
     def digest_of_first(self, state: bytes) -> str:
         """Return the digest of the input that made the first `state` of a run. Raises NotStorable, InvalidInput."""
@@ -398,7 +400,7 @@ class Workflow(Generic[S, In, Out]):
         if self.input is None:
             return self._digest_of(first)
         fields = {name: getattr(first, name) for name in self.input.model_fields}
-        return self._digest_of(self._input_codec.convert(fields, by_name=True))
+        return self._digest_of(self.input_codec.convert(fields, by_name=True))
 
     @cached_property
     def _taken(self) -> str:
@@ -429,7 +431,7 @@ class Workflow(Generic[S, In, Out]):
         outcome = self.outcome(state)
         refuse_unrun(outcome, self.outcome, plain=True)
         if self._answer_type is not Any:
-            return self._answer_codec.dump(outcome)
+            return self.answer_codec.dump(outcome)
         try:
             plain = plain_json(outcome)  # without an annotation: plain JSON, also for clients
         except NotStorable:
@@ -438,7 +440,7 @@ class Workflow(Generic[S, In, Out]):
 
     def input_schema(self) -> dict[str, Any]:
         """The JSON schema of what starts a run."""
-        return self._input_codec.schema()
+        return self.input_codec.schema()
 
     # --- for clients -----------------------------------------------------------------------
     def encode_input(self, given: In | Mapping[str, object]) -> bytes:
@@ -456,7 +458,7 @@ class Workflow(Generic[S, In, Out]):
                 f"it is a {type(given).__name__}, not a {model.__name__}",
                 f"give a {model.__name__}, or a dict: it takes {self._taken}",
             )
-        self._input_codec.dump(given)  # names a value without a JSON form
+        self.input_codec.dump(given)  # names a value without a JSON form
         plain = given.model_dump(mode="json", by_alias=True, include=_given_fields(given), exclude_computed_fields=True)
         data = self._plain_codec.dump(plain, check=False)
         self._check_input(given, data)
@@ -466,12 +468,12 @@ class Workflow(Generic[S, In, Out]):
         """Return Python values as JSON. Values that are no JSON must fit the fields of the input."""
         data = self._plain_codec.dump(given, check=False)
         if not is_json(given):
-            self._check_input(self._input_codec.convert(given), data)
+            self._check_input(self.input_codec.convert(given), data)
         return data
 
     def _check_input(self, given: Any, data: bytes) -> None:
         """Raise NotStorable unless the input is read from JSON as it was given."""
-        read = self._input_codec.admit(data)
+        read = self.input_codec.admit(data)
         if why := ValueComparison(sequences=True).difference(given, read, "input"):
             raise NotStorable(
                 f"the input of {self.title} cannot be sent",
@@ -485,10 +487,10 @@ class Workflow(Generic[S, In, Out]):
         Without an annotation it stays plain JSON. Raises NotStorable if it does not fit the type, DefinitionError if
         the annotation cannot be read.
         """
-        return cast(Out, self._answer_codec.load(canonical(data)))
+        return cast(Out, self.answer_codec.load(canonical(data)))
 
     @cached_property
-    def _answer_codec(self) -> Codec[Any]:
+    def answer_codec(self) -> Codec[Any]:
         """The codec of the outcome as it is stored, and as clients see it."""
         return self._outcome_codec_of(self._answer_type)
 
