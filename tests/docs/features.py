@@ -93,6 +93,12 @@ FEATURES: Final = (
     ),
     Feature("waits", "limits that alert a person", ("outlast attention ls",)),
     Feature(
+        "waits",
+        "[runs without an end](docs/endless.md), with a window of their history",
+        ("file docs/endless.md",),
+        "runs without an end|window of (?:its|their|the) history",
+    ),
+    Feature(
         "agents",
         "[a loop of a model and your tools](docs/agents.md), with approvals and budgets",
         ("outlast.agent.agent_loop", "outlast.agent.propose", "outlast.Budget"),
@@ -211,7 +217,6 @@ MISSING: Final = (
         ("outlast.Context.map",),
         r"`ctx\.map`",
     ),
-    Missing("Runs without an end, with a window of their history", ("RUN-15",)),
     Missing("Reset of a run to an earlier step; a fork is a new run", absent=("outlast runs reset",)),
     Missing(
         "Execution of 10,000 runs of one dead worker within 30 s on PostgreSQL: 31 s on two cores, claimed after 22 s",

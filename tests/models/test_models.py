@@ -27,6 +27,7 @@ RULES = {
     "s28_living_ancestors": ("RUN-10",),
     "s30_budget": ("RUN-13",),
     "s30_children": ("RUN-13",),
+    "s32_window": ("RUN-15",),
 }
 CASES = [
     pytest.param(variant, id=f"{rule}: {variant.name}", marks=[pytest.mark.req(*ids)] if ids else [])

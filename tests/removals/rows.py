@@ -21,6 +21,7 @@ from outlast.core import (
     recovery,
     run_transition,
     verbs,
+    window,
 )
 from outlast.core.children import settle_in_parent
 from outlast.core.commit import AppendMessage, Commit
@@ -105,6 +106,11 @@ def every_day_counted(patch: Patch) -> None:
 
 
 # --- CKP -------------------------------------------------------------------------------------
+def nothing_behind_the_window(patch: Patch) -> None:
+    """Rows behind the window of a run are purged while it lives."""
+    _answers(patch, window.behind, ())
+
+
 def checkpoints_without_state(patch: Patch) -> None:
     """The event of a checkpoint has the state."""
     kept = run_transition.event

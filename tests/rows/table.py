@@ -70,7 +70,7 @@ ROWS: Final = {
         "end_of_child_not_told",
     ),
     "RUN-14": PLANNED,
-    "RUN-15": PLANNED,
+    "RUN-15": _row("engine/test_window", "a_long_loop_keeps_its_window", "nothing_behind_the_window"),
     "CKP-1": _row(
         "engine/test_walks",
         "one_checkpoint_for_each_node_and_none_in_the_middle",

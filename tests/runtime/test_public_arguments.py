@@ -181,6 +181,8 @@ OPTIONS: Final = {
     "version": COUNT, "ceiling": NOT_NONE, "policy": FUNCTION, "key": Kind((5, True, "", ["n"], "{gone}")),
     "objective": Kind((5, True, None, "{gone}", ["n"])), "slot_while_waiting": FLAG,
     "when_empty": Kind(("no", 5, True)), "fails_if": OBJECT, "budget": OBJECT,
+    "history": Kind((0, True, "soon", 2.5, ["n"])), "undo": Kind(("no", 5, True)), "results": Kind(("no", 5, True)),
+    "dedupe_for": DURATION,
 }  # fmt: skip
 OF_A_CALL: Final = {
     "name": NAME, "key": TEXT, "once_per": Kind(("nonsense", 5, True, ["visit"])), "timeout": DURATION,

@@ -240,6 +240,9 @@ CANARIES: dict[str, Canary] = {
         (*RUN_DONE, 1, "tell/r-done"),
         "effect",
     ),
+    "floor_kept": Canary(
+        "INSERT INTO floor VALUES ('default', 'r-asks', 1, 99, '', 9, 1, '', 1, 0)", RUN_ASKS, "floor"
+    ),
     "checkpoint_kept": Canary(
         f"UPDATE event SET snapshot = NULL WHERE {WORD} AND kind LIKE '%checkpoint'", None, "event"
     ),

@@ -123,14 +123,17 @@ def compensate(
     )
 
 
-def compensated(run: Run, effects: Sequence[Effect]) -> LogEntry:
-    """Return the log entry of the final commit: which effects were undone and which were not (OBS-3)."""
+def compensated(run: Run, effects: Sequence[Effect], purged: Sequence[str] = ()) -> LogEntry:
+    """Return the log entry of the final commit: which effects were undone and which were not (OBS-3).
+
+    `purged`: texts about effects whose rows are gone.
+    """
     hands = {e.undoes for e in effects if e.undoes and e.code == BY_HAND}
     gone = undone(run, effects)
     data: dict[str, object] = {
         EffectStatus.UNDONE.value: names(gone),
         "undone_manually": names([e for e in gone if f"{e.visit}:{e.key}" in hands]),
-        "not_undone": names(not_undone(run, effects)),
+        "not_undone": [*names(not_undone(run, effects)), *purged],
     }
     text = f"{len(gone)} undone, {len(not_undone(run, effects))} not undone"
     return LogEntry("outlast/compensated", text, data, EventType.COMPENSATED)

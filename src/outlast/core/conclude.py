@@ -43,12 +43,22 @@ from outlast.core.route import ENGINE, EndCancelled, EndFailed
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import MEMO, Approval, Effect, Memo
 from outlast.core.rows.limit_rows import Slot
-from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor, attention_timers, fit_attention
+from outlast.core.rows.run_columns import (
+    NOTHING_PURGED,
+    Attention,
+    Ending,
+    PurgedCounts,
+    Timer,
+    WaitingFor,
+    attention_timers,
+    fit_attention,
+)
 from outlast.core.rows.run_rows import Run
 from outlast.core.run_transition import LogEntry, SlotChange, admit, fence, queue, write_log
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.verbs import advance, finish, hand_back, park
 from outlast.core.version_move import MoveTarget, move_to_version
+from outlast.core.window import remaining
 
 LOGGED: Final = (RunStatus.RUNNING, RunStatus.RECOVERING)
 """Statuses in which a run may have more log entries than the commit of a move has room for."""
@@ -223,6 +233,8 @@ class HeldRows(NamedTuple):
     """Its living children."""
     noted: Collection[str] = ()
     """Keys of the shared effects that this run uses, waits for, or was refused by."""
+    purged: PurgedCounts = NOTHING_PURGED
+    """Counts of what the run no longer has, because its history is a window."""
 
 
 class Then(Enum):
@@ -305,8 +317,9 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
 
 def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
     run, most = rows.run, move.visits_max
-    if most is not None and (n := run.visits.get(move.node, 0)) >= most:
-        detail = f"node {move.node} has been entered {n} times; max_visits is {most}"
+    if most is not None and (n := run.visits.get(move.node, 0) - rows.purged.visits.get(move.node, 0)) >= most:
+        within = " within its history" if rows.purged.visits else ""
+        detail = f"node {move.node} has been entered {n} times{within}; max_visits is {most}"
         return _flag(rows, (_attention(rows, Reason.VISITS_EXHAUSTED, detail, now),), (), now)
     commit = advance(
         run,
@@ -440,7 +453,9 @@ def _stopping(rows: HeldRows, move: Stopping, now: Instant) -> Conclusion:
 
 def _unwound(rows: HeldRows, ending: Ending, now: Instant) -> Conclusion:
     if rows.run.ending:
-        rows = rows._replace(log_entries=(*rows.log_entries, compensated(rows.run, tuple(rows.effects.values()))))
+        rows = rows._replace(
+            log_entries=(*rows.log_entries, compensated(rows.run, tuple(rows.effects.values()), remaining(rows.purged)))
+        )
     return _finish(rows, _storable(ending), rows.snapshot, now)
 
 
@@ -468,7 +483,9 @@ def _finish(
         state=state,
         result=outcome,
         reason=ending.reason,
-        not_undone=() if ending.outcome is RunStatus.COMPLETED else names(not_undone(run, rows.effects.values())),
+        not_undone=()
+        if ending.outcome is RunStatus.COMPLETED
+        else (*names(not_undone(run, rows.effects.values())), *remaining(rows.purged)),
         approvals=rows.approvals.values(),
         slots=reads.freed,
         now=now,

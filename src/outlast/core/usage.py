@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.durations import DAY, MINUTE
 from outlast.errors import InvalidInput
@@ -13,6 +13,8 @@ MICROS: Final = 1_000_000
 AMOUNT_MAX: Final = 10**15
 """One amount: tokens, micros or calls. A sum of 9,000 such amounts fits a column of 64 bits."""
 MODEL_CHARS_MAX: Final = 200
+SUMMED: Final = 0
+"""Epoch of the rows that are sums of others. A claim has a higher one."""
 
 
 class Amounts(NamedTuple):
@@ -62,14 +64,7 @@ class Used(NamedTuple):
 
     def plus(self, other: "Used") -> "Used":
         """Return the sums of two reports of one attempt and model."""
-        return self._replace(
-            tokens=self.tokens + other.tokens,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            money=self.money + other.money,
-            calls=self.calls + other.calls,
-            unpriced=self.unpriced + other.unpriced,
-        )
+        return self._replace(**_sums(self, other))
 
 
 class CallUsage(NamedTuple):
@@ -98,6 +93,17 @@ class CallUsage(NamedTuple):
     def amounts(self) -> Amounts:
         """Return the amounts that count towards a budget, and the calls without a price."""
         return Amounts(self.tokens, self.money, self.calls, unpriced=self.unpriced)
+
+    def plus(self, other: "CallUsage") -> "CallUsage":
+        """Return the later of two rows, with the sums of both."""
+        return max(self, other, key=lambda row: row.at)._replace(**_sums(self, other))
+
+
+_COUNTED: Final = ("tokens", "input_tokens", "output_tokens", "money", "calls", "unpriced")
+
+
+def _sums(one: Used | CallUsage, other: Used | CallUsage) -> dict[str, Any]:
+    return {name: getattr(one, name) + getattr(other, name) for name in _COUNTED}
 
 
 class TenantBudget(NamedTuple):

@@ -18,19 +18,21 @@ Faults, and why no wrong row is stored because of them:
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from outlast.core import budget, divergence
-from outlast.core.commit import Commit, Instant, Put
+from outlast.core.commit import Commit, Erase, Instant, Put
 from outlast.core.divergence import Missing, Requested
 from outlast.core.failed_calls import EffectKey
 from outlast.core.forks import ASKS, TERMS, AskedBelow, ForkLedger, asks_of, ledger_of
 from outlast.core.living_forks import notes_of
 from outlast.core.quarantine import group_of
-from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Memo, Usage, Wait
+from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Usage, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE
-from outlast.core.rows.run_rows import Event, Message, Run
+from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.run_rows import MESSAGE, Event, Message, Run
 from outlast.core.run_transition import LogEntry, log_key
-from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Used
+from outlast.core.usage import NOTHING_USED, SUMMED, Amounts, CallUsage, Used
 from outlast.store.port import RunRows
 
 
@@ -137,6 +139,9 @@ class HeldRun:
         """
         for write in commit.writes:
             if not isinstance(write, Put):
+                if type(write) is Erase:
+                    self._forget(commit)
+                    return
                 continue
             row = write.row
             if row[1] != self.run.run and row[1] != "":  # of a child that this commit starts
@@ -154,12 +159,34 @@ class HeldRun:
                         self.fork.add(row)
                 case Usage():
                     self.noted.add(row.key)
-                case CallUsage():
+                case CallUsage() if row.epoch != SUMMED:
                     self.usage_since = self.usage_since.plus(row.amounts)
                 case Wait():
                     self.waits[row.visit, row.key] = row
                 case Approval():
                     self.approvals[row.id] = row
+
+    def _forget(self, commit: Commit) -> None:
+        """Forget the rows that a commit deletes. Its other writes come first, and are applied (S-32)."""
+        numbers: set[str | int] = set()
+        for write in commit.writes:
+            if not isinstance(write, Erase):
+                continue
+            key = write.key
+            if write.kind is MESSAGE:
+                numbers.add(key[2])
+            elif write.kind is EVIDENCE:
+                self.evidence = tuple(each for each in self.evidence if each[:5] != key)
+            elif (rows := self._rows_of(write.kind)) is not None:
+                row = rows.pop((int(key[2]), str(key[3])), None)
+                earlier = self._earlier
+                if isinstance(row, Effect) and earlier and earlier.get((row.activity, row.key)) == row.visit:
+                    del earlier[row.activity, row.key]
+        if numbers:
+            self.messages = tuple(each for each in self.messages if each.n not in numbers)
+
+    def _rows_of(self, kind: AnyKind) -> dict[EffectKey, Any] | None:
+        return self.effects if kind is EFFECT else self.memos if kind is MEMO else self.waits if kind is WAIT else None
 
     def _keep(self, row: Effect) -> None:
         if row.by_run not in ("", self.run.run):

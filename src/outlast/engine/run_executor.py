@@ -59,7 +59,7 @@ from outlast.core.quarantine import is_poisoned
 from outlast.core.recovery import contradiction
 from outlast.core.route import WALK_ON, EndCancelled, EndFailed, Rest, Undo, WalkOn, route
 from outlast.core.rows.effect_rows import Memo
-from outlast.core.rows.run_columns import Attention, Ending
+from outlast.core.rows.run_columns import NOTHING_PURGED, Attention, Ending
 from outlast.core.run_transition import LogEntry, write_log
 from outlast.core.state.growing_list import KeptItems, dump_growing, load_growing
 from outlast.core.state.snapshot_codec import WHOLE_BELOW, StateChunk
@@ -70,6 +70,7 @@ from outlast.engine.child_runs import parent_rows
 from outlast.engine.commit_chain import ConditionFailed, RunLost, StoreAway
 from outlast.engine.compatibility import Stranded, command, effect_misfits, misfits_of, next_place, reader_of, wanted
 from outlast.engine.expected_calls import expected_by
+from outlast.engine.history_window import HistoryWindow
 from outlast.engine.left_code import held_by
 from outlast.engine.node_context import NodeContext
 from outlast.engine.node_execution import NodeExecution, WorkerServices
@@ -147,6 +148,7 @@ class RunExecutor:
         self._whole = False  # items of this run's states do not keep their bytes
         self._answered = -1  # last message read when the runs below were answered about the budget
         self._fits = False  # the run was compared with the code, once for each claim
+        self._window: HistoryWindow | None = None  # of this claim, if the workflow has one
         self._wrong = limit.wrong if limit is not None else ""  # why the engine that asked must not execute the run
         # the rows of this claim must be checked before a node is executed (CKP-6)
         self._unchecked = session.held.run.status is RunStatus.RECOVERING or bool(self._wrong)
@@ -215,6 +217,7 @@ class RunExecutor:
             try:
                 await self.session.chain.settled()
                 await self.session.reload()
+                self._window = None
                 self._pending, self._called, self._answered = [], [], -1  # they concern rows that have changed
                 return rejected
             except Rejected as error:
@@ -248,6 +251,8 @@ class RunExecutor:
                     await session.chain.land(end.commit)
                     continue
                 await self._commit(end)
+                if self._window is not None and end.then is Then.KEEP and isinstance(move, Entering):
+                    await self._window.advanced()
             except ConditionFailed as moved:
                 asked = self.execution.awaited_names() if self.execution is not None else ()
                 if isinstance(move, Resting) and moved.reason == INBOX_SEQ and await session.pass_over(asked):
@@ -295,6 +300,7 @@ class RunExecutor:
             held.others,
             held.children,
             held.noted,
+            NOTHING_PURGED if self._window is None else self._window.floor.purged,
         )
 
     async def _read(self, move: Move) -> StoreReads:
@@ -321,8 +327,10 @@ class RunExecutor:
             self._called.append(passed)
             self._pending.append(event)
         served = lane in self._workflows
-        if served:
-            self._workflow = self._workflows[lane]
+        if served and self._workflow is not self._workflows[lane]:
+            self._workflow, self._window = self._workflows[lane], None
+        if self._workflow.window is not None and self._window is None:
+            self._window = await HistoryWindow.open(self.session, self._workflow.window)
         way = route(held.run, held.messages, held.effects, now.business, served=served)
         if way is WALK_ON:
             return await self._prepare(way, served=served)

@@ -18,6 +18,7 @@ from outlast.core.state.snapshot_codec import (
     chunks_in,
     decode,
     encode,
+    listing_of,
     pack,
     unpack,
 )
@@ -72,12 +73,26 @@ class SnapshotStore:
 async def joined(store: Store, run: tuple[str, str], snapshot: bytes) -> Snapshot:
     """Return the state of a snapshot. Raises Corrupt, StoreError."""
     values: dict[str, bytes] = {}
+    await _read(store, run, snapshot, values)
+    return decode(snapshot, values)
+
+
+async def _read(store: Store, run: tuple[str, str], snapshot: bytes, values: dict[str, bytes]) -> None:
+    """Read the chunks that a snapshot needs and that are not among `values`. Raises Corrupt, StoreError."""
     while missing := [name for name in chunks_in(snapshot, values) if name not in values]:
         rows = await store.load_many(STATE_CHUNK, [(*run, name) for name in missing])
         values |= {row.hash: unpack(row.packed, row.body, row.hash) for row in rows if row is not None}
         if None in rows:
             break
-    return decode(snapshot, values)
+
+
+async def chunks_of(store: Store, run: tuple[str, str], snapshot: bytes, values: dict[str, bytes]) -> tuple[str, ...]:
+    """Return the names of all chunks that a snapshot needs. Raises Corrupt, StoreError.
+
+    `values`: chunks that list others, to which this adds those that it reads.
+    """
+    await _read(store, run, listing_of(snapshot), values)
+    return chunks_in(snapshot, values)
 
 
 async def state_of_rows(store: Store, rows: RunRows) -> bytes:

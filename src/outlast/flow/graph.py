@@ -48,8 +48,13 @@ def read_exits(annotation: Any) -> Exits | None:
     return None
 
 
-def mistakes(workflow: str, where: str, places: Mapping[str, Place]) -> Iterator[DefinitionError]:
-    """Yield every mistake of the graph with its file, line, node and fix."""
+def mistakes(
+    workflow: str, where: str, places: Mapping[str, Place], *, may_be_endless: bool = False
+) -> Iterator[DefinitionError]:
+    """Yield every mistake of the graph with its file, line, node and fix.
+
+    `may_be_endless`: its loops need no maximum and no end, because its history is a window (S-32).
+    """
     if not places:
         yield DefinitionError(f"{workflow} has no node", where, "declare one under @….node(start=True)", where=where)
         return
@@ -65,8 +70,9 @@ def mistakes(workflow: str, where: str, places: Mapping[str, Place]) -> Iterator
         )
     else:
         yield from _unreachable(workflow, places, starts)
-    yield from _endless(workflow, places)
-    yield from _no_end(workflow, places)
+    if not may_be_endless:
+        yield from _endless(workflow, places)
+        yield from _no_end(workflow, places)
 
 
 def _unknown_targets(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionError]:
@@ -106,7 +112,7 @@ def _endless(workflow: str, places: Mapping[str, Place]) -> Iterator[DefinitionE
             yield DefinitionError(
                 f'node "{name}" of {workflow} ({place.where}) is in a loop without a maximum',
                 f"{way} has no limit",
-                f'limit one of its nodes: @….node(max_visits=5), e.g. "{name}"',
+                f'limit one of its nodes: @….node(max_visits=5), e.g. "{name}"; or keep a window: history=1_000',
                 where=place.where,
             )
 

@@ -29,6 +29,7 @@ def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
         "ceiling_ms": _length(workflow.ceiling),
         "budget": list(workflow.budget.limits) if workflow.budget is not None else [],
         "slot_while_waiting": workflow.slot_while_waiting,
+        **({"history": list(workflow.window)} if workflow.window is not None else {}),
         "migrations": sorted([m.from_, m.to] for m in workflow.migrations.all),
     }
 

@@ -41,7 +41,15 @@ from outlast.flow.registry import (
     where_called,
     where_of,
 )
-from outlast.flow.workflow_options import CEILING, Failures, Objective, StartKey, WorkflowOptions
+from outlast.flow.workflow_options import (
+    CEILING,
+    NO_CEILING,
+    Failures,
+    Objective,
+    StartKey,
+    WorkflowOptions,
+    window_terms,
+)
 
 S = TypeVar("S", bound=BaseModel)
 In = TypeVar("In", bound=BaseModel, default=S)
@@ -153,7 +161,8 @@ class Workflow(Generic[S, In, Out]):
         check.function("policy", self.policy, "policy=rules")
         self.budget: Final = options.get("budget")
         check.instance("budget", self.budget, Budget, "budget=Budget(tokens=100_000)")
-        ceiling = options.get("ceiling", CEILING)
+        self.window: Final = window_terms(options, self.title, self.where)
+        ceiling = options.get("ceiling", CEILING if self.window is None else NO_CEILING)
         if cast(object, ceiling) is None:
             raise check.wrong("ceiling", ceiling, "it is a duration", 'ceiling="168h"')
         self.when_empty: Final = options.get("when_empty")
@@ -292,7 +301,8 @@ class Workflow(Generic[S, In, Out]):
         for node in self.nodes.values():
             _collect(found, node.resolve)
         if not found:
-            found += mistakes(self.title, self.where, {name: node.place for name, node in self.nodes.items()})
+            places = {name: node.place for name, node in self.nodes.items()}
+            found += mistakes(self.title, self.where, places, may_be_endless=self.window is not None)
         found += self.migrations.mistakes(self.version, self.nodes)
         found += writes_of_decisions(self.nodes.values())
         found += waits_in_races(self.nodes.values())
@@ -302,6 +312,8 @@ class Workflow(Generic[S, In, Out]):
             if seen.setdefault(activity.name, activity) is not activity:
                 found.append(ambiguous("activity", [seen[activity.name], activity]))
             _collect(found, activity.check)
+            if activity.undo_fn is not None and self.window is not None and self.window.undo is None:
+                found.append(_undecided_undo(self.title, self.where, activity))
         if not found:
             self._activities = seen
         return found
@@ -651,6 +663,16 @@ def declared_workflows(module: ModuleType) -> list[Workflow[Any]]:
         if isinstance(value, Workflow) and found.setdefault(value.lane, value) is not value:
             raise ambiguous("workflow", [found[value.lane], value])
     return [*found.values()]
+
+
+def _undecided_undo(title: str, where: str, activity: Activity[..., Any]) -> DefinitionError:
+    """Return the mistake of a workflow with a window of history that does not say what becomes of an undo."""
+    return DefinitionError(
+        f"{title} has history= and calls {activity.name}, which has an undo",
+        "behind the window, the rows of such calls stay and the store grows, or nothing undoes them any more",
+        'add undo="keep" or undo="window"',
+        where=where,
+    )
 
 
 def _collect(found: list[DefinitionError], check: Callable[[], object]) -> None:

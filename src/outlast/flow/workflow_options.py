@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from string import Formatter
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar, get_args
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from outlast.core.durations import Term
+from outlast.core.argument_checks import Arguments, positive
+from outlast.core.durations import Duration, Term, ms_of
 from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
-from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX, VISITS_MAX
 from outlast.core.rows.columns import stored_text
 from outlast.core.usage import Budget
+from outlast.core.window import DEDUPE_FOR, ResultsTerm, UndoTerm, WindowTerms
 from outlast.errors import DefinitionError, LimitExceeded
 from outlast.flow.functions import NeverAwaited, refuse_unrun, refuse_unrun_function
 from outlast.flow.policy import Policy
 
 Given = TypeVar("Given", bound=BaseModel)
 CEILING: Final = "168h"
+NO_CEILING: Final = "36525d"
+"""Ceiling of a workflow whose history is a window, if it names no other one: 100 years."""
 
 
 class _WithName(Protocol):
@@ -65,7 +70,7 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     version: int
     """Raise it if running runs could not continue with the new code [1]."""
     ceiling: Term
-    """Limit of the business time of a run; a person is called when it passes [168h]."""
+    """Limit of the business time of a run; a person is called when it passes [168h; none with `history`]."""
     policy: Policy | None
     """Policy that is asked before each write [allow]."""
     key: str | Callable[[Given], str] | None
@@ -85,6 +90,41 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     """Share of failed calls from which a run that is about to complete fails, e.g. `Failures(0.5)`."""
     budget: Budget | None
     """Limits of the usage of each run; a run that has used one up parks until a person raises it."""
+    history: Duration | int
+    """Window of the history that a run keeps while it lives: the last `1_000` visits, or those of the last "30d" of
+    business time. What is behind it is purged, so a run may go on for years. Without it everything is kept."""
+    undo: UndoTerm | None
+    """With `history`: what becomes of calls behind the window that have an undo. "keep": their rows stay, so that the
+    end of the run can undo them. "window": they count as kept for good. Without it, no activity may have an undo."""
+    results: ResultsTerm
+    """With `history`: "purge" deletes results that were emitted before the window ["keep"]."""
+    dedupe_for: Duration
+    """With `history`: how long the ids of signals are remembered, in business time [30d]."""
+
+
+def window_terms(options: WorkflowOptions[Any], title: str, where: str) -> WindowTerms | None:
+    """Return the window of the history of a workflow; None if it keeps everything. Raises DefinitionError."""
+    given: object = options.get("history")
+    check = Arguments("Workflow", where)
+    if given is None:
+        if named := [name for name in _OF_WINDOW if name in options]:
+            value = dict(options)[named[0]]
+            raise check.wrong(named[0], value, "it belongs to a window of history", f'history="30d", {named[0]}=…')
+        return None
+    undo, results = options.get("undo"), options.get("results", "keep")
+    if undo is not None:
+        check.one_of("undo", undo, get_args(UndoTerm))
+    check.one_of("results", results, get_args(ResultsTerm))
+    dedupe = options.get("dedupe_for", timedelta(milliseconds=DEDUPE_FOR))
+    dedupe_ms = ms_of("dedupe_for", positive(f"dedupe_for of {title}", dedupe, where=where), any_length=True)
+    if isinstance(given, int):
+        check.number("history", given, 1, VISITS_MAX)
+        return WindowTerms(given, 0, undo, results, dedupe_ms)
+    kept = positive(f"history of {title}", options["history"], where=where)  # type: ignore[arg-type]
+    return WindowTerms(0, ms_of("history", kept, any_length=True), undo, results, dedupe_ms)
+
+
+_OF_WINDOW: Final = ("undo", "results", "dedupe_for")
 
 
 class StartKey:

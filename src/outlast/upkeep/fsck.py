@@ -18,7 +18,7 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, RESULT, RUN, TOKEN, Event, Result, Run
+from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, TOKEN, Event, Floor, Result, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
@@ -36,6 +36,7 @@ OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.row_columns,
     fsck_checks.run_visits,
     fsck_checks.run_clocks,
+    fsck_checks.floor_kept,
     fsck_checks.run_mail,
     fsck_checks.wait_bound,
     fsck_checks.wait_visit,
@@ -78,18 +79,27 @@ def violations(
     chain: bool = True,
     ledger_purged: bool = False,
     skew: int = 0,
+    floor: Floor | None = None,
 ) -> list[Finding]:
     """Return the violated invariants in one snapshot of a run's rows; [] if it keeps all.
 
     `history`: all events up to the snapshot; None checks only the rows. `values`: the large parts of the states; None
     skips them. `mapping`, `generation`: of the store, for checks that depend on them. `chain`: recompute hashes and
-    digests. `ledger_purged`: the run's own effects are gone. `skew`: of the store. Pure: the simulator and the crash
-    tests use it, too.
+    digests. `ledger_purged`: the run's own effects are gone. `skew`: of the store. `floor`: where a history that is a
+    window begins. Pure: the simulator and the crash tests use it, too.
     """
     events = None if history is None else tuple(history)
     parts = None if values is None else tuple(values)
     one = CheckedRun(rows, events, mapping, generation, parts, chain, ledger_purged, skew)
-    return findings(one)
+    return findings(from_floor(one, floor))
+
+
+def from_floor(one: CheckedRun, floor: Floor | None) -> CheckedRun:
+    """Return the rows of a run with a window of history, without the events behind its floor."""
+    if floor is None or one.history is None:
+        return one._replace(floor=floor)
+    first = next((event for event in one.history if event.seq == 1), None)
+    return one._replace(floor=floor, first=first, history=tuple(e for e in one.history if e.seq >= floor.seq))
 
 
 def findings(one: CheckedRun) -> list[Finding]:
@@ -269,11 +279,12 @@ class Fsck:
         values = await values_of(self._store, rows, history)
         store, purged = self._store, self._ledgers.has(run, rows.now.business + self._store.skew)
         one = CheckedRun(rows, history, store.mapping(), self._generation, values, self._chain, purged, store.skew)
+        one = from_floor(one, floor := await store.load(FLOOR, run[:2]))  # read last, so no event above it is missing
         return [
             *findings(one),
             *_named("slot_named", RUN, run, fsck_checks.slot_named(run, self._slots)),
             *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
-            *await self._produced(run, history),
+            *await self._produced(run, history, purged=floor is not None),
             *await self._used(run),
             *await self._family(rows),
             *(await self._copied(rows) if run.forked_from and not purged else ()),
@@ -295,6 +306,9 @@ class Fsck:
             parent = await self._store.load(RUN, (run.tenant, run.parent))
             call = await self._store.load(EFFECT, (run.tenant, run.parent, *place_of(run)))
             purged = parent is not None and await ledger_purged(self._store, parent)
+            if parent is not None and call is None and not purged:
+                floor = await self._store.load(FLOOR, parent[:2])
+                purged = floor is not None and 0 < place_of(run)[0] < floor.visit
             placed = fsck_families.child_placed(run, parent, call, purged=purged)
             found += _named("child_placed", RUN, run, placed)
         return found
@@ -314,7 +328,7 @@ class Fsck:
             found += _named("event_delivered", RUN, run, broken_deliveries)
         return found
 
-    async def _produced(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
+    async def _produced(self, run: Run, history: tuple[Event, ...], *, purged: bool) -> list[Finding]:
         """Check the run's results, which are read after the events that count them."""
         found: list[Result] = []
         while page := await self._store.query(
@@ -323,7 +337,7 @@ class Fsck:
             found += page
             if len(page) < EVENTS:
                 break
-        return list(_named("results_counted", RUN, run, fsck_history.results_counted(history, found)))
+        return list(_named("results_counted", RUN, run, fsck_history.results_counted(history, found, purged=purged)))
 
     async def _used(self, run: Run) -> list[Finding]:
         """Check the usage of the run's calls, with its row as it is after they were read."""

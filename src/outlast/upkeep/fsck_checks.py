@@ -32,11 +32,11 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAG
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, TOKEN, Event, Run, Token, is_over
+from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, RUN, TOKEN, Event, Floor, Run, Token, is_over
 from outlast.core.rows.store_rows import META, WORKER, Meta, Worker
 from outlast.core.run_transition import due_of
 from outlast.core.state.snapshot_codec import StateChunk
-from outlast.core.usage import CallUsage
+from outlast.core.usage import SUMMED, CallUsage
 from outlast.core.webhooks import deliveries
 from outlast.errors import Corrupt, NotStorable
 from outlast.store.port import RunRows
@@ -62,6 +62,17 @@ class CheckedRun(NamedTuple):
     chain: bool = False  # recompute hashes and digests
     ledger_purged: bool = False  # its own effects are gone, those that the tenant shares are there
     skew: int = 0  # of the store: ms by which the clocks that wrote two rows may differ
+    floor: Floor | None = None  # of a history that is a window; `history` begins there
+    first: Event | None = None  # of such a history: the first event of the run, which is kept
+
+    @property
+    def begins(self) -> int:
+        """Return the number of the event with which the history begins."""
+        return 1 if self.floor is None else self.floor.seq
+
+    def is_purged(self, visit: int) -> bool:
+        """True if rows of this visit may be gone, because the history is a window."""
+        return self.floor is not None and 0 < visit < self.floor.visit
 
     @property
     def run(self) -> Run:
@@ -256,16 +267,34 @@ def run_clocks(one: CheckedRun) -> Violations:
         yield violation(RUN, run, f"a timer ends at {due}, but the run is due at {run.due_at}")
 
 
-def missing_numbers(there: Iterable[int], last: int) -> list[int]:
-    """Return the first ten numbers from 1 to `last` that are not there. `last` is a stored number of any size."""
+def missing_numbers(there: Iterable[int], last: int, first: int = 1) -> list[int]:
+    """Return the first ten numbers from `first` to `last` that are not there. `last` is a stored number of any size."""
     known = set(there)
-    return [*islice((n for n in range(1, last + 1) if n not in known), 10)]
+    return [*islice((n for n in range(first, last + 1) if n not in known), 10)]
+
+
+def floor_kept(one: CheckedRun) -> Violations:
+    """Check that the history of a window begins at its floor, and that no open call is behind it (S-32)."""
+    floor = one.floor
+    if floor is None:
+        return
+    if not 1 <= floor.seq <= one.run.seq or not 1 <= floor.visit <= one.run.visit:
+        yield violation(FLOOR, floor, f"at event {floor.seq}; the run has {one.run.seq}, and {one.run.visit} visits")
+    if one.history and (one.history[0].seq, one.history[0].visit) != (floor.seq, floor.visit):
+        begins = one.history[0]
+        yield violation(FLOOR, floor, f"at event {floor.seq} of visit {floor.visit}; event {begins.seq} is the first")
+    if one.history is not None and one.first is None:
+        yield EVENT, (one.run.tenant, one.run.run, 1), "the first event of the run is missing"
+    for effect in one.effects:
+        if not effect.settled_at and not effect.child_text and 0 < (effect.visit or effect.first_visit) < floor.visit:
+            yield violation(EFFECT, effect, f"it is open, and the floor is at visit {floor.visit}")
 
 
 def run_mail(one: CheckedRun) -> Violations:
-    """Check that the messages of a run are numbered from 1 without a gap (S-1)."""
+    """Check that the messages of a run are numbered from 1 without a gap (S-1), but for those behind its window."""
     extra = [message for message in one.rows.messages if not 1 <= message.n <= one.run.inbox_seq]
-    for n in missing_numbers((message.n for message in one.rows.messages), one.run.inbox_seq):
+    numbers = (message.n for message in one.rows.messages)
+    for n in missing_numbers(numbers, one.run.inbox_seq) if one.floor is None else ():
         yield MESSAGE, (one.run.tenant, one.run.run, n), f"message {n} of {one.run.inbox_seq} is missing"
     for message in extra[:10]:
         yield violation(MESSAGE, message, f"the run's row counts {one.run.inbox_seq} messages")
@@ -299,7 +328,7 @@ def evidence_of_effect(one: CheckedRun) -> Violations:
     """Check that evidence names an existing effect (S-10)."""
     known = {(e.visit, e.key) for e in one.effects}
     for row in one.rows.evidence:
-        if (row.visit, row.key) not in known:
+        if (row.visit, row.key) not in known and not one.is_purged(row.visit):
             yield violation(EVIDENCE, row, "no effect has this key")
 
 
@@ -333,7 +362,7 @@ def approval_consumed(one: CheckedRun) -> Violations:
         if approval.status is not ApprovalStatus.APPROVED:
             yield violation(APPROVAL, approval, f"it is {approval.status}, and {approval.consumed_by} consumed it")
         elif effect is None:
-            if not one.ledger_purged:
+            if not one.ledger_purged and not one.is_purged(approval.visit):
                 yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, which does not exist")
         elif digest(effect.tenant, one.run.run, effect.activity, effect.key, effect.args) != approval.chosen:
             yield violation(
@@ -427,7 +456,7 @@ def usage_of(usage: Usage, known: bool) -> Violations:
 def usage_counted(run: Run, rows: Sequence[CallUsage]) -> Violations:
     """Check that usage is of a claim and a visit of the run, on the day of its time, and that no amount is negative."""
     for row in rows:
-        if not 1 <= row.epoch <= run.epoch or not 0 <= row.visit <= run.visit or row.n < 1:
+        if not SUMMED <= row.epoch <= run.epoch or not 0 <= row.visit <= run.visit or row.n < 1:
             yield violation(
                 CALL_USAGE, row, f"of visit {row.visit}; the run is at epoch {run.epoch}, visit {run.visit}"
             )

@@ -41,9 +41,9 @@ _MOVES: Final[tuple[Transition, ...]] = tuple(m for m in TABLE if isinstance(m.t
 def _is_whole(one: CheckedRun) -> bool:
     """Return True if no event is missing; otherwise history_numbers reports it, and comparisons are skipped."""
     history = one.history
-    if history is None or len(history) != one.run.seq:
+    if history is None or len(history) != one.run.seq - one.begins + 1:
         return False
-    return all(event.seq == n for n, event in enumerate(history, 1))
+    return all(event.seq == n for n, event in enumerate(history, one.begins))
 
 
 def data_of(event: Event) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def data_of(event: Event) -> dict[str, Any]:
 
 
 def history_numbers(one: CheckedRun) -> Violations:
-    """Check that the events of a run are numbered from 1 without a gap (I21)."""
+    """Check that the events of a run are numbered from 1, or from the floor of its window, without a gap (I21)."""
     if one.history is None:
         return
-    for seq in missing_numbers((event.seq for event in one.history), one.run.seq):
+    for seq in missing_numbers((event.seq for event in one.history), one.run.seq, one.begins):
         yield EVENT, (one.run.tenant, one.run.run, seq), f"event {seq} of {one.run.seq} is missing"
     for event in one.history:
         if not 1 <= event.seq <= one.run.seq:
@@ -76,7 +76,7 @@ def history_chain(one: CheckedRun) -> Violations:
     """Check that each event's hash is that of its predecessor's hash and its own bytes (I37)."""
     if not one.chain or one.history is None:
         return
-    before, number = GENESIS, 0
+    before, number = (GENESIS, 0) if one.floor is None else (one.floor.event_hash, one.floor.seq - 1)
     for event in one.history:
         if event.seq == number + 1 and event.hash != chain_hash(before, event.body):
             yield violation(EVENT, event, "its bytes and its predecessor's hash do not give its hash")
@@ -119,7 +119,7 @@ def history_moves(one: CheckedRun) -> Violations:
     """Check that every move of the history is in the table and leads to the run's status (I10)."""
     if not one.history or not _is_whole(one):
         return
-    may_be: set[RunStatus | None] = {None}
+    may_be: set[RunStatus | None] = {None} if one.begins == 1 else {*RunStatus}
     known = {word.value: verbs for word, verbs in SPOKEN.items()}
     before = 0
     for event in one.history:
@@ -184,7 +184,9 @@ def checkpoint_kept(one: CheckedRun) -> Violations:
             yield violation(EVENT, event, "a checkpoint without its snapshot")
     first = one.history[0] if one.history else None
     before = first.visit - 1 if first is not None and one.run.forked_from else 0  # visits of the ancestor
-    if len(kept) != one.run.visit - 1 - before and len(one.history) == one.run.seq:
+    if one.floor is not None and one.begins > 1:
+        before = one.floor.visit - 2  # the first kept event enters a visit
+    if len(kept) != one.run.visit - 1 - before and len(one.history) == one.run.seq - one.begins + 1:
         follows = one.run.visit - 1
         yield violation(RUN, one.run, f"{len(kept)} checkpoints; visit {one.run.visit} follows {follows}")
     if first is not None and first.seq == 1 and first.snapshot is None:
@@ -202,7 +204,8 @@ def state_whole(one: CheckedRun) -> Violations:
         except Corrupt as error:
             yield violation(STATE_CHUNK, value, error.what)
     there = {value.hash for value in one.values}
-    for event in one.history if one.history is not None else (one.rows.last,):
+    kept = () if one.first is None else (one.first,)
+    for event in (*kept, *(one.history if one.history is not None else (one.rows.last,))):
         try:
             if missing := [name for name in chunks_in(event.snapshot or b"", whole) if name not in there]:
                 yield violation(EVENT, event, f"its state names missing values: {', '.join(missing)}")
@@ -212,10 +215,14 @@ def state_whole(one: CheckedRun) -> Violations:
             yield violation(EVENT, event, error.what)
 
 
-def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violations:
-    """Check that results are numbered from 1, and that no event counts more of them (I18, CKP-5, OUT-5)."""
+def results_counted(history: Sequence[Event], rows: Sequence[Result], *, purged: bool = False) -> Violations:
+    """Check that results are numbered from 1, and that no event counts more of them (I18, CKP-5, OUT-5).
+
+    `purged`: results may be gone, because the history is a window. Then only the last number counts.
+    """
+    last = max((row.ordinal for row in rows), default=0) if purged else len(rows)
     for n, row in enumerate(sorted(rows, key=lambda row: row.ordinal), 1):
-        if row.ordinal != n:
+        if row.ordinal != n and not purged:
             yield violation(RESULT, row, f"its ordinal is {row.ordinal}, expected {n}")
             break
     for row in rows:
@@ -230,5 +237,5 @@ def results_counted(history: Sequence[Event], rows: Sequence[Result]) -> Violati
         count = counted.get("count", 0) if isinstance(counted, dict) else 0
         if not isinstance(count, int):
             yield violation(EVENT, event, f"its number of results is {count!r}"[:200])
-        elif count > len(rows):
-            yield violation(EVENT, event, f"it counts {count} results, and {len(rows)} exist")
+        elif count > last:
+            yield violation(EVENT, event, f"it counts {count} results, and {last} exist")

@@ -50,12 +50,14 @@ from outlast.core.rows.outbox_rows import (
 from outlast.core.rows.row_kind import Kind
 from outlast.core.rows.run_rows import (
     EVENT,
+    FLOOR,
     MESSAGE,
     RESULT,
     RUN,
     STATE_CHUNK,
     TOKEN,
     Event,
+    Floor,
     Message,
     Result,
     Run,
@@ -94,6 +96,7 @@ Row: TypeAlias = (
     | Topology
     | StateChunk
     | Result
+    | Floor
     | Request
     | Subscription
     | Cursor
@@ -110,7 +113,7 @@ Row: TypeAlias = (
 R = TypeVar("R", bound=Row)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
+    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
     GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
 )  # fmt: skip
 

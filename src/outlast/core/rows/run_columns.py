@@ -93,6 +93,18 @@ class Descent(NamedTuple):
 NO_DESCENT: Final = Descent()
 
 
+class PurgedCounts(NamedTuple):
+    """Counts of what a run no longer has, because its history is a window (S-32)."""
+
+    visits: Mapping[str, int] = MappingProxyType({})
+    """Visits of each node before the floor."""
+    done: Mapping[str, int] = MappingProxyType({})
+    """Done effects of each activity and child workflow that stay in force, because nothing undoes them any more."""
+
+
+NOTHING_PURGED: Final = PurgedCounts()
+
+
 class Attention(NamedTuple):
     """Reason why a person must decide. The reason determines the choices."""
 
@@ -313,6 +325,19 @@ def _load_slots(text: str) -> tuple[SlotName, ...]:
     return tuple((tenant, int(i)) for tenant, i in names)
 
 
+def _dump_purged(purged: PurgedCounts) -> str:
+    return compact([dict(purged.visits), dict(purged.done)])
+
+
+def _load_purged(text: str) -> PurgedCounts:
+    visits, done = loads(text)
+    return PurgedCounts(_counts(visits), _counts(done))
+
+
+def _counts(plain: dict[str, int]) -> Mapping[str, int]:
+    return MappingProxyType({str(name): int(n) for name, n in plain.items()})
+
+
 def _dump_ending(ending: Ending | None) -> str:
     if ending is None:
         return ""
@@ -354,6 +379,7 @@ RAISE: Final = Column("payload", _dump_raise, _load_raise)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
 DESCENT: Final = Column("descent", _dump_descent, _load_descent)
+PURGED: Final = Column("purged", _dump_purged, _load_purged)
 
 
 @lru_cache(CACHED_TEXTS)

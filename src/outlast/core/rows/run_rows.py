@@ -8,7 +8,7 @@ from outlast.core.events import TYPES, make_body
 from outlast.core.lanes import scheduler_of
 from outlast.core.rows import run_columns
 from outlast.core.rows.row_kind import Kind
-from outlast.core.rows.run_columns import NO_DESCENT
+from outlast.core.rows.run_columns import NO_DESCENT, NOTHING_PURGED
 from outlast.core.state.snapshot_codec import StateChunk
 
 
@@ -199,6 +199,29 @@ class Result(NamedTuple):
         return RESULT.decode_data("data", self.data, self)
 
 
+class Floor(NamedTuple):
+    """First kept event and visit of a run whose history is a window, and what was purged before them (S-32).
+
+    Only the holder of the run writes it. Event 1 is kept, too: it says how the run began.
+    """
+
+    tenant: str
+    run: str
+    version: int
+    seq: int  # the first kept event, which entered `visit`
+    event_hash: str  # hash of the event before it
+    visit: int  # the first kept visit
+    entered_at: int  # business; when that visit was entered
+    purged_text: str  # counts of what was purged
+    swept: int  # visit in which rows without a visit were last looked through
+    usage_n: int  # number of the last row of summed usage
+
+    @property
+    def purged(self) -> run_columns.PurgedCounts:
+        """Return the counts of what was purged."""
+        return FLOOR.decode(run_columns.PURGED, self.purged_text, self) if self.purged_text else NOTHING_PURGED
+
+
 RunKey: TypeAlias = tuple[str, str]
 """Tenant and id of a run."""
 RUN: Final = Kind("run", Run, 2, True, True)
@@ -207,6 +230,7 @@ MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
+FLOOR: Final = Kind("floor", Floor, 2, True, False)
 
 
 def is_over(run: Run) -> bool:

@@ -112,6 +112,14 @@ def chunks_in(snapshot: bytes, values: Mapping[str, bytes]) -> tuple[str, ...]:
     return (*first, *_named(decode(listing, values).state))
 
 
+def listing_of(snapshot: bytes) -> bytes:
+    """Return the encoded list of records of a snapshot; b"" if its list is not in chunks. Raises Corrupt."""
+    if snapshot[:1] != MARK:
+        return b""
+    listing = _parts(snapshot)[2]
+    return listing if listing[:1] == MARK else b""
+
+
 def _named(records: bytes) -> tuple[str, ...]:
     names = {records[i : i + 16] for i in range(0, len(records), RECORD.size)}
     return tuple(sorted(name.hex() for name in names if name != LITERAL))

@@ -97,7 +97,8 @@ CREATE TABLE graph_value (
     # 7: threads of LangGraph of all tenants by their last change, for the purge of unused ones.
     ("CREATE INDEX graph_thread_unused ON graph_thread (changed_at, tenant, thread) WHERE ns = ''",),
     # 8: the place of a child run below the run that started it, and its terms in the ledger of that run. Runs get slots
-    # by the age of their trees. Earlier runs have 0: they are older than all others, and wait in their own order.
+    # by the age of their trees. Earlier runs have 0: they are older than all others, and wait in their own order. A run
+    # whose history is a window has a row that says where it begins.
     (
         "ALTER TABLE run ADD COLUMN root TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE run ADD COLUMN root_created_at {integer} NOT NULL DEFAULT 0",
@@ -116,5 +117,21 @@ CREATE TABLE graph_value (
         "DROP INDEX run_queue_all",
         "CREATE INDEX run_queue ON run (queue, root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",
         "CREATE INDEX run_queue_all ON run (root_created_at, depth, created_at, tenant, run) WHERE queue <> ''",
+        # the first kept event of a run whose history is a window
+        """
+CREATE TABLE floor (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    version {integer} NOT NULL,
+    seq {integer} NOT NULL,
+    event_hash TEXT NOT NULL,
+    visit {integer} NOT NULL,
+    entered_at {integer} NOT NULL,
+    purged TEXT NOT NULL,
+    swept {integer} NOT NULL,
+    usage_n {integer} NOT NULL,
+    PRIMARY KEY (tenant, run)
+){clustered}
+""",
     ),
 )

@@ -1,0 +1,279 @@
+"""Runs that never end: a window of history keeps the rows of a run flat, and loses nothing that it needs (S-32)."""
+
+from collections import Counter
+from typing import Any, Literal
+
+import pytest
+
+from outlast.core.rows.all_kinds import KINDS
+from outlast.core.rows.run_rows import FLOOR, RESULT, Floor
+from outlast.errors import DefinitionError
+from outlast.flow import Context, Workflow
+from outlast.upkeep.fsck import Fsck
+from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, write
+
+pytestmark = [pytest.mark.req("RUN-15")]
+every_store = pytest.mark.every_store
+
+
+def rows_of(world: World, run: str = "r1") -> Counter[str]:
+    """Count the rows of a run by kind."""
+    found: Counter[str] = Counter()
+    for kind in KINDS:
+        if kind.row._fields[1] == "run":
+            found[kind.name] += len(world._rows(kind, run))
+    return +found
+
+
+def floor_of(world: World, run: str = "r1") -> Floor:
+    row = world.core.rows.get(FLOOR, ("t", run))
+    assert isinstance(row, Floor)
+    return row
+
+
+async def sound(world: World) -> None:
+    report = await Fsck(world.store, chain=True).look()
+    assert not report.findings
+
+
+def looping(most: int, act: Any, *, name: str = "window", once: Any = None, **options: Any) -> Workflow[Any]:
+    """A node that calls `act` in each visit, and ends after `most` of them."""
+    flow = Workflow(name, state=State, **{"history": 20, **options})
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.do(act, str(ctx.state.n))
+        if once is not None:
+            await ctx.do(once, "it")
+        return "turn" if ctx.state.n < most else None
+
+    return flow.validate()
+
+
+@every_store
+async def test_a_long_loop_keeps_its_window(world: World) -> None:
+    receiver = Receiver()
+    flow = looping(300, write(receiver, name="window-call"))
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and len(receiver.did) == 300
+    rows, floor = rows_of(world), floor_of(world)
+    assert floor.visit >= 300 - 2 * 20 and world.run().visit == 300
+    assert rows["event"] <= 45 and rows["effect"] <= 45
+    assert sum(floor.purged.done.values()) + rows["effect"] == 300
+    assert floor.purged.visits == {"turn": floor.visit - 1}
+    assert [event.seq for event in world.events()][:2] == [1, floor.seq]
+    await sound(world)
+
+
+@every_store
+async def test_a_holder_forgets_what_it_purges(world: World) -> None:
+    receiver = Receiver(*[None] * 200, Slow())
+    flow = looping(300, write(receiver, name="window-kept"), history=30)
+    process = world.worker(flow)
+    await world.start(flow)
+    await world.pass_(SECOND)
+    (executor,) = process.worker._executors._tasks.values()
+    held = executor.session.held
+    assert held.run.visit == 201 and len(held.effects) <= 40
+    (rows,) = await world.store.run_rows([("t", "r1")])
+    assert rows is not None and len(rows.effects) == len(held.effects)
+    await sound(world)
+
+
+@every_store
+async def test_the_next_holder_goes_on_with_the_window(world: World) -> None:
+    """Workers die again and again, and each successor finds rows behind the floor."""
+    stops = [Slow() for _ in range(6)]
+    receiver = Receiver(*[each for stop in stops for each in (*[None] * 24, stop)], dedupes=True)
+    once = write(receiver, name="window-once", once_per="run")
+    flow = looping(
+        160,
+        write(receiver, name="window-taken", mode="reconcile"),
+        once=once,
+        history=10,
+    )
+    await world.start(flow)
+    for stop in stops:
+        process = world.worker(flow)
+        await world.pass_(QUIET)
+        assert stop.begun.is_set()
+        process.kill()
+        await world.pass_(MINUTE)
+    world.worker(flow)
+    await world.pass_(QUIET)
+    assert world.status() == "completed"
+    assert Counter(receiver.did).most_common(1)[0][1] == 1 and len(receiver.did) == 161
+    rows, floor = rows_of(world), floor_of(world)
+    assert floor.visit >= 140 and rows["effect"] <= 25
+    assert [effect.key for effect in world.effects() if not effect.visit] == ["window-once/it"]
+    assert sum(floor.purged.done.values()) + rows["effect"] == 161
+    await sound(world)
+
+
+async def test_signals_are_read_once_and_unread_ones_stay(world: World) -> None:
+    flow = Workflow("window-signals", state=State, history=5, dedupe_for="1h")
+
+    @flow.node(start=True)
+    async def hear(ctx: Context[State]) -> Literal["hear"] | None:
+        found = await ctx.receive("go", Go)
+        ctx.state.said.append(found.word)
+        return None if found.word == "end" else "hear"
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.signal("other", word="kept")
+    for n in range(60):
+        assert await world.signal("go", signal_id=f"go-{n}", word=str(n))
+        await world.pass_(MINUTE)
+    assert not await world.signal("go", signal_id="go-59", word="59")
+    rows = rows_of(world)
+    assert rows["message"] <= 10 and rows["wait"] <= 10 and rows["token"] <= 60
+    assert world.messages()[0].name == "other"
+    await world.pass_(3 * HOUR)
+    for n in range(60, 80):
+        await world.signal("go", signal_id=f"go-{n}", word=str(n))
+    assert rows_of(world)["token"] <= 25
+    await world.signal("go", word="end")
+    assert world.last_event()["outcome"]["said"] == [*map(str, range(80)), "end"]
+    await sound(world)
+
+
+async def test_a_window_of_time(world: World) -> None:
+    flow = Workflow("window-time", state=State, history="10h")
+
+    @flow.node(start=True)
+    async def tick(ctx: Context[State]) -> Literal["tick"]:
+        ctx.state.n += 1
+        await ctx.sleep("1h")
+        return "tick"
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(100 * HOUR)
+    floor = floor_of(world)
+    assert world.run().visit == 101
+    assert 10 * HOUR <= world.time.wall() - floor.entered_at <= 13 * HOUR
+    assert rows_of(world)["wait"] <= 14
+    await world.cancel()
+    assert world.status() == "cancelled"
+    await sound(world)
+
+
+@pytest.mark.parametrize("undo", ["keep", "window"])
+async def test_undoable_calls_behind_the_window(world: World, undo: Any) -> None:
+    receiver, other = Receiver(), Receiver()
+    flow = Workflow(f"window-undo-{undo}", state=State, history=3, undo=undo)
+    book = write(receiver, name=f"window-book-{undo}", undo=other)
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"]:
+        ctx.state.n += 1
+        await ctx.do(book, str(ctx.state.n))
+        if ctx.state.n == 20:
+            await ctx.sleep("1000h")
+        return "turn"
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert len(receiver.did) == 20
+    await world.cancel()
+    await world.pass_(MINUTE)
+    assert world.status() == "cancelled"
+    if undo == "keep":
+        assert len(other.did) == 20 and world.last_event()["not_undone"] == []
+    else:
+        gone = 20 - len(other.did)
+        assert 13 <= gone <= 17
+        assert world.last_event()["not_undone"] == [
+            f"window-book-window: {gone} calls before the window of its history"
+        ]
+    await sound(world)
+
+
+def test_an_undo_needs_a_decision() -> None:
+    book = write(Receiver(), name="window-undecided", undo=True)
+    with pytest.raises(DefinitionError, match="window-undecided, which has an undo"):
+        looping(3, book, name="window-undecided")
+
+
+async def test_an_uncertain_call_holds_the_floor(world: World) -> None:
+    """The run waits for a person, and what is in its window stays."""
+    receiver = Receiver(*[None] * 30, Acts(ConnectionResetError("lost")))
+    flow = looping(60, write(receiver, name="window-lost"), history=2)
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(QUIET)
+    assert world.reasons() == ["effect_uncertain"]
+    assert floor_of(world).visit <= 31
+    await sound(world)
+    await world.resolve("window-lost/31", "happened", response=b'"x"')
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and sum(floor_of(world).purged.done.values()) >= 50
+    await sound(world)
+
+
+async def test_max_visits_counts_within_the_window(world: World) -> None:
+    receiver = Receiver()
+    flow = Workflow("window-visits", state=State, history=5)
+    act = write(receiver, name="window-visited")
+
+    @flow.node(start=True, max_visits=10)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.do(act, str(ctx.state.n))
+        return "turn" if ctx.state.n < 100 else None
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "completed" and world.run().visits["turn"] == 100
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_results_of_the_window(world: World, kept: bool) -> None:
+    flow = Workflow(f"window-results-{kept}", state=State, history=5, results="keep" if kept else "purge")
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.emit({"n": ctx.state.n}, key=f"n/{ctx.state.n}")
+        await ctx.sleep("1m")
+        return "turn" if ctx.state.n < 100 else None
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(101 * MINUTE)
+    assert world.status() == "completed"
+    rows = world._rows(RESULT, "r1")
+    assert max(row.ordinal for row in rows) == 100
+    assert len(rows) == 100 if kept else len(rows) <= 40
+    await sound(world)
+
+
+async def test_a_visit_of_many_calls_keeps_pace(world: World) -> None:
+    receiver = Receiver()
+    flow = Workflow("window-wide", state=State, history=2)
+    act = write(receiver, name="window-wide")
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.do_all([act.plan(f"{ctx.state.n}.{i}") for i in range(150)])
+        return "turn" if ctx.state.n < 20 else None
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * MINUTE)
+    assert world.status() == "completed" and len(receiver.did) == 3_000
+    assert rows_of(world)["effect"] <= 150 * 7
+    await sound(world)
