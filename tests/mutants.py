@@ -68,6 +68,7 @@ ENDS: Final = _tests("tests/engine/test_when_empty.py", "ends without a result")
 CHILD_STARTS: Final = _tests("tests/flow/test_child_starts.py", "starts of children at load")
 CHILD_DIVERGENCE: Final = _tests("tests/engine/test_child_divergence.py", "re-runs that ask for other children")
 PARENT_SIGNALS: Final = _tests("tests/engine/test_parent_signals.py", "signals of children to their parents")
+ENDED_CHILDREN: Final = _tests("tests/engine/test_ended_children.py", "lists of children that have ended")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -123,6 +124,7 @@ SUITES: Final = (
         CHILD_STARTS,
         CHILD_DIVERGENCE,
         PARENT_SIGNALS,
+        ENDED_CHILDREN,
         DEVELOPER,
         MESSAGES,
         PROXIES,
@@ -209,6 +211,7 @@ OF_THE_ENGINE: Final = (
         CHILD_DIVERGENCE,
         PARENT_SIGNALS,
     ),
+    _row(engine.ended_children_not_recorded, "Each re-run sees the same ends of children.", ENDED_CHILDREN),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

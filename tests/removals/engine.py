@@ -34,6 +34,7 @@ from outlast.engine import (
     capacity,
     commit_chain,
     effect_executor,
+    ended_children,
     lease,
     named_waits,
     node_execution,
@@ -538,6 +539,13 @@ def races_of_waits_loaded(patch: Patch) -> None:
 
 def signals_not_expected(patch: Patch) -> None:
     patch.setattr(divergence, "SIGNAL", "no signal")
+
+
+def ended_children_not_recorded(patch: Patch) -> None:
+    async def forgets(execution: Any, key: str, found: Any) -> None:
+        return None
+
+    replace(patch, ended_children._record, forgets)
 
 
 def undecided_children_loaded(patch: Patch) -> None:

@@ -1,6 +1,7 @@
 """Workflows of agents: decide, admit, act, observe, in a node that returns to itself (GATE-7)."""
 
 import asyncio
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -37,10 +38,13 @@ from outlast.agent.proposal import (
 from outlast.agent.provided import NAME, model_of
 from outlast.agent.sub_agents import SubAgent, tools_of
 from outlast.agent.tool_results import (
+    IN_BACKGROUND,
     OFFER,
     READ_RESULT,
     RESULT_CHARS_MAX,
     LargeResult,
+    StartedAgent,
+    agent_message,
     already_done,
     error_message,
     page,
@@ -59,6 +63,7 @@ from outlast.errors import AnswerNotStored, DefinitionError, LimitExceeded, NotS
 from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, rule_of
 from outlast.flow.calls import Plan, tool_call
+from outlast.flow.child_handle import ChildHandle
 from outlast.flow.child_tool import ChildTool
 from outlast.flow.context import Context
 from outlast.flow.outcomes import ChildFailed, Declared, Fail, Refusal, Refused
@@ -72,6 +77,7 @@ Result = TypeVar("Result", bound=BaseModel | str, default=str)
 """Text unless `agent_workflow` gets another `result`."""
 LABELS: Final = StatusLabels("PLANNING", "WAITING_FOR_TOOL", "WAITING_FOR_APPROVAL")
 STEPS_MAX: Final = 100
+UNDER_WAY: Final = "agents go on in the background; give the result once you have read theirs"
 
 
 class AgentTask(BaseModel):
@@ -88,6 +94,7 @@ class AgentState(BaseModel):
 
     - `objective`, `context`: the input.
     - `large`: large results that the model may read on.
+    - `started`: agents that go on in the background. `idle`: the model has nothing to do until one of them ends.
     - `result`: the result, once the model has given it.
     - `messages`: the transcript. Nothing is removed from it.
     """
@@ -95,6 +102,8 @@ class AgentState(BaseModel):
     objective: str
     context: JsonValue = None
     large: list[LargeResult] = []
+    started: list[StartedAgent] = []
+    idle: bool = False
     result: JsonValue = None
     messages: list[Message] = []
 
@@ -291,6 +300,8 @@ async def take_step(ctx: Context[AgentState], agent: Agent) -> Literal["step"] |
     state = ctx.state
     if not state.messages:
         state.messages.append(Message(role="user", text=_opening(state)))
+    if state.started:
+        state.messages += await _ends(ctx, agent)
     built_in = agent.built_in(state)
     proposal = await _ask(ctx, agent, built_in)
     if proposal.answer.end in ASK_AGAIN:
@@ -358,7 +369,15 @@ def _opening(state: AgentState) -> str:
 
 
 def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None) -> Literal["step"] | None:
-    """Store the result if it fits its type; otherwise tell the model why it does not."""
+    """Store the result if it fits its type; otherwise tell the model why it does not.
+
+    While agents go on in the background, the answer is none yet: the model reads their results first.
+    """
+    if state.started:
+        state.idle = True
+        if call is not None:
+            state.messages.append(error_message(call, "under_way", UNDER_WAY))
+        return "step"
     if agent.result is None:
         state.result = given
         return None
@@ -374,8 +393,36 @@ def _conclude(state: AgentState, agent: Agent, given: str, call: ToolCall | None
     return None
 
 
+async def _ends(ctx: Context[AgentState], agent: Agent) -> list[Message]:
+    """Return a message for each agent that has ended in the background, in the order of their ends."""
+    state, tools = ctx.state, by_name(agent.tools)
+    living = {each.key: each for each in state.started}
+    messages: list[Message] = []
+    for child in await ctx.ended([ctx.child(key) for key in living], wait=state.idle):
+        started = living.pop(child.key)
+        try:
+            response = await child.result()
+        except ChildFailed as failed:
+            error: JsonValue = {"code": failed.code, "reason": redact_shown(str(failed))[:TEXT_CHARS_MAX]}
+            messages.append(agent_message(started, error=error))
+            continue
+        text = text_of_result(tools[started.agent], response)
+        if len(text) > RESULT_CHARS_MAX:
+            large = started.as_large(f"{ctx.visit}-{len(messages)}-ended")
+            state.large.append(large)
+            response = json.loads(page(large.handle, text, 0))
+        elif not isinstance(response, str):
+            response = json.loads(text)
+        messages.append(agent_message(started, result=response))
+    state.started, state.idle = list(living.values()), False
+    return messages
+
+
 class _Made(NamedTuple):
-    """The end of one admitted call: its response, or why it has no response. `notice`: it was done before."""
+    """The end of one admitted call: its response, or why it has no response.
+
+    `notice`: it was done before. `started`: the agent goes on in the background.
+    """
 
     plan: Plan[Any]
     visit: int
@@ -383,6 +430,7 @@ class _Made(NamedTuple):
     code: str = ""
     reason: str = ""
     notice: str = ""
+    started: StartedAgent | None = None
 
 
 async def _act(ctx: Context[AgentState], agent: Agent, proposal: Proposal, built_in: set[str]) -> list[Message]:
@@ -422,7 +470,7 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
             return _Made(plan, visit, code="approval_rejected", reason=f"{decision.by}: {decision.reason}")
         plan = decision.chosen
     if isinstance(tool, ChildTool):
-        return await _delegate(ctx, plan, visit)
+        return await _delegate(ctx, tool, plan)
     try:
         [answer] = await ctx.do_all([plan], refused="return", proposed=True)
     except AnswerNotStored as error:
@@ -436,10 +484,16 @@ async def _make(ctx: Context[AgentState], agent: Agent, tool: Tool, admitted: Ad
     return _Made(plan, visit, response=answer)
 
 
-async def _delegate(ctx: Context[AgentState], plan: Plan[Any], visit: int) -> _Made:
-    """Start an agent and wait for its end. A failure is an answer for the model."""
+async def _delegate(ctx: Context[AgentState], tool: ChildTool, plan: Plan[Any]) -> _Made:
+    """Start an agent. Wait for its end, unless it goes on in the background. A failure is an answer for the model."""
+    visit = ctx.visit
     try:
-        return _Made(plan, visit, response=await ctx.do(plan, proposed=True))
+        answer = await ctx.do(plan, proposed=True)
+        if not tool.background:
+            return _Made(plan, visit, response=answer)
+        child: ChildHandle[Any] = answer
+        started = StartedAgent(agent=tool.name, key=plan.key, digest=plan.digest, visit=visit, run=child.run_id)
+        return _Made(plan, visit, started=started)
     except ChildFailed as error:
         return _Made(plan, visit, code=error.code, reason=redact_shown(str(error))[:TEXT_CHARS_MAX])
     except Refused as error:
@@ -486,6 +540,10 @@ def _observed(
     assert end is not None
     if end.code:
         return error_message(decided.call, end.code, end.reason)
+    if end.started is not None:
+        if end.started not in ctx.state.started:
+            ctx.state.started.append(end.started)
+        return result_message(decided.call, compact({"started": end.started.run, "note": IN_BACKGROUND}))
     text = text_of_result(tools[end.plan.activity], end.response)
     if end.notice:
         text = already_done(end.notice, end.response, text)

@@ -57,6 +57,7 @@ Code = Literal[
     "other_visit",
     "unfinished_answer",
     "conflict",
+    "under_way",
     "denied",
 ]
 
@@ -361,6 +362,9 @@ class _Gate:
         per_visit = tool.once_per == "visit"
         if tool.kind == "write" and (done := _done(before, self._ctx.visit)) is not None:
             return AlreadyDone(call, plan, done.visit, done.response, done.made_in, done.unstored)
+        if open_ := [each for each in before if each.same and each.under_way and each.visit != self._ctx.visit]:
+            reason = f"{plan.key} was started in step {open_[-1].made_in} and has not ended; it was not started again"
+            return Rejected(call, "under_way", reason)
         admitted = self._admitted.get((tool.name, plan.key), plan.digest) != plan.digest
         others = [each for each in before if not each.same and (each.visit == self._ctx.visit or not per_visit)]
         if admitted or others:

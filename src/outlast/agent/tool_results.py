@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from outlast.agent.model import Message, OfferedTool, Part, ToolCall
 from outlast.agent.proposal import Tool
@@ -26,6 +26,23 @@ class LargeResult(Part):
     key: str
     digest: str
     visit: int
+
+
+class StartedAgent(Part):
+    """An agent that goes on in the background: the call that has started it, and its run."""
+
+    agent: str
+    key: str
+    digest: str
+    visit: int
+    run: str
+
+    def as_large(self, handle: str) -> LargeResult:
+        """Return the address of its result."""
+        return LargeResult(handle=handle, activity=self.agent, key=self.key, digest=self.digest, visit=self.visit)
+
+
+IN_BACKGROUND: Final = "it goes on in the background; go on with other work, its result follows as a message"
 
 
 class ReadResult(Part):
@@ -66,6 +83,12 @@ def already_done(instruction: str, response: Any, text: str) -> str:
     """Return the recorded result of a call with the sentence that it was not done again. `text`: the result as text."""
     result = text if isinstance(response, str) else json.loads(text)
     return json.dumps({"note": instruction, "result": result}, ensure_ascii=False)
+
+
+def agent_message(started: StartedAgent, **end: JsonValue) -> Message:
+    """Return the message about the `end` of an agent in the background: its `result` or `error`."""
+    body = {"agent": started.agent, "run": started.run, "started_in_step": started.visit, **end}
+    return Message(role="user", text=json.dumps(body, ensure_ascii=False))
 
 
 def page(handle: str, text: str, offset: int) -> str:

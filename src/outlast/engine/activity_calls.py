@@ -341,7 +341,8 @@ async def recorded_calls(
         made_in = visit or (row.first_visit if isinstance(row, Effect) and mine else 0)
         if visit in copied and row is copied[visit][0]:
             made_in = copied[visit][1]
-        found.append(RecordedCall(visit, same, done, response, unstored, made_in))
+        under_way = isinstance(row, Effect) and bool(row.child_text) and not row.settled_at
+        found.append(RecordedCall(visit, same, done, response, unstored, made_in, under_way))
     return found
 
 

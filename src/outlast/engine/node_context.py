@@ -17,7 +17,7 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -27,6 +27,7 @@ from pydantic import BaseModel, JsonValue
 from typing_extensions import override
 
 from outlast.core.approvals import votes_of
+from outlast.core.argument_checks import Arguments
 from outlast.core.business_days import BusinessDays
 from outlast.core.children import signal_key
 from outlast.core.codec import canonical, digest
@@ -71,6 +72,7 @@ from outlast.engine.child_runs import (
     value_of,
 )
 from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given
+from outlast.engine.ended_children import ENDED, ended_children
 from outlast.engine.first_waits import AnyWait, first_ended, name_of, remembered_winner
 from outlast.engine.lookups import look_up
 from outlast.engine.named_waits import NamedWait, wait_key
@@ -591,6 +593,26 @@ class NodeContext(Context[Any]):
             return NodeChild(self, await wait.opened(within_call=False), wait.workflow)
         return await self._outcome(wait)
 
+    @override
+    @_seen
+    async def ended(
+        self, children: Collection[ChildHandle[Any]], /, *, wait: bool = False, round: int | None = None
+    ) -> list[ChildHandle[Any]]:
+        handles = {each.place: each for each in children if isinstance(each, NodeChild)}
+        if len(handles) != len(children):
+            why = "it takes handles of children of this run, each once"
+            raise InvalidInput("ctx.ended was given other objects", why, "await ctx.ended([await ctx.start(…)])")
+        Arguments("ctx.ended", of_call=True).flag("wait", wait)
+        execution, key = self._execution, f"{ENDED}?{wait_key('ended', round)}"
+        await self._may_ask()
+        if key in execution.asked:
+            why = "the list of each call is kept under its round"
+            raise Conflict("ctx.ended was called twice in one visit", why, "give each its round: round=n")
+        execution.asked.add(key)
+        execution.count((f"?{key}",))
+        make = partial(ended_children, execution, key, list(handles), wait=wait)
+        return [handles[place] for place in await execution.deduplicate((self.visit, key), make, self._give_up)]
+
     def _asked_child(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> ChildWait:
         found = found_workflow(workflow)
         if isinstance(workflow, FunctionWorkflow) and not workflow.is_input(args, kwargs):
@@ -749,6 +771,7 @@ class NodeChild(ChildHandle[Any]):
         self._context = context
         self._row = row
         self._of = of
+        self.place = (row.visit, row.key)
         self.workflow = row.activity
         self.key = row.key
         self.run_id = row.external_id

@@ -231,6 +231,7 @@ class RecordedCall(Generic[R_co]):
     - `response`: the response of a call that is done, else None.
     - `unstored`: the error of a call that is done, if its answer cannot be stored.
     - `made_in`: the visit of this run that made it; 0 if it is not known, or if another run may have made it.
+    - `under_way`: True for a child run that has not ended.
     """
 
     visit: int
@@ -239,3 +240,4 @@ class RecordedCall(Generic[R_co]):
     response: R_co | None
     unstored: AnswerNotStored | None = None
     made_in: int = 0
+    under_way: bool = False

@@ -3,7 +3,7 @@
 The engine implements this interface. To test a node alone, subclass it and override the methods that the node uses.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, ParamSpec, overload
@@ -456,6 +456,18 @@ class Context(Generic[S]):
         """Return the handle of a child that this run has started under `key`, also in an earlier visit.
 
         Of several, that of the latest visit. Raises NotFound.
+        """
+        raise NotImplementedError
+
+    async def ended(
+        self, children: Collection[ChildHandle[Any]], /, *, wait: bool = False, round: int | None = None
+    ) -> list[ChildHandle[Any]]:
+        """Return those of `children` that have ended, in the order of their ends. Their `result()` needs no wait.
+
+        With `wait`, the run waits until at least one has ended; without children it waits for none. Each re-run of the
+        visit gets the same list. `round` tells several of these calls in one visit apart: see `receive`.
+
+        Raises InvalidInput for what is no handle of this run, Conflict for a second call with the same `round`.
         """
         raise NotImplementedError
 

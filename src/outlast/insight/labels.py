@@ -27,7 +27,8 @@ LATE_CHARS = 200
 BRIDGE_SILENT = MINUTE  # since the bridge of a guest's worker searched for due runs
 STALLED = 2 * HEARTBEAT_EVERY  # since the event loop last ran: a heartbeat was missed
 _BY_LABEL = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.RECOVERING})
-_OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle"})  # waits of a call that has an intent
+_OF_CALLS: frozenset[WaitingKind] = frozenset({"effect", "retry", "settle", "child"})
+"""Waits of a call that has an intent."""
 
 
 def shown_status(run: Run, oldest_call: int = 0) -> str:
