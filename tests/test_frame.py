@@ -97,4 +97,4 @@ def test_the_typed_marker_is_in_the_package() -> None:
 def test_a_mark_with_an_unknown_requirement_is_refused() -> None:
     assert wrong_marks(("RUN-1", "RUN-99")) == ["RUN-99, which docs/requirements.md does not list"]
     assert wrong_marks(()) == ["(none), which docs/requirements.md does not list"]
-    assert wrong_marks(("RUN-10", "RUN-14")) == ["RUN-14, which docs/requirements.md calls not built"]
+    assert wrong_marks(("RUN-10", "REC-8")) == ["REC-8, which docs/requirements.md calls not built"]

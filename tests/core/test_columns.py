@@ -15,6 +15,7 @@ from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.columns import CACHED_CHARS_MAX, Column
 from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.rows.effect_rows import Evidence, Memo, Wait
+from outlast.core.rows.map_rows import MapOutcome
 from outlast.core.rows.run_columns import VISITS, entered_visits, placed_visits
 from outlast.core.rows.run_rows import Event, Message
 from outlast.core.webhooks.deliveries import subscribe
@@ -30,6 +31,7 @@ ROWS: dict[str, Row] = {
     "effect": Drive().start().claim().intend().effect,
     "memo": Memo("t", "r", 1, "m", "look", "d", b"1", "", 1),
     "evidence": Evidence("t", "r", 1, "k", 1, ANSWER.encode(EvidenceAnswer("done")), 1),
+    "map_outcome": MapOutcome("t", "r", 1, "m", 0, "c", b"1", ""),
     "worker": opened("w", name="", lanes="a@1", now_real=1, now_business=1, live=Liveness()),
     "subscription": subscribe(
         "t",

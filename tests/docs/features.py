@@ -75,6 +75,12 @@ FEATURES: Final = (
     ),
     Feature(
         "waits",
+        "[a workflow for each of 10,000 inputs](docs/children.md#run-a-workflow-for-each-of-many), a window at a time",
+        ("outlast.Context.map",),
+        r"`ctx\.map`",
+    ),
+    Feature(
+        "waits",
         "[approvals](docs/approvals.md) bound to an exact call, with deadlines, quorums and editable values",
         ("outlast.Context.approval", "outlast approvals approve", "POST /v1/approvals/{approval}/decision"),
         "approvals?",
@@ -211,12 +217,6 @@ FEATURES: Final = (
 
 MISSING: Final = (
     Missing("Schedules and cron", absent=("outlast schedules", "outlast cron"), words=r"cron jobs?"),
-    Missing(
-        "A map over a workflow, with a window: `ctx.start` in a loop instead",
-        ("RUN-14",),
-        ("outlast.Context.map",),
-        r"`ctx\.map`",
-    ),
     Missing("Reset of a run to an earlier step; a fork is a new run", absent=("outlast runs reset",)),
     Missing(
         "Execution of 10,000 runs of one dead worker within 30 s on PostgreSQL: 31 s on two cores, claimed after 22 s",

@@ -216,7 +216,7 @@ def test_a_page_denies_nothing_that_exists_and_claims_nothing_that_does_not(page
         ),
         ("## What Outlast does not have", "- Streaming of tokens, memory and ready-made agents, as LangGraph has."),
         ("# When not to use Outlast", "- **A language-model framework.** Call any model inside a lookup."),
-        ("## Scaling", "It may also name slots of its tenant, or the runs of a `ctx.map`."),
+        ("## Scaling", "It may also name slots of its tenant, or the cron jobs of a tenant."),
     ],
 )
 def test_a_sentence_that_once_was_wrong_is_found(heading: str, sentence: str) -> None:

@@ -27,7 +27,9 @@ from outlast.core.children import settle_in_parent
 from outlast.core.commit import AppendMessage, Commit
 from outlast.core.effect_steps import Maybe, No, Unsent
 from outlast.core.first_wait import Candidate, Winner, first_of
+from outlast.core.maps import MapTerms, free_places, next_place
 from outlast.core.rows import store_rows
+from outlast.core.rows.map_rows import MapProgress
 from outlast.core.webhooks import deliveries
 from outlast.engine import admission, call_outcome, commands, results, run_end, snapshots
 from outlast.flow import graph
@@ -419,6 +421,15 @@ def first_by_position(patch: Patch) -> None:
         return kept([each._replace(number=i + 1 if each.number else 0) for i, each in enumerate(waits)], now)
 
     replace(patch, first_of, by_position)
+
+
+def every_input_started_at_once(patch: Patch) -> None:
+    """A map starts a child when one of its window has ended."""
+
+    def all_of_them(terms: MapTerms, progress: MapProgress, calls: Any, room: int) -> range:
+        return range(next_place(progress, calls), terms.n)
+
+    replace(patch, free_places, all_of_them)
 
 
 def end_of_child_not_told(patch: Patch) -> None:

@@ -69,7 +69,11 @@ ROWS: Final = {
         "an_end_while_the_parent_parks_is_not_missed",
         "end_of_child_not_told",
     ),
-    "RUN-14": PLANNED,
+    "RUN-14": _row(
+        "engine/test_maps",
+        "a_map_runs_a_window_at_a_time_and_executes_the_body_twice",
+        "every_input_started_at_once",
+    ),
     "RUN-15": _row("engine/test_window", "a_long_loop_keeps_its_window", "nothing_behind_the_window"),
     "CKP-1": _row(
         "engine/test_walks",

@@ -60,12 +60,12 @@ def test_a_removal_that_its_test_does_not_notice_is_reported() -> None:
 
 
 def test_a_row_says_what_is_missing() -> None:
-    assert state_of("RUN-14") == "planned"
+    assert state_of("REC-8") == "planned"
     assert state_of("RT-6").startswith("partly, without ")
     assert state_of("RUN-1") == "proven"
 
 
 def test_a_state_on_the_page_that_is_not_true_is_corrected() -> None:
-    line = "| RUN-14 | Child runs are started once per key. | proven |"
+    line = "| REC-8 | A dead process is known at once. | proven |"
     assert ROW.match(line)
     assert written(line) == line.replace("proven", "planned")

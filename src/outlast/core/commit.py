@@ -52,10 +52,10 @@ class Drop(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Delete a row of a thread of LangGraph, or of the start of a fork. A missing row is no error.
+    """Delete a row of a thread of LangGraph, of the start of a fork, or of a child that a map has counted.
 
-    No later commit of the same batch may write the row. The version of its GraphThread ensures this, or the token of
-    the fork.
+    A missing row is no error. No later commit of the same batch may write the row. The version of its GraphThread
+    ensures this, the token of the fork, or the end of the child.
     """
 
     kind: AnyKind

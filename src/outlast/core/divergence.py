@@ -22,6 +22,8 @@ from outlast.core.mailbox import is_reopened
 from outlast.core.rows.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.rows.run_rows import Message, Run
 
+MAP: Final = "outlast.map"
+"""Name, in place of an activity, of the maps of a node."""
 DROPPED: Final = "outlast.dropped"
 """Name of the memo of a migration whose version does not make the recorded calls of some activities any more."""
 SIGNAL: Final = "outlast.signal"
@@ -79,6 +81,8 @@ def recorded(
         first = effect.visit or effect.first_visit or (visit if open_ else 0)  # an open effect is of this visit (S-15)
         if first != visit or effect.undoes or effect.status is EffectStatus.UNDONE:
             continue
+        if effect.child_text and effect.child.map:  # its map asks for it
+            continue
         if (open_ and effect.settle_after) or not dropped.has(effect.activity, effect.ordinal <= dropped.ordinal):
             yield f"{effect.activity}?{effect.key}"
     for memo in memos:
@@ -89,6 +93,9 @@ def recorded(
             to_child = any(to == each.external_id for each in effects if not is_reopened(each))
             if _of_this_visit(run, memo) and (to_child or to == run.parent):
                 yield signal_name(memo.key)
+        elif memo.activity == MAP:
+            if memo.digest and memo.visit == visit:
+                yield f"{MAP}?{memo.key}"
         elif memo.visit == visit and memo.key.startswith(USED_HERE):
             yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
         elif is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):

@@ -14,6 +14,8 @@ The first line that holds decides. It depends on numbers alone, so the order in 
 from enum import StrEnum
 from typing import NamedTuple
 
+from outlast.errors import InvalidInput
+
 
 class SetState(StrEnum):
     """State of a set, by the numbers of those that have completed and failed."""
@@ -45,3 +47,13 @@ def state_of(bounds: SetBounds, completed: int, failed: int) -> SetState:
     if left:
         return SetState.GOES_ON
     return SetState.TOO_FEW if failed and least is most is None else SetState.ENOUGH
+
+
+def check_bounds(of: str, bounds: SetBounds) -> None:
+    """Raise InvalidInput if a set cannot have these bounds. `of`: the method that was given them."""
+    total, least, most = bounds
+    if least is not None and (type(least) is not int or not 1 <= least <= max(total, 1)):
+        why = f"it is a number from 1 to that of the set, which has {total:,}"
+        raise InvalidInput(f"{of}(min_successful={least!r})", why, "min_successful=1")
+    if most is not None and (type(most) is not int or most < 0):
+        raise InvalidInput(f"{of}(tolerated_failures={most!r})", "it is a number from 0", "tolerated_failures=0")

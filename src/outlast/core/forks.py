@@ -22,7 +22,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
-from outlast.core.divergence import is_answer
+from outlast.core.divergence import MAP, is_answer
 from outlast.core.events import EventType
 from outlast.core.keys import ADMISSION, LINEAGE, OncePer, plain_key
 from outlast.core.machine import EffectStatus
@@ -267,7 +267,7 @@ def copies_of(
         if not effect.undoes and (until is None or visit <= until):
             found.append(((visit, effect.ordinal, 0), _copied_effect(run, point, effect, visit)))
     for memo in memos:
-        if is_answer(memo) and memo.activity != ADMISSION and (until is None or memo.visit <= until):
+        if is_answer(memo) and memo.activity not in (ADMISSION, MAP) and (until is None or memo.visit <= until):
             past = memo.visit < point.visit if memo.visit else memo.at <= point.at
             found.append(((memo.visit, memo.at, 1), _copied_memo(run, memo, past=past)))
     if ledger is not None:

@@ -83,6 +83,8 @@ DEPTH_MAX = 8
 """Runs above a child run."""
 CHILDREN_MAX = 1_000
 """Child runs that one run has started and that have not ended."""
+MAP_MAX = 10_000
+"""Child runs of one `ctx.map`, of which CHILDREN_MAX live at a time."""
 DESCENDANTS_MAX = 100_000
 """Runs below a root that are stored: those that have not ended, and ended ones until they are purged."""
 

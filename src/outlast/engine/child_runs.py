@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from outlast.core import children
 from outlast.core.children import ChildCall, ParentRows
 from outlast.core.codec import canonical
-from outlast.core.commit import Put
+from outlast.core.commit import Commit, Instant, Put
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
 from outlast.core.divergence import SIGNAL
@@ -283,40 +283,62 @@ def _check_same(row: Effect, asked: AskedChild) -> None:
 async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     if not execution.may_begin():
         raise Unresolved
-    session, workflow, call = execution.session, asked.workflow, asked.call
-    held, run = session.held, session.held.run
-    _check_room(run, len(held.children))
-    workflow.activities  # noqa: B018 - checks the definition, once
-    previous = held.effects.get(asked.ident)
+    session = execution.session
+    check_room(session.held.run, len(session.held.children))
+    asked.workflow.activities  # noqa: B018 - checks the definition, once
+    previous = session.held.effects.get(asked.ident)
     allowed = UNASKED if asked.permit is None else await _permission(execution, *asked.permit, previous)
-    child = children.child_id(run, call, previous.attempts + 1 if previous else 1)
-    now, beginning = await session.store.now(), workflow.begin(call.args)
-    state = workflow.state_codec.canonical(beginning.state)
-    token = Token(run.tenant, "", start_token(workflow, beginning.key or child), beginning.digest, child, now.business)
-    other = await session.store.load(TOKEN, (token.tenant, token.run, token.key))
-    if other is not None:
-        why = f"{workflow.name} derives the key {beginning.key} from its input, and a key starts one run of a tenant"
-        raise Conflict(f"{workflow.name} was started before: {other.target}", why, "give the child another input")
-    details = NO_DETAILS._replace(
-        correlation_id=run.correlation_id or run.run,
-        trace_id=run.trace_id,
-        objective=beginning.objective or run.objective,
-    )
-    new = new_run(
-        workflow, workflow.start, state, token=token, actor=run.requested_by, details=details, now=now.business
-    )
+    new = NewChild(execution, asked, await session.store.now())
+    if (why := new.refused(await session.store.load(TOKEN, new.token_key))) is not None:
+        raise why
     if execution.observed:
         execution.record_observed()
-    limited = bool(await limits_of(session.store, run.tenant))
-    asked_too = (*new.rows, *_asks_too(held, child, now.business))
-    new = new._replace(place=children.place_below(run, call, execution.own_limits), rows=asked_too)
-    await _take_place(session)
-    ordinal = held.next_ordinal()
-    commit = children.start_child(run, call, new, previous, ordinal=ordinal, now=now, limited=limited)
+    limited = bool(await limits_of(session.store, session.held.run.tenant))
+    await take_places(session, 1)
+    commit = new.commit(limited=limited)
     if asked.permit is not None:
         commit = children.permitted(commit, allowed.by, allowed.approval)
     await session.chain.land(commit)
-    return held.effects[asked.ident]
+    return session.held.effects[asked.ident]
+
+
+class NewChild:
+    """The first commit of a child, and the row of the store that only one start of its key may write."""
+
+    def __init__(self, execution: NodeExecution, asked: AskedChild, now: Instant) -> None:
+        run, workflow, call = execution.session.held.run, asked.workflow, asked.call
+        self._execution, self._asked, self._now = execution, asked, now
+        self._previous = execution.session.held.effects.get(asked.ident)
+        self._child = children.child_id(run, call, self._previous.attempts + 1 if self._previous else 1)
+        self._beginning = beginning = workflow.begin(call.args)
+        key = start_token(workflow, beginning.key or self._child)
+        self.token = Token(run.tenant, "", key, beginning.digest, self._child, now.business)
+        self.token_key = self.token[: TOKEN.key]
+
+    def refused(self, other: Token | None) -> Conflict | None:
+        """Return why it cannot be started, because its key has started another run, the `other`; else None."""
+        if other is None:
+            return None
+        name, key = self._asked.workflow.name, self._beginning.key
+        why = f"{name} derives the key {key} from its input, and a key starts one run of a tenant"
+        return Conflict(f"{name} was started before: {other.target}", why, "give the child another input")
+
+    def commit(self, *, limited: bool) -> Commit:
+        """Return the commit that starts it."""
+        held, workflow, call = self._execution.session.held, self._asked.workflow, self._asked.call
+        run, now, beginning = held.run, self._now, self._beginning
+        details = NO_DETAILS._replace(
+            correlation_id=run.correlation_id or run.run,
+            trace_id=run.trace_id,
+            objective=beginning.objective or run.objective,
+        )
+        state, actor, at = workflow.state_codec.canonical(beginning.state), run.requested_by, now.business
+        new = new_run(workflow, workflow.start, state, token=self.token, actor=actor, details=details, now=at)
+        asked_too = (*new.rows, *_asks_too(held, self._child, now.business))
+        place = children.place_below(run, call, self._execution.own_limits)
+        new = new._replace(place=place, rows=asked_too)
+        ordinal = held.next_ordinal()
+        return children.start_child(run, call, new, self._previous, ordinal=ordinal, now=now, limited=limited)
 
 
 async def _permission(
@@ -336,7 +358,8 @@ def _asks_too(held: HeldRun, child: str, at: int) -> tuple[Put, ...]:
     return () if held.asks is None else (Put(MEMO, memo_of_asks(held.run.tenant, child, held.asks, at), 0),)
 
 
-def _check_room(run: Run, living: int) -> None:
+def check_room(run: Run, living: int) -> None:
+    """Raise LimitExceeded if a run with so many living children can start none."""
     if run.depth >= DEPTH_MAX:
         why = f"{run.depth} runs are above it, and each of them waits for the next; the limit is {DEPTH_MAX}"
         raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it with a client instead")
@@ -345,8 +368,8 @@ def _check_room(run: Run, living: int) -> None:
         raise LimitExceeded(f"run {run.run} cannot start a child", why, "wait for some of them before the next start")
 
 
-async def _take_place(session: RunSession) -> None:
-    """Count a child among the runs of its tree. Raises LimitExceeded if the tree is full, StoreError.
+async def take_places(session: RunSession, n: int) -> None:
+    """Count `n` children among the runs of their tree. Raises LimitExceeded if the tree is full, StoreError.
 
     The runs are counted once per claim, by an index, so starters at the same time may exceed the limit by what each
     starts in one claim. A root that has no child yet counts nothing.
@@ -357,10 +380,10 @@ async def _take_place(session: RunSession) -> None:
         is_alone = not run.root and not held.has_children
         below = 0 if is_alone else await session.store.query(RunsBelow(run.tenant, root, DESCENDANTS_MAX))
         held.count_below_root(max(below, held.below_root))  # another start may have counted meanwhile
-    if held.below_root >= DESCENDANTS_MAX:
+    if held.below_root + n > DESCENDANTS_MAX:
         why = f"{DESCENDANTS_MAX:,} runs are below its root {root}, with those that have ended and are not purged yet"
         raise LimitExceeded(f"run {run.run} cannot start a child", why, "start it with a client, as a tree of its own")
-    held.count_below_root(held.below_root + 1)
+    held.count_below_root(held.below_root + n)
 
 
 def _terms(options: ChildOptions) -> ChildTerms:

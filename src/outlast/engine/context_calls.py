@@ -20,7 +20,7 @@ from outlast.flow.registry import place
 ASKED_MAX: Final = 64  # number of calls from which a context drops finished ones
 SINGLE_WAITS: Final = frozenset({"sleep", "receive", "collect", "approval", "run", "result"})
 """Methods of the context that wait for one thing."""
-WAITS: Final = SINGLE_WAITS | {"first", "ended"}
+WAITS: Final = SINGLE_WAITS | {"first", "ended", "map"}
 """Methods of the context that park the run."""
 
 GivenUp = dict["ContextCall", str]

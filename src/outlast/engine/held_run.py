@@ -93,7 +93,7 @@ class HeldRun:
         self.effects: dict[EffectKey, Effect] = {(e.visit, e.key): e for e in own}
         self._open: dict[EffectKey, Effect] = {ident: e for ident, e in self.effects.items() if e.settled_at == 0}
         self.children: dict[EffectKey, Effect] = {ident: e for ident, e in self._open.items() if e.child_text}
-        self.has_children = any(e.child_text for e in own)
+        self.has_children = any(e.child_text for e in own) or any(m.activity == divergence.MAP for m in rows.memos)
         for ident in self.children:  # living ones; they are no calls
             del self._open[ident]
         self.others: dict[str, Effect] = {e.key: e for e in rows.shared if e.by_run != rows.run.run}
@@ -115,6 +115,8 @@ class HeldRun:
         self.has_new_messages = False  # a message has come that this execution has not read
         self.loaded_visit = rows.run.visit  # an execution of a later visit finds nothing recorded in it
         self._ordinal = max((e.ordinal for e in own), default=0)
+        if self.has_children and self.memos:  # a move may name the numbers of counted children, whose rows are gone
+            self._ordinal = max(self._ordinal, divergence.dropped_in(self.run, self.memos.values()).ordinal)
         self.usage_before: Amounts | None = None  # usage of the run up to `usage_read`; None = not read yet
         self.usage_read = self._usage_n  # later usage rows of this claim count in `usage_since`
         self.usage_since = NOTHING_USED

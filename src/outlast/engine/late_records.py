@@ -80,7 +80,7 @@ class LateRecords:
         self._run = run
         self._clock = clock
         self._notifying: set[asyncio.Task[None]] = set()  # a task that nothing refers to may be collected
-        self._unsent: dict[EffectKey, Effect | None] = {}  # intents whose call has not begun
+        self._unsent: dict[EffectKey, Effect | None] = {}  # intents whose call was not started
 
     # --- calls that were not sent -----------------------------------------------------------------
     def intend(self, ident: EffectKey, effect: Effect | None) -> None:
@@ -98,7 +98,7 @@ class LateRecords:
         return True
 
     def is_unsent(self, effect: Effect) -> bool:
-        """Return True if this attempt has been intended here, and its call has not begun."""
+        """Return True if this attempt has been intended here, and its call was not started."""
         return self._unsent.get((effect.visit, effect.key)) == effect
 
     def take_unsent(self, effect: Effect) -> bool:

@@ -75,6 +75,7 @@ from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given
 from outlast.engine.ended_children import ENDED, ended_children
 from outlast.engine.first_waits import AnyWait, first_ended, name_of, remembered_winner
 from outlast.engine.lookups import look_up
+from outlast.engine.map_windows import MapWait, asked_map
 from outlast.engine.named_waits import NamedWait, wait_key
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.policy_gate import offered, proposed
@@ -86,6 +87,7 @@ from outlast.flow.calls import Plan, RecordedCall
 from outlast.flow.child_handle import ChildHandle, ParentHandle
 from outlast.flow.child_tool import ChildTool
 from outlast.flow.context import SLEEP, Context, executing_context
+from outlast.flow.fan_out import FanOut
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
@@ -502,7 +504,7 @@ class NodeContext(Context[Any]):
         return names[won], await (self._decision(wait) if isinstance(wait, Question) else self._answered(wait))
 
     def _made(self, call: ContextCall) -> AnyWait:
-        """Return the wait that a call of the context has not begun."""
+        """Return the wait of a call of the context that nothing awaits yet."""
         assert call.given is not None
         args, kwargs = call.given.args, call.given.kwargs
         if call.name == "collect" and kwargs.get("limit") == 0:
@@ -612,6 +614,28 @@ class NodeContext(Context[Any]):
         execution.count((f"?{key}",))
         make = partial(ended_children, execution, key, list(handles), wait=wait)
         return [handles[place] for place in await execution.deduplicate((self.visit, key), make, self._give_up)]
+
+    @override
+    @_seen
+    async def map(self, workflow: Any, inputs: Any, /, **options: Any) -> FanOut[str, Any]:
+        execution = self._execution
+        execution.note_progress()
+        if execution.closing:
+            await execution.never()
+        asked = asked_map(execution, workflow, inputs, **options)
+        wait = MapWait(execution, asked.name, asked.workflow)
+        if wait.asked_as in execution.asked:
+            what = f"ctx.map asked twice for {asked.workflow.name} with the same inputs"
+            raise Conflict(what, "within a visit a map is known by its key and its inputs", "give each a key: key=…")
+        execution.asked.add(wait.asked_as)
+        execution.count((wait.asked_as,))
+        if execution.lingering and wait.memo is None:
+            await execution.never()
+        await wait.held(asked)
+        wait.log(asked)
+        progress = await execution.deduplicate((self.visit, wait.asked_as), partial(wait.answer, asked), self._give_up)
+        wait.log(asked, progress)
+        return wait.result(asked, progress)
 
     def _asked_child(self, workflow: Workflow[Any, Any, Any] | str, /, *args: Any, **kwargs: Any) -> ChildWait:
         found = found_workflow(workflow)

@@ -25,6 +25,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from outlast.core import effect_verbs, maps
 from outlast.core.attention import answered, corrections, tripped
 from outlast.core.budget import after_answers
 from outlast.core.business_days import BusinessDays
@@ -72,6 +73,7 @@ from outlast.engine.compatibility import Stranded, command, effect_misfits, misf
 from outlast.engine.expected_calls import expected_by
 from outlast.engine.history_window import HistoryWindow
 from outlast.engine.left_code import held_by
+from outlast.engine.map_windows import move_all, open_maps
 from outlast.engine.node_context import NodeContext
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
@@ -407,6 +409,10 @@ class RunExecutor:
                 self._items, self._whole = None, False
                 snapshot, chunks = await session.snapshot_of(to.state)
                 return Relocating(to._replace(state=snapshot), chunks)
+        if session.held.has_children and served and not way.answers:
+            resting = await self._move_maps()
+            if resting is not None:
+                return resting
         run, workflow = session.held.run, self._workflow
         keeps = workflow.slot_while_waiting and not session.held.has_children
         waits = run.queue or not (run.slots or keeps)
@@ -433,6 +439,19 @@ class RunExecutor:
                 return self._flagged(Reason.CONTRADICTION, misfits)
             self._fits = True
         return Prepared(node, value, way)
+
+    async def _move_maps(self) -> Move | None:
+        """Move the windows of maps that the body waits for. None if one is settled, so that the body goes on."""
+        session = self.session
+        if not (memos := await open_maps(session)):
+            return None
+        if (stop := await self._obstacle()) is not None:
+            return stop
+        execution = self.execution = NodeExecution(session, self._workflow, self._services)
+        result = await execution.run(lambda: move_all(execution, memos), f"the maps of {session.held.run.run}")
+        if isinstance(result, Raised):
+            return raised(session, result.error)
+        return None if isinstance(result, Returned) else result
 
     def _load(self, state: bytes, stored: tuple[bytes, Any] | None) -> Any:
         """Return a state as its model. Items of the list that grows are loaded once for each claim."""
@@ -473,6 +492,10 @@ class RunExecutor:
         self._pending += context.log_entries.values()
         if session.held.notes:
             self._pending += session.held.take_notes()
+        if isinstance(result, Resting) and (keys := maps.waited([each.waiting for each in result.parked])):
+            memo = maps.rests_memo(session.held.run, keys, session.clock.now)
+            if (memo.visit, memo.key) not in session.held.memos:
+                session.chain.submit(effect_verbs.remember(session.held.run, memo))
         forgotten = context.conclude()
         if context.results is not None:
             await context.results.hand_in()

@@ -18,6 +18,7 @@ from outlast.flow.activity import Activity
 from outlast.flow.approval_rule import Approvers, Decision
 from outlast.flow.calls import Plan, RecordedCall, current_call
 from outlast.flow.child_handle import ChildHandle, Input, ParentHandle, RunsFunction, RunsGraph
+from outlast.flow.fan_out import FanOut
 from outlast.flow.outcomes import Refusal
 from outlast.flow.policy import Verdict
 
@@ -449,6 +450,56 @@ class Context(Generic[S]):
 
         Arguments, options (`key`, `once_per`, `undo`, `no_undo`, `parent_close`, `scheduler`) and errors, but
         ChildFailed, are those of `run`; `input` is its input.
+        """
+        raise NotImplementedError
+
+    @overload
+    async def map(
+        self,
+        workflow: RunsGraph[R],
+        inputs: Mapping[str, Input],
+        /,
+        *,
+        at_most: int = 100,
+        min_successful: int | None = None,
+        tolerated_failures: int | None = None,
+        key: str = "",
+        undo: Mapping[str, Plan[Any] | BaseModel] | None = None,
+        no_undo: str = "",
+    ) -> FanOut[str, R]: ...
+    @overload
+    async def map(
+        self,
+        workflow: str,
+        inputs: Mapping[str, Input],
+        /,
+        *,
+        at_most: int = 100,
+        min_successful: int | None = None,
+        tolerated_failures: int | None = None,
+        key: str = "",
+        undo: Mapping[str, Plan[Any] | BaseModel] | None = None,
+        no_undo: str = "",
+    ) -> FanOut[str, Any]: ...
+    async def map(self, workflow: Any, inputs: Any, /, **options: Any) -> Any:
+        """Run `workflow` once for each of the `inputs`, and return the results by key, in the order of the inputs.
+
+        `await ctx.map(research, {"tin": research.arguments("tin"), …}, at_most=20)`. At most 10,000 inputs. They must
+        be the same on each re-run; otherwise a person is asked.
+
+        - `at_most`: children that live at a time, from 1 to 1,000. The next one is started when one has ended. The
+          node is executed again once, when the map has ended.
+        - `min_successful`: the map ends when so many have completed. `tolerated_failures`: it ends when more have
+          failed or were cancelled. Children that still run are cancelled then, and the map waits for their ends; the
+          others are `not_started`. Without both it waits for all.
+        - `key`: identity of the map in this visit, with its inputs (default: the name of the workflow). The keys of
+          its children begin with it: `research/tin`.
+        - `undo`: for each key what undoes the child after it has completed, as in `run`; at most 1,000 inputs then.
+          `no_undo`: why nothing is to be undone. A workflow that makes writes needs one of them.
+
+        A failed child raises nothing: `raise_failed`, `values` and `errors` of the result do what you need.
+
+        Raises InvalidInput, LimitExceeded, Conflict if the visit has a map of this key and these inputs.
         """
         raise NotImplementedError
 

@@ -6,8 +6,8 @@ read. Writers encode with the column of the same name. Instants are integers in 
 liveness (due_at, lease_until, not_after, settle_after) are *real* store time, all others are *business* time (S-4).
 
 `run_rows.py` has the rows of runs, `effect_rows.py` those of effects, waits and approvals, `limit_rows.py` those of the
-limits of tenants, `store_rows.py` those of the store and its processes, `outbox_rows.py` those of webhooks, and
-`graph_rows.py` those of threads of LangGraph.
+limits of tenants, `map_rows.py` those of maps, `store_rows.py` those of the store and its processes, `outbox_rows.py`
+those of webhooks, and `graph_rows.py` those of threads of LangGraph.
 """
 
 from typing import Final, TypeAlias, TypeVar
@@ -37,6 +37,7 @@ from outlast.core.rows.graph_rows import (
     GraphWrite,
 )
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
+from outlast.core.rows.map_rows import MAP_INPUTS, MAP_OUTCOME, MAP_PROGRESS, MapInputs, MapOutcome, MapProgress
 from outlast.core.rows.outbox_rows import (
     CURSOR,
     DELIVERY,
@@ -102,6 +103,9 @@ Row: TypeAlias = (
     | Cursor
     | Delivery
     | Unpublished
+    | MapInputs
+    | MapProgress
+    | MapOutcome
     | GraphThread
     | GraphCheckpoint
     | GraphWrite
@@ -113,8 +117,8 @@ Row: TypeAlias = (
 R = TypeVar("R", bound=Row)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD,
-    GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
+    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST, SUBSCRIPTION, CURSOR,
+    DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
 )  # fmt: skip
 
 for _kind in KINDS:

@@ -95,6 +95,10 @@ class ChildTerms(NamedTuple):
     undo: ChildUndo | None = None
     detached: bool = False
     """True if an operator has detached the child: it goes on alone, and the parent does not wait for it."""
+    map: str = ""
+    """Name of the map that has started the child (S-31); '' = the node has started it."""
+    place: int = 0
+    """Place of its input in the map."""
 
 
 NO_CHILD: Final = ChildTerms()
@@ -165,6 +169,8 @@ def _dump_child(terms: ChildTerms) -> str:
         plain["undo"] = terms.undo._asdict()
     if terms.detached:
         plain["detached"] = True
+    if terms.map:
+        plain |= {"map": terms.map, "place": terms.place}
     return dumps(plain)
 
 

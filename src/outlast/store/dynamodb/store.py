@@ -146,7 +146,7 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
             self._check_process()
             return await self._in_loop(read)
         except Unavailable:
-            read.close()  # if it has not begun
+            read.close()  # if it was not started
             raise
         except (asyncio.CancelledError, RuntimeError):
             task = asyncio.current_task()

@@ -98,7 +98,7 @@ CREATE TABLE graph_value (
     ("CREATE INDEX graph_thread_unused ON graph_thread (changed_at, tenant, thread) WHERE ns = ''",),
     # 8: the place of a child run below the run that started it, and its terms in the ledger of that run. Runs get slots
     # by the age of their trees. Earlier runs have 0: they are older than all others, and wait in their own order. A run
-    # whose history is a window has a row that says where it begins.
+    # whose history is a window has a row that says where it begins. A map has its inputs, progress and outcomes.
     (
         "ALTER TABLE run ADD COLUMN root TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE run ADD COLUMN root_created_at {integer} NOT NULL DEFAULT 0",
@@ -131,6 +131,43 @@ CREATE TABLE floor (
     swept {integer} NOT NULL,
     usage_n {integer} NOT NULL,
     PRIMARY KEY (tenant, run)
+){clustered}
+""",
+        """
+CREATE TABLE map_inputs (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    visit {integer} NOT NULL,
+    name TEXT NOT NULL,
+    first {integer} NOT NULL,
+    data {blob} NOT NULL,
+    PRIMARY KEY (tenant, run, visit, name, first)
+){clustered}
+""",
+        """
+CREATE TABLE map_progress (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    visit {integer} NOT NULL,
+    key TEXT NOT NULL,
+    version {integer} NOT NULL,
+    states TEXT NOT NULL,
+    decided TEXT NOT NULL,
+    settled {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, visit, key)
+){clustered}
+""",
+        """
+CREATE TABLE map_outcome (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    visit {integer} NOT NULL,
+    key TEXT NOT NULL,
+    place {integer} NOT NULL,
+    child TEXT NOT NULL,
+    response {blob},
+    error TEXT NOT NULL,
+    PRIMARY KEY (tenant, run, visit, key, place)
 ){clustered}
 """,
     ),
