@@ -147,6 +147,8 @@ async def show(client: Client, screen: Screen, approval: str) -> int:
         (
             ("asks", [view.asks]),
             ("run", [f"{view.run} → outlast runs show {view.run}"]),
+            ("objective", [view.objective] if view.objective else []),
+            *_above(view),
             ("who decides", [f"{view.who} ({client.me} {may})"]),
             ("asked", [f"{screen.since(view.asked_at)}, for {view.requested_by}"]),
             ("takes", _takes(view)),
@@ -168,6 +170,16 @@ async def show(client: Client, screen: Screen, approval: str) -> int:
         if view.another_round:
             screen.advice(f"  outlast approvals reject {name} --again --reason … ({_round(view)})")
     return OK
+
+
+def _above(view: ApprovalDetail) -> list[tuple[str, list[str]]]:
+    """Return where in its tree the run is, and what the tree is for."""
+    if not view.path:
+        return []
+    root = view.path[0]
+    path = " → ".join(f"{each.workflow} {each.run}" for each in view.path)
+    shown = f"{root.run}: {root.objective}" if root.objective else root.run
+    return [("root", [shown]), ("path", [f"{path} → {view.workflow} {view.run}"])]
 
 
 def _round(view: ApprovalDetail) -> str:

@@ -250,6 +250,7 @@ class _Steps:
             settled_by=effect.settled_by,
             allowed_by=effect.allowed_by,
             approval=effect.approval,
+            child=effect.external_id if effect.child_text else "",
             **self._usage(effect.visit, effect.key),
         )
 

@@ -23,6 +23,7 @@ from outlast.models.approvals import (
     DecideApprovalBody,
     OfferedPlan,
     PriorEffect,
+    RunAbove,
     Vote,
 )
 from outlast.operations.approval_operations import ListApprovals
@@ -194,6 +195,11 @@ async def approval_detail(
         changed_since_asked=await changed_since(rows, row, run),
         run_shown=shown_status(run, (await rows.oldest_calls([run])).get(run.run, 0)),
         you_may_not=why_not(row, actor),
+        workflow=run.workflow,
+        objective=run.objective,
+        path=[
+            RunAbove(run=each.run, workflow=each.workflow, objective=each.objective) for each in await rows.above(run)
+        ],
     )
 
 

@@ -329,6 +329,7 @@ def effect_record(
         settles_in_ms=max(0, effect.settle_after - now.real) if may_answer(effect) else 0,
         takes_response=takes_response,
         correctable=effect.shared == STATED,
+        child=effect.external_id if effect.child_text else "",
     )
 
 

@@ -320,6 +320,18 @@ class TenantRows:
             level = [(first, parent) for first, parent in level if parent.parent]
         return counts
 
+    async def above(self, run: Run) -> list[Run]:
+        """Return the runs above a run in its tree, the root first."""
+        found: list[Run] = []
+        parent = run.parent
+        while parent:  # at most DEPTH_MAX reads
+            row = await self.store.load(RUN, (self.tenant, parent))
+            if row is None:
+                break
+            found.insert(0, row)
+            parent = row.parent
+        return found
+
     async def _own_facts(self, run: str) -> RunFacts:
         rows = await self._run_rows(run)
         after = max(0, rows.run.seq - EVENTS_EXPLAINED)

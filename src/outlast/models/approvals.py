@@ -92,6 +92,14 @@ class PriorEffect(Model):
     external_id: str
 
 
+class RunAbove(Model):
+    """Run above the one that asks, in its tree."""
+
+    run: str
+    workflow: str
+    objective: str
+
+
 class ApprovalDetail(ApprovalSummary):
     """Approval with the information for a decision."""
 
@@ -106,6 +114,9 @@ class ApprovalDetail(ApprovalSummary):
     )
     rounds_max: int | None = Field(description="Of how many rounds those are left.")
     you_may_not: str = Field(description="Why the caller may not decide it, or ''.")
+    workflow: str = Field("", description="Workflow of the run.")
+    objective: str = Field("", description="Purpose of the run. '' if its workflow names none.")
+    path: list[RunAbove] = Field([], description="Runs above the run, the root of its tree first. Empty for a root.")
 
 
 class DecideApprovalBody(RequestBody, schema_name="DecideApproval"):

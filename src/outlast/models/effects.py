@@ -55,6 +55,7 @@ class EffectRecord(Model):
         False, description="The outcome `happened` needs the return value of the call, because its type is not None."
     )
     correctable: bool = Field(False, description="A person has answered, and nothing has used the answer yet.")
+    child: str = Field("", description="The run that it has started. '' for a call of an activity.")
 
 
 class EffectList(PagedList):

@@ -57,6 +57,7 @@ class Step(Model):
     output_tokens: Count
     money: str = Field(description="Reported price as a decimal number. '' if none was reported.")
     proposals: list[ProposedCall]
+    child: str = Field("", description="The run that the call has started. '' for others.")
 
 
 class StepList(PagedList):
