@@ -8,7 +8,7 @@ import pytest
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.run_rows import FLOOR, RESULT, Floor
 from outlast.errors import DefinitionError
-from outlast.flow import Context, Workflow
+from outlast.flow import Context, Workflow, workflow
 from outlast.upkeep.fsck import Fsck
 from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, write
 
@@ -277,3 +277,26 @@ async def test_a_visit_of_many_calls_keeps_pace(world: World) -> None:
     assert world.status() == "completed" and len(receiver.did) == 3_000
     assert rows_of(world)["effect"] <= 150 * 7
     await sound(world)
+
+
+@workflow
+async def doubles_in_window(ctx: Context, n: int) -> int:
+    return 2 * n
+
+
+async def test_maps_of_earlier_visits_leave_no_row(world: World) -> None:
+    flow = Workflow("window-maps", state=State, history=10)
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        done = await ctx.map(doubles_in_window, {f"{n}": doubles_in_window.arguments(n) for n in range(3)})
+        ctx.state.said = [str(value) for value in (await done.values()).values()]
+        return "turn" if ctx.state.n < 60 else None
+
+    world.worker(flow.validate(), doubles_in_window)
+    await world.start(flow)
+    await world.pass_(HOUR)
+    assert world.status() == "completed" and world.outcome()["said"] == ["0", "2", "4"]
+    rows = rows_of(world)
+    assert rows["map_progress"] <= 40 and rows["map_outcome"] <= 120 and rows["message"] <= 60 and rows["memo"] <= 90

@@ -28,6 +28,7 @@ from outlast.core.machine import DeliveryStatus, EffectStatus
 from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.map_rows import MapInputs, MapOutcome, MapProgress
 from outlast.core.rows.outbox_rows import Delivery
 from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_columns import PURGED, PurgedCounts
@@ -267,6 +268,11 @@ def is_forgotten(token: Token, terms: WindowTerms, now: Instant) -> bool:
 def is_old(result: Result, floor: Floor, terms: WindowTerms, last: int) -> bool:
     """True if a result goes. The last one stays, because the next gets the number after it."""
     return terms.results == "purge" and result.at < floor.entered_at and result.ordinal != last
+
+
+def is_of_earlier_map(row: object, floor: Floor) -> bool:
+    """True for a row of a map whose visit is behind the floor. The map has ended, because its visit has."""
+    return isinstance(row, MapInputs | MapProgress | MapOutcome) and row.visit < floor.visit
 
 
 def is_delivered(delivery: Delivery, floor: Floor) -> bool:

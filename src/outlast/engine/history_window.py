@@ -11,6 +11,7 @@ from typing import Final
 
 from outlast.core import window
 from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.map_rows import MAP_KINDS
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import (
@@ -123,6 +124,8 @@ class HistoryWindow:
         await self._sweep_kind(
             run, DELIVERY, lambda row: isinstance(row, Delivery) and window.is_delivered(row, self.floor)
         )
+        for kind in MAP_KINDS:
+            await self._sweep_kind(run, kind, lambda row: window.is_of_earlier_map(row, self.floor))
         await self._sum_usage(run)
         await self._sweep_chunks(run)
         self._submit(window.floor_swept(run, self.floor))

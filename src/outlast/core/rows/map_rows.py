@@ -60,3 +60,4 @@ class MapOutcome(NamedTuple):
 MAP_INPUTS: Final = Kind("map_inputs", MapInputs, 5, False, False)
 MAP_PROGRESS: Final = Kind("map_progress", MapProgress, 4, True, False)
 MAP_OUTCOME: Final = Kind("map_outcome", MapOutcome, 5, False, False)
+MAP_KINDS: Final[tuple[Kind[Any], ...]] = (MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME)
