@@ -69,6 +69,7 @@ CHILD_STARTS: Final = _tests("tests/flow/test_child_starts.py", "starts of child
 CHILD_DIVERGENCE: Final = _tests("tests/engine/test_child_divergence.py", "re-runs that ask for other children")
 PARENT_SIGNALS: Final = _tests("tests/engine/test_parent_signals.py", "signals of children to their parents")
 ENDED_CHILDREN: Final = _tests("tests/engine/test_ended_children.py", "lists of children that have ended")
+CALL_SETS: Final = _tests("tests/engine/test_call_sets.py", "sets of calls that end early")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -125,6 +126,7 @@ SUITES: Final = (
         CHILD_DIVERGENCE,
         PARENT_SIGNALS,
         ENDED_CHILDREN,
+        CALL_SETS,
         DEVELOPER,
         MESSAGES,
         PROXIES,
@@ -212,6 +214,10 @@ OF_THE_ENGINE: Final = (
         PARENT_SIGNALS,
     ),
     _row(engine.ended_children_not_recorded, "Each re-run sees the same ends of children.", ENDED_CHILDREN),
+    _row(engine.ended_sets_forgotten, "A set of calls that ended early is the same in each re-run.", CALL_SETS),
+    _row(engine.ended_sets_not_expected, "A re-run asks for the sets of calls that ended early.", CALL_SETS),
+    _row(engine.recorded_outcomes_not_counted, "Recorded outcomes count before a set begins a call.", CALL_SETS),
+    _row(engine.gates_not_left, "A call at a gate when its set ends never begins.", CALL_SETS),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

@@ -60,15 +60,20 @@ def test_one_value_is_loaded_at_a_time() -> None:
 
 
 def test_errors_are_those_of_the_members() -> None:
-    failed = FanOut(STATUSES, SetState.TOO_FEW, Members().load)
-    assert not failed.enough
+    enough, failed = (FanOut(STATUSES, state, Members().load) for state in (SetState.ENOUGH, SetState.TOO_FEW))
+    assert enough.enough and not failed.enough
+    asyncio.run(enough.raise_failed())
+    with pytest.raises(Refused, match="al"):
+        asyncio.run(failed.raise_failed())
     errors = asyncio.run(failed.errors())
     assert list(errors) == ["al"] and isinstance(errors["al"], Refused)
+    with pytest.raises(InvalidInput, match="without members"):
+        asyncio.run(FanOut({}, SetState.TOO_FEW, Members().load).raise_failed())
     with pytest.raises(Refused, match="ed"):
         asyncio.run(failed.value("ed"))
 
 
-@pytest.mark.parametrize(("key", "why"), [("cy", "it never began"), ("zz", "the set has no such key")])
+@pytest.mark.parametrize(("key", "why"), [("cy", "it never started"), ("zz", "the set has no such key")])
 def test_what_never_began_has_no_value(key: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         asyncio.run(FanOut(STATUSES, SetState.ENOUGH, Members().load).value(key))

@@ -27,6 +27,7 @@ RULES = {
     "s28_living_ancestors": ("RUN-10",),
     "s30_budget": ("RUN-13",),
     "s30_children": ("RUN-13",),
+    "s31_enough": ("RUN-14",),
     "s32_window": ("RUN-15",),
 }
 CASES = [

@@ -12,6 +12,7 @@ from outlast.core import (
     durations,
     effect_steps,
     effect_verbs,
+    enough,
     failed_calls,
     json_schema,
     mailbox,
@@ -31,6 +32,7 @@ from outlast.engine import (
     admission,
     budget_checks,
     call_outcome,
+    call_sets,
     capacity,
     commit_chain,
     effect_executor,
@@ -546,6 +548,27 @@ def ended_children_not_recorded(patch: Patch) -> None:
         return None
 
     replace(patch, ended_children._record, forgets)
+
+
+def ended_sets_forgotten(patch: Patch) -> None:
+    kept = enough.end_early
+    replace(patch, enough.end_early, lambda *given: kept(*given)._replace(writes=()))
+
+
+def ended_sets_not_expected(patch: Patch) -> None:
+    patch.setattr(divergence, "ENDED_EARLY", "no set")
+
+
+def recorded_outcomes_not_counted(patch: Patch) -> None:
+    replace(patch, call_sets.CallSet._is_settled, lambda self, n: False)
+    replace(patch, call_sets.CallSet._to_start, lambda self, left: iter(left))
+
+
+def gates_not_left(patch: Patch) -> None:
+    async def stays(self: Any) -> None:
+        """Leave the calls of an ended set at their gates."""
+
+    replace(patch, call_sets.CallSet._leave_gates, stays)
 
 
 def undecided_children_loaded(patch: Patch) -> None:

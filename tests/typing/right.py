@@ -19,6 +19,7 @@ from outlast import (
     Deny,
     DidNotHappen,
     Fail,
+    FanOut,
     Happened,
     NeedsApproval,
     Plan,
@@ -151,6 +152,14 @@ async def asking(ctx: Context[Purchase]) -> Literal["deciding"]:
     assert_type(asked, dict[str, Ticket | Refusal])
     assert_type(await ctx.do_all({n: ask.plan("a", n) for n in (2, 3)}), dict[int, Ticket])
     assert_type(await ctx.do_all([ask.plan("a", n) for n in (4, 5)], at_most=3), list[Ticket])
+    some = await ctx.do_all({n: ask.plan("a", n) for n in (2, 3)}, min_successful=1)
+    assert_type(some, FanOut[int, Ticket])
+    assert_type(await some.values(), dict[int, Ticket])
+    assert_type(await some.errors(), dict[int, Exception])
+    assert_type([key for key, status in some.statuses.items() if status == "failed"], list[int])
+    assert_type(await ctx.do_all([ask.plan("a", 4)], tolerated_failures=0), FanOut[int, Ticket])
+    async for _, ticket in some:
+        assert_type(ticket, Ticket)
     tickets = await ctx.do_all([ask.plan("a", n) for n in (6, 7)], at_most=3, refused="return")
     assert_type(tickets, list[Ticket | Refusal])
     s.declined |= {name: answer.detail for name, answer in asked.items() if isinstance(answer, Refusal)}

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.commit import Instant
 from outlast.core.effect_verbs import UNANSWERED, USED_HERE
+from outlast.core.enough import ENDED_EARLY, names_of_set
 from outlast.core.keys import MODEL
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, WaitStatus
@@ -96,6 +97,8 @@ def recorded(
         elif memo.activity == MAP:
             if memo.digest and memo.visit == visit:
                 yield f"{MAP}?{memo.key}"
+        elif memo.visit == visit and memo.key.startswith(ENDED_EARLY):
+            yield from names_of_set(memo)
         elif memo.visit == visit and memo.key.startswith(USED_HERE):
             yield f"{memo.activity}?{memo.key.removeprefix(USED_HERE)}"
         elif is_answer(memo) and _of_this_visit(run, memo) and (memo.activity == MODEL or paid(memo.activity)):

@@ -297,6 +297,7 @@ class EffectExecutor:
         if allowed.latest_real is not None and allowed.latest_real <= now.real:
             self.execution.run_again("the approval lapsed just now")
             raise Unresolved
+        self.execution.intents.add(self.ident)
         what = effect_verbs.Intent(
             visit=self.ident[0],
             key=self.call.key,

@@ -33,6 +33,7 @@ from outlast.core.children import signal_key
 from outlast.core.codec import canonical, digest
 from outlast.core.divergence import signal_name
 from outlast.core.durations import CALENDAR_PLACES, Duration, Term
+from outlast.core.enough import SetBounds, check_bounds
 from outlast.core.events import utc
 from outlast.core.first_wait import set_key
 from outlast.core.keys import check_given_reason, check_key
@@ -55,6 +56,7 @@ from outlast.engine.approval_waits import (
     known_name,
     request_approval,
 )
+from outlast.engine.call_sets import CallSet, fan_out, in_turns
 from outlast.engine.child_runs import (
     ChildOptions,
     ChildWait,
@@ -248,23 +250,33 @@ class NodeContext(Context[Any]):
         at_most: int = 0,
         refused: str = "raise",
         proposed: bool = False,
+        min_successful: int | None = None,
+        tolerated_failures: int | None = None,
     ) -> Any:
+        is_bounded = min_successful is not None or tolerated_failures is not None
         if refused not in ("raise", "return"):
             raise InvalidInput(f"do_all(refused={refused!r})", "it can be left out, or be 'return'", 'refused="return"')
+        if is_bounded and refused != "raise":
+            why = "with min_successful or tolerated_failures a refused call is one of `failed`"
+            raise InvalidInput(f"do_all(refused={refused!r})", why, "leave out refused=")
         if type(at_most) is not int or at_most < 0:
             raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
         each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
+        if is_bounded:
+            bounds = SetBounds(len(each), min_successful, tolerated_failures)
+            check_bounds("do_all", bounds)
+            keys = list(plans) if isinstance(plans, Mapping) else list(range(len(each)))
+            make = partial(self._do_plan, proposed=proposed)
+            return fan_out(keys, await CallSet(self._execution, each, bounds, at_most, make).end())
         self._execution.count(
             f"{plan.activity}?{plan.key}" for plan in each
         )  # before any begins, so that all fit or none
-        left = iter(enumerate(each))
         answers: list[Any] = [None] * len(each)
 
-        async def take_turns() -> None:  # no semaphore: a plan that has not started must be no wait
-            for i, plan in left:
-                answers[i] = await self._settled(plan, proposed)
+        async def make_one(n: int) -> None:
+            answers[n] = await self._settled(each[n], proposed)
 
-        await asyncio.gather(*(take_turns() for _ in range(min(at_most or len(each), len(each)))))
+        await in_turns(range(len(each)), min(at_most or len(each), len(each)), make_one)
         for answer in answers:
             if isinstance(answer, AnswerNotStored) or (refused == "raise" and isinstance(answer, Refused)):
                 raise answer

@@ -157,6 +157,7 @@ class NodeExecution:
         "expected",
         "first_digests",
         "has_budget",
+        "intents",
         "log_entries",
         "observed",
         "progress",
@@ -183,6 +184,7 @@ class NodeExecution:
         """True if each call needs a look at the budget of the run or of its tree."""
         self.calls_in_flight: dict[EffectKey, InFlightCall] = {}
         self.first_digests: dict[EffectKey, str] = {}  # digest of the first call under each key
+        self.intents: set[EffectKey] = set()  # calls of which it has made an intent, also one that has not landed
         self.log_entries: dict[str, LogEntry] = {}  # entries of the engine for the event log: denials
         self.reserved: set[int] = set()  # messages that a wait is about to bind
         self.asked: set[str] = set()  # `wait?key` and `approval?name` of this execution

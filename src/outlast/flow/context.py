@@ -92,13 +92,76 @@ class Context(Generic[S]):
     async def do_all(
         self, plans: Sequence[Plan[T]], /, *, at_most: int = ..., refused: Literal["return"], proposed: bool = ...
     ) -> list[T | Refusal]: ...
-    async def do_all(self, plans: Any, /, *, at_most: int = 0, refused: str = "raise", proposed: bool = False) -> Any:
+    @overload
+    async def do_all(
+        self,
+        plans: Mapping[K, Plan[T]],
+        /,
+        *,
+        at_most: int = ...,
+        proposed: bool = ...,
+        min_successful: int,
+        tolerated_failures: int | None = ...,
+    ) -> FanOut[K, T]: ...
+    @overload
+    async def do_all(
+        self,
+        plans: Mapping[K, Plan[T]],
+        /,
+        *,
+        at_most: int = ...,
+        proposed: bool = ...,
+        min_successful: int | None = ...,
+        tolerated_failures: int,
+    ) -> FanOut[K, T]: ...
+    @overload
+    async def do_all(
+        self,
+        plans: Sequence[Plan[T]],
+        /,
+        *,
+        at_most: int = ...,
+        proposed: bool = ...,
+        min_successful: int,
+        tolerated_failures: int | None = ...,
+    ) -> FanOut[int, T]: ...
+    @overload
+    async def do_all(
+        self,
+        plans: Sequence[Plan[T]],
+        /,
+        *,
+        at_most: int = ...,
+        proposed: bool = ...,
+        min_successful: int | None = ...,
+        tolerated_failures: int,
+    ) -> FanOut[int, T]: ...
+    async def do_all(
+        self,
+        plans: Any,
+        /,
+        *,
+        at_most: int = 0,
+        refused: str = "raise",
+        proposed: bool = False,
+        min_successful: int | None = None,
+        tolerated_failures: int | None = None,
+    ) -> Any:
         """Make several calls concurrently and return their responses: a dict for a dict, a list for a list.
 
         `at_most` limits the number of calls under way at a time (0: no limit). With `refused="return"`, a refused
         call yields a Refusal in its place. Otherwise raises Refused for the first refused call in the order
-        of `plans`, after all calls have settled. `proposed` is that of `do`. Raises InvalidInput if an option has an
-        impossible value.
+        of `plans`, after all calls have settled. `proposed` is that of `do`.
+
+        With `min_successful` or `tolerated_failures` the result is a `FanOut`, and nothing is raised for a call that
+        failed: one that was refused, whose answer cannot be stored, or a lookup that raised.
+
+        - `min_successful`: enough when so many have completed.
+        - `tolerated_failures`: too few when more have failed; also when `min_successful` can no longer complete.
+
+        From then on no call starts. One that waits for an approval, a budget or a seat has not started. Calls that have
+        started are awaited and count as what they became; one that is uncertain waits for its answer as ever. Each
+        re-run gets the same set. Raises InvalidInput if an option has an impossible value.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Result of a set of calls or child runs: which completed, failed, were cancelled or never began (S-31)."""
+"""Result of a set of calls or child runs: which completed, failed, were cancelled or never started (S-31)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -61,18 +61,18 @@ class FanOut(Generic[K, R]):
 
     @property
     def not_started(self) -> list[K]:
-        """Keys of those that never began, because the set had ended before."""
+        """Keys of those that never started, because the set had ended before."""
         return self._with(MemberStatus.NOT_STARTED)
 
     async def value(self, key: K, /) -> R:
         """Return the value of the completed member with this `key`.
 
         Raises its error if it failed or was cancelled (Refused, AnswerNotStored, ChildFailed), InvalidInput if it never
-        began or is none of the set.
+        started or is none of the set.
         """
         status = self.statuses.get(key)
         if status is None or status is MemberStatus.NOT_STARTED:
-            why = "it never began" if status else "the set has no such key"
+            why = "it never started" if status else "the set has no such key"
             raise InvalidInput(f"value({key!r})", why, "read the keys of `completed`")
         return (await self._load(key)).value
 
@@ -104,6 +104,18 @@ class FanOut(Generic[K, R]):
     async def errors(self) -> dict[K, Exception]:
         """Return the errors of those that failed, by key: Refused, AnswerNotStored, ChildFailed."""
         return {key: await self._error(key) for key in self.failed}
+
+    async def raise_failed(self) -> None:
+        """Raise the error of the first that failed, in the order of the input, unless there was enough.
+
+        Raises InvalidInput if an empty set cannot have enough.
+        """
+        if self.enough:
+            return
+        first = [*self.failed, *self.cancelled][:1]
+        if not first:
+            raise InvalidInput("a set without members has not enough", "min_successful is above 0", "leave it out then")
+        raise await self._error(first[0])
 
     async def _error(self, key: K) -> Exception:
         try:
