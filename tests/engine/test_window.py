@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from outlast.core.rows.all_kinds import KINDS
-from outlast.core.rows.run_rows import FLOOR, RESULT, Floor
+from outlast.core.rows.run_rows import FLOOR, RESULT, RUN, TOKEN, Floor
 from outlast.errors import DefinitionError
 from outlast.flow import Context, Workflow, workflow
 from outlast.upkeep.fsck import Fsck
@@ -300,3 +300,33 @@ async def test_maps_of_earlier_visits_leave_no_row(world: World) -> None:
     assert world.status() == "completed" and world.outcome()["said"] == ["0", "2", "4"]
     rows = rows_of(world)
     assert rows["map_progress"] <= 40 and rows["map_outcome"] <= 120 and rows["message"] <= 60 and rows["memo"] <= 90
+
+
+@every_store
+async def test_children_go_with_the_window(world: World) -> None:
+    flow = Workflow("window-children", state=State, history=10)
+
+    @workflow(name="window-grandchild")
+    async def grandchild(ctx: Context, n: int) -> int:
+        return n
+
+    @workflow(name="window-child")
+    async def child(ctx: Context, n: int) -> int:
+        await ctx.sleep("1s")
+        return await ctx.run(grandchild, grandchild.arguments(n), key="g")
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        assert await ctx.run(child, child.arguments(ctx.state.n), key="c") == ctx.state.n
+        return "turn" if ctx.state.n < 40 else None
+
+    world.worker(flow.validate(), child, grandchild)
+    await world.start(flow)
+    await world.pass_(HOUR)
+    assert world.status() == "completed"
+    runs = world.core.rows.under(RUN, ("t",))
+    assert len(runs) <= 1 + 2 * 25 and sum(run.depth == 1 for run in runs) == sum(run.depth == 2 for run in runs)
+    tokens = world.core.rows.under(TOKEN, ("t",))
+    assert len(tokens) == len(runs) and {token.target for token in tokens} == {run.run for run in runs}
+    await sound(world)

@@ -11,8 +11,8 @@ from typing import Final
 
 from outlast.core import window
 from outlast.core.rows.limit_rows import CALL_USAGE
-from outlast.core.rows.map_rows import MAP_KINDS
-from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery
+from outlast.core.rows.map_rows import MAP_KINDS, MAP_OUTCOME
+from outlast.core.rows.outbox_rows import DELIVERY, Delivery
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import (
     EVENT,
@@ -29,6 +29,7 @@ from outlast.core.rows.run_rows import (
 from outlast.core.state.snapshot_codec import MARK, StateChunk
 from outlast.core.usage import CallUsage
 from outlast.core.window import Behind, LedgerRows, Portion, WindowTerms
+from outlast.engine.passed_children import forget_runs_of, owed_to_webhooks
 from outlast.engine.run_session import RunSession
 from outlast.engine.snapshots import chunks_of
 from outlast.store.queries import LastOrdinals
@@ -80,9 +81,9 @@ class HistoryWindow:
         after: Key = (*key, self._erased) if self._erased else ()
         oldest = await session.store.rows(EVENT, key, after=after, limit=EVENTS_AT_ONCE)
         hold = window.hold_of(run, session.held.open_effects())
-        owed, now = await self._owed(key), session.clock.now
+        owed, now = await owed_to_webhooks(session.store, key), session.clock.now
         floor = window.moved(run, self.floor, terms, oldest, hold=hold, owed=owed, now=now)
-        gone = [*islice(window.behind(floor, terms, self._rows(), oldest), LATE + 1)]
+        gone = await self._passed([*islice(window.behind(floor, terms, self._rows(), oldest), LATE + 1)])
         if floor == self.floor and not gone:
             self._left = False
             return False
@@ -97,13 +98,12 @@ class HistoryWindow:
         held = self._session.held
         return LedgerRows(held.effects, held.memos, held.waits, held.messages, held.evidence)
 
-    async def _owed(self, key: Key) -> int:
-        """Return the number of the first event that a webhook waits for; 0 if none does."""
-        store = self._session.store
-        marks = await store.rows(UNPUBLISHED, key, limit=1)
-        cursors = await store.rows(CURSOR, key)
-        owed = [*(mark.seq for mark in marks), *(each.seq + 1 for each in cursors if each.seq < each.upto)]
-        return min(owed, default=0)
+    async def _passed(self, gone: list[Behind]) -> list[Behind]:
+        """Return the rows that may go now. Runs of children among them go first (`passed_children.py`)."""
+        effects = self._session.held.effects.values()
+        kept = frozenset(each.external_id for each in effects if each.child_text)
+        of_maps = kept if any(each.kind is MAP_OUTCOME for each in gone) else frozenset[str]()
+        return await forget_runs_of(self._session.store, gone, of_maps)
 
     def _submit(self, portion: Portion) -> None:
         self._session.chain.submit(portion.commit)
@@ -134,7 +134,7 @@ class HistoryWindow:
         key: Key = (run.tenant, run.run)
         after: Key = ()
         while page := await self._session.store.rows(kind, key, after=after, limit=ROWS_AT_ONCE):
-            gone = [Behind(kind, row) for row in page if is_gone(row)]
+            gone = await self._passed([Behind(kind, row) for row in page if is_gone(row)])
             while gone:
                 portion = window.portion(run, self.floor, self.floor, gone)
                 self._submit(portion)

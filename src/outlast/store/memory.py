@@ -18,7 +18,7 @@ from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import EFFECT, USAGE
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import EVENT, RUN, Run, is_due
+from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run, is_due, start_token_of
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Writer
 from outlast.core.state.delta_packets import Delta
 from outlast.core.webhooks.deliveries import SUBSCRIBED_TENANTS, tenants_of
@@ -215,6 +215,15 @@ class MemoryStore(Store, Maintenance, CommitNotifier, DeltaChannel):
                 if row.status is LeaseStatus.CLOSED and row.started_at < before:
                     rows.drop(WRITER, row[:2])
         return len(over[:n])
+
+    @override
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        with self._core.lock:
+            self._receipt()
+            for run in runs:
+                for kind in (*RUN_KINDS, TOKEN):
+                    self._core.rows.drop(kind, run[:2])
+                self._core.rows.drop(TOKEN, start_token_of(run))
 
     @override
     async def purge_ledgers(self, before: int, n: int) -> int:

@@ -212,6 +212,9 @@ class Maintenance(Protocol):
         instant go: a missing receipt proves nothing (S-9).
         """
 
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        """Delete all rows of these runs, which have ended, in this order, and the tokens that name them (S-32)."""
+
     async def purge_ledgers(self, before: int, n: int) -> int:
         """Delete the ledgers of at most `n` runs that ended before a business instant, and return how many runs.
 

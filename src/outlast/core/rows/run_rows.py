@@ -233,6 +233,11 @@ RESULT: Final = Kind("result", Result, 3, True, False)
 FLOOR: Final = Kind("floor", Floor, 2, True, False)
 
 
+def start_token_of(run: Run) -> tuple[str, str, str]:
+    """Return the key of the token of a start without a key of its own, for which the id of the run stands."""
+    return run.tenant, "", f"start/{run.workflow}/{run.run}"
+
+
 def is_over(run: Run) -> bool:
     """True if the run has ended. A terminal run never changes again."""
     return run.status in machine.TERMINAL

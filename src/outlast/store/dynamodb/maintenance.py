@@ -13,7 +13,7 @@ from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import EFFECT, USAGE, Effect
 from outlast.core.rows.outbox_rows import UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, key_of, version_of
-from outlast.core.rows.run_rows import RUN, TOKEN, Run, is_due
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, is_due, start_token_of
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta
 from outlast.errors import Corrupt, Unavailable
 from outlast.store.dynamodb.connection import CHECKPOINTS, IDEMPOTENCY, RUNS, ConditionRefused, pause
@@ -292,6 +292,13 @@ class Housekeeper:
             await self._mark_run(run, run_until, ledger_until)
         return len(over)
 
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        """Delete all rows of ended runs, and the tokens that name them."""
+        await self._lander.land_alone((), "purge runs")  # raises Unavailable if this writer was closed
+        for run in runs:
+            await self._delete_run(run, with_tokens=True)
+            await self._delete([place(TOKEN, start_token_of(run))])
+
     async def purge_ledgers(self, before: int, n: int) -> int:
         """Let the ledgers of at most `n` runs that ended before an instant expire, and note the last of these runs.
 
@@ -356,8 +363,8 @@ class Housekeeper:
             return False
         return True
 
-    async def _delete_run(self, run: Run) -> None:
-        """Delete the rows of an ended run except its tokens.
+    async def _delete_run(self, run: Run, *, with_tokens: bool = False) -> None:
+        """Delete the rows of an ended run, but not its tokens.
 
         First its own item is marked as expired, so that the run is absent for all readers at once. That item is deleted
         last, so that a later purge finds the rest if this one is interrupted.
@@ -366,12 +373,12 @@ class Housekeeper:
         item = await self._items.get(at)
         if item is None or not has_ended(item, run.ended_at) or not await self._mark(at, item, "kept_until", PAST):
             return  # another purge has deleted it
-        listed = await self._items_of(run, PARTS)
+        listed = await self._items_of(run, PARTS, with_tokens=with_tokens)
         for table in PARTS:
             await self._delete([each for each in listed if each.table == table and each != at])
         await self._delete([at])
 
-    async def _items_of(self, run: Run, tables: Sequence[str]) -> dict[ItemPlace, Item]:
+    async def _items_of(self, run: Run, tables: Sequence[str], *, with_tokens: bool = False) -> dict[ItemPlace, Item]:
         """Return keys, receipts and `ttl` of a run's items, without its tokens, which outlive it (S-18)."""
         marks = within(UNPUBLISHED, run[:2])
         assert marks is not None
@@ -391,7 +398,7 @@ class Housekeeper:
             }
             async for items in self._items.pages("Query", request):
                 found |= {place_of(table, item): item for item in items}
-        return {at: item for at, item in found.items() if kind_of(at.sk) is not TOKEN}
+        return {at: item for at, item in found.items() if with_tokens or kind_of(at.sk) is not TOKEN}
 
     async def _delete(self, places: Sequence[ItemPlace]) -> None:
         """Delete items of one table without a condition."""

@@ -125,6 +125,10 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
         return purged
 
     @override
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        await self._alone(lambda _: self._housekeeper.purge_runs(runs), "purge runs")
+
+    @override
     async def purge_ledgers(self, before: int, n: int) -> int:
         purged: int = await self._alone(lambda _: self._housekeeper.purge_ledgers(before, n), "purge ledgers")
         return purged

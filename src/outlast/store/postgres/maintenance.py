@@ -1,6 +1,6 @@
 """Schema, writer rows, clock mapping, retention and facts of a PostgreSQL store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -12,7 +12,7 @@ from outlast.core.generation import LEDGERS, ledgers_after, ledgers_of
 from outlast.core.machine import LeaseStatus
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import Run
+from outlast.core.rows.run_rows import TOKEN, Run, start_token_of
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER, WRITER, Meta, Writer
 from outlast.errors import StoreUnusable, no_store
 from outlast.store import sql
@@ -88,6 +88,13 @@ async def purge(db: "asyncpg.Connection[Any]", batch: Batch, before: int, n: int
     await db.execute(numbered(sql.FORGET_SHARED), batch.now.business, n, timeout=CHORE_S)
     await db.execute(numbered(sql.OLD_WRITERS), STORE, LeaseStatus.CLOSED.value, before)
     return len(over)
+
+
+async def purge_runs(db: "asyncpg.Connection[Any]", runs: Sequence[Run]) -> None:
+    """Delete all rows of ended runs, and the tokens that name them."""
+    for kind in (*RUN_KINDS, TOKEN):
+        await db.executemany(numbered(SQL[kind.name].forget), [run[:2] for run in runs], timeout=CHORE_S)
+    await db.executemany(numbered(SQL[TOKEN.name].delete), [start_token_of(run) for run in runs], timeout=CHORE_S)
 
 
 async def purge_ledgers(db: "asyncpg.Connection[Any]", before: int, n: int) -> int:

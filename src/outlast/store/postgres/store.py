@@ -129,6 +129,10 @@ class PostgresStore(LoopStore, Maintenance, Transactions, DeltaChannel):
         return await self._transact(lambda db, batch: maintenance.purge(db, batch, before, n), "purge")
 
     @override
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        await self._transact(lambda db, _: maintenance.purge_runs(db, runs), "purge runs")
+
+    @override
     async def purge_ledgers(self, before: int, n: int) -> int:
         return await self._transact(lambda db, batch: maintenance.purge_ledgers(db, before, n), "purge ledgers")
 

@@ -15,7 +15,7 @@ from outlast.core.commit import Commit, Instant, Mapping, Put
 from outlast.core.durations import ANSWERS_KEPT, CLOCK_STEP, WORKERS_KEPT
 from outlast.core.generation import FILE, LEDGERS, compare_files, ledgers_after, ledgers_of, store_file_of
 from outlast.core.machine import LeaseStatus
-from outlast.core.rows.run_rows import Run
+from outlast.core.rows.run_rows import TOKEN, Run, start_token_of
 from outlast.core.rows.store_rows import META, REQUEST, STORE, WORKER
 from outlast.core.state.delta_packets import Delta
 from outlast.errors import Conflict, OutlastError, Rejected, StoreReplaced, StoreUnusable
@@ -94,6 +94,13 @@ def purge(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
     session.db.execute(sql.FORGET_SHARED, (batch.now.business, n))
     session.db.execute(sql.OLD_WRITERS, (STORE, LeaseStatus.CLOSED.value, before))
     return len(over)
+
+
+def purge_runs(session: SqliteSession, runs: Sequence[Run]) -> None:
+    """Delete all rows of ended runs, and the tokens that name them."""
+    for kind in (*RUN_KINDS, TOKEN):
+        session.db.executemany(SQL[kind.name].forget, [run[:2] for run in runs])
+    session.db.executemany(SQL[TOKEN.name].delete, [start_token_of(run) for run in runs])
 
 
 def purge_ledgers(session: SqliteSession, batch: Batch, before: int, n: int) -> int:
@@ -215,6 +222,10 @@ class SqliteStore(BatchingStore, Maintenance, OnFile, AnchoredClock, DeltaChanne
     @override
     async def purge(self, before: int, n: int) -> int:
         return await self._transact(lambda session, batch: purge(session, batch, before, n), "purge")
+
+    @override
+    async def purge_runs(self, runs: Sequence[Run]) -> None:
+        await self._transact(lambda session, _: purge_runs(session, runs), "purge runs")
 
     @override
     async def purge_ledgers(self, before: int, n: int) -> int:
