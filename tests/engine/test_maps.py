@@ -57,7 +57,7 @@ async def test_a_map_runs_a_window_at_a_time_and_executes_the_body_twice(world: 
     world.worker(flow, digs)
     await world.start(flow)
     assert len(children_of(world)) == 4
-    assert world.waiting() == [("child", "digs digs: 0 of 25 have ended, 4 run")]
+    assert world.waiting() == [("child", "digs: 0 of 25 have ended, 4 run")]
     for _ in range(12):
         await world.pass_(MINUTE)
         assert sum(run.ended_at == 0 for run in children_of(world)) <= 4
@@ -119,6 +119,10 @@ async def test_other_inputs_in_a_re_run_ask_a_person(world: World) -> None:
     await world.pass_(MINUTE)
     assert world.reasons() == ["node_diverged"]
     assert len(children_of(world)) == 1
+    await world.answer("node_diverged", "accept")
+    for _ in range(3):
+        await world.pass_(MINUTE)
+    assert world.status() == "completed" and len(children_of(world)) == 3
 
 
 async def test_two_maps_at_once_rest_together(world: World) -> None:

@@ -144,6 +144,12 @@ def key_of_map(name: str) -> str:
     return name.rpartition("?")[0]
 
 
+def title(workflow: str, name: str) -> str:
+    """Return a map as people read it: its workflow, and its key if that is another word."""
+    key = key_of_map(name)
+    return workflow if key == workflow else f"{workflow} {key}"
+
+
 def prefix_of(key: str, memos: Iterable[Memo]) -> str:
     """Return what the keys of the children of a new map begin with. `memos`: of the other maps of the visit."""
     others = sum(key_of_map(name_of(memo)) == key for memo in memos)
@@ -301,10 +307,8 @@ def counts_text(found: Mapping[str, int]) -> str:
 
 def waiting(terms: MapTerms, progress: MapProgress, calls: Mapping[int, Effect]) -> WaitingFor:
     """Return what operators see of a run that waits for a map."""
-    ended = terms.n - progress.states.count(NOT_STARTED)
-    what = (
-        f"{terms.workflow} {key_of_map(progress.key)}: {ended:,} of {terms.n:,} have ended, {len(living(calls)):,} run"
-    )
+    ended, alive = terms.n - progress.states.count(NOT_STARTED), len(living(calls))
+    what = f"{title(terms.workflow, progress.key)}: {ended:,} of {terms.n:,} have ended, {alive:,} run"
     then = "starts the next ones" if not progress.decided else "continues when these have ended"
     return WaitingFor(CHILD_KIND, what, who=f"{WAITED}{progress.key}", then=then)
 

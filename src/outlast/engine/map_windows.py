@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from outlast.core import children, maps
-from outlast.core.codec import digest
+from outlast.core.codec import canonical, digest
 from outlast.core.commit import Commit
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
@@ -48,6 +48,7 @@ from outlast.flow.workflow import Workflow
 
 EXAMPLE: Final = 'await ctx.map(research, {"tin": research.arguments("tin")}, at_most=20)'
 PAGE: Final = 100  # outcomes that are read together
+KEYS_SHOWN: Final = 5  # to a person who is asked about a map with other inputs
 
 
 class AskedMap(NamedTuple):
@@ -136,18 +137,18 @@ class MapWait:
         """Wait until this execution has asked for all recorded maps, if this one is new (S-27)."""
         expected = self.execution.expected
         if expected is not None and self.memo is None and expected.holds(MAP):
-            await expected.hold(MAP, BoundCall((), {}, maps.key_of_map(asked.name), b"", asked.digest))
+            shown = canonical({"inputs": asked.terms.n, "keys": [each.key for each in asked.inputs[:KEYS_SHOWN]]})
+            await expected.hold(MAP, BoundCall((), {}, maps.key_of_map(asked.name), shown, asked.digest))
 
     def log(self, asked: AskedMap, progress: MapProgress | None = None) -> None:
         """Add the begin of the map, or its end, to the history of the run, once."""
-        n, name = asked.terms.n, f"{asked.terms.workflow} {maps.key_of_map(self.name)}"
+        n, name = asked.terms.n, maps.title(asked.terms.workflow, self.name)
         if progress is None:
-            entry = LogEntry(
-                f"outlast/map/{self.name}", f"began map {name}: {n:,} inputs", {"map": self.name, "inputs": n}
-            )
+            text = f"began the map of {name}: {n:,} {'input' if n == 1 else 'inputs'}"
+            entry = LogEntry(f"outlast/map/{self.name}", text, {"map": self.name, "inputs": n})
         else:
             done = maps.counts(progress)
-            text = f"map {name} has ended: {maps.counts_text(done)}"
+            text = f"the map of {name} has ended: {maps.counts_text(done)}"
             entry = LogEntry(f"outlast/map/{self.name}/end", text, {"map": self.name, **done})
         self.execution.log_entries[entry.key] = entry
 
