@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from outlast.core.maps import FAILED
 from outlast.testing.crash_runs import Tally, draw_one, run_case, run_pairs, run_reference
 from outlast.testing.driver import Driver
 from outlast.testing.fork_server import ForkServer, fork_server
@@ -40,7 +41,7 @@ def kill_some(driver: Driver, folder: Path, cases: int, *, pairs: int) -> None:
     assert tally.equal > 0 and tally.run == tally.equal + tally.missed
 
 
-@pytest.mark.req("RUN-13", "EFF-2", "FAIL-11")
+@pytest.mark.req("RUN-13", "RUN-14", "EFF-2", "FAIL-11")
 @pytest.mark.parametrize("name", BUILT)
 def test_a_tree_survives_the_death_of_its_worker(forking: ForkServer, tmp_path: Path, name: str) -> None:
     kill_some(Driver(forking, tree_scenario(name)), tmp_path, DRAWN, pairs=1)
@@ -85,6 +86,34 @@ def test_the_judge_of_a_tree_finds_each_fault(forking: ForkServer, tmp_path: Pat
     assert any(sentence in each for each in end.wrong()), end.wrong()
 
 
+def _forgotten(parent: RunSnapshot) -> None:
+    del parent.counted[0]
+
+
+def _miscounted(parent: RunSnapshot) -> None:
+    parent.maps[0]["states"] = f"{FAILED}{parent.maps[0]['states'][1:]}"
+
+
+def _counted_twice(parent: RunSnapshot) -> None:
+    parent.counted.append({**parent.counted[0], "place": parent.counted[0]["place"] + 1})
+
+
+FAULTS_OF_MAP = {
+    "and has the outcomes of": _forgotten,
+    "is completed, and the map": _miscounted,
+    "was counted 2 times": _counted_twice,
+}
+
+
+@pytest.mark.parametrize("sentence", FAULTS_OF_MAP)
+def test_the_judge_of_a_map_finds_each_fault(forking: ForkServer, tmp_path: Path, sentence: str) -> None:
+    driver = Driver(forking, tree_scenario("tree-map"))
+    end = driver.store.read(run_reference(driver, tmp_path).last)
+    assert end.wrong() == []
+    FAULTS_OF_MAP[sentence](end)
+    assert any(sentence in each for each in end.wrong()), end.wrong()
+
+
 def test_a_call_of_a_child_is_repeated_without_its_safeguard(forking: ForkServer, tmp_path: Path) -> None:
     sound = Driver(forking, tree_scenario("tree-fails"))
     reference = run_reference(sound, tmp_path / "reference")
@@ -98,22 +127,24 @@ def test_a_call_of_a_child_is_repeated_without_its_safeguard(forking: ForkServer
 
 
 @pytest.mark.req("RUN-13", "EFF-2")
-def test_a_tree_survives_on_postgresql(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tree-fails", "tree-map"])
+def test_a_tree_survives_on_postgresql(tmp_path: Path, name: str) -> None:
     from tests.postgres.scenario import on_server
 
     with on_server("/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as (store, code):
         modules = (*code.modules, *TREE_CODE.modules)
         with fork_server(replace(TREE_CODE, modules=modules)) as forking:
-            kill_some(Driver(forking, tree_scenario("tree-fails"), store=store), tmp_path, 2, pairs=0)
+            kill_some(Driver(forking, tree_scenario(name), store=store), tmp_path, 2, pairs=0)
 
 
 @pytest.mark.req("RUN-13", "EFF-2")
-def test_a_tree_survives_on_dynamodb(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tree-failed", "tree-map"])
+def test_a_tree_survives_on_dynamodb(tmp_path: Path, name: str) -> None:
     from tests.dynamodb.scenario import on_emulator  # loads the SDK
 
     with ExitStack() as stack:
         store, monitor, code = stack.enter_context(on_emulator())
         forking = stack.enter_context(fork_server(replace(TREE_CODE, modules=(*code.modules, *TREE_CODE.modules))))
-        scenario = tree_scenario("tree-failed")
+        scenario = tree_scenario(name)
         scenario.monitor = monitor
         kill_some(Driver(forking, scenario, store=store), tmp_path, 2, pairs=0)

@@ -123,6 +123,49 @@ def ends_with_open_children(how: Literal["completed", "failed", "abandoned"]) ->
     return make
 
 
+def map_with_enough(book: Any) -> Tree:
+    """A window of three, of which two wait for an hour. The second that completes is enough, and one never begins."""
+
+    @workflow(name="tree-supplier")
+    async def supplier(ctx: Context, name: str) -> str:
+        await ctx.do(book, name)
+        await ctx.sleep("1h" if name.startswith("slow") else "5s")
+        return name
+
+    @workflow(name="tree-map", when_empty="complete")
+    async def suppliers(ctx: Context) -> list[str]:
+        await ctx.do(book, "tender")
+        asked = {name: supplier.arguments(name) for name in ("ada", "slow-bo", "slow-cy", "dan", "eve")}
+        done = await ctx.map(supplier, asked, at_most=3, min_successful=2, no_undo="its own")
+        return [f"{key} {status}" for key, status in done.statuses.items()]
+
+    return suppliers, supplier
+
+
+def map_with_failures(book: Any) -> Tree:
+    """A window of two. The second failure is one too many, and what has completed is undone."""
+
+    @workflow(name="tree-digger")
+    async def digger(ctx: Context, name: str) -> str:
+        await ctx.do(book, name)
+        await ctx.sleep("1h" if name.startswith("slow") else "5s")
+        if name.startswith("bad"):
+            raise Fail("nothing there")
+        return name
+
+    @workflow(name="tree-map-failed", when_empty="complete")
+    async def dig(ctx: Context) -> None:
+        await ctx.do(book, "dig")
+        sites = ("good", "slow", "bad-x", "bad-y", "late")
+        asked = {name: digger.arguments(name) for name in sites}
+        undo = {name: book.plan(f"close {name}") for name in sites}
+        done = await ctx.map(digger, asked, at_most=2, tolerated_failures=1, undo=undo)
+        if not done.enough:
+            raise Fail("too many failed")
+
+    return dig, digger
+
+
 TREES: Final[dict[str, Make]] = {
     "fails": one_of_three_fails,
     "first": first_with_losers,
@@ -130,4 +173,6 @@ TREES: Final[dict[str, Make]] = {
     "completed": ends_with_open_children("completed"),
     "failed": ends_with_open_children("failed"),
     "abandoned": ends_with_open_children("abandoned"),
+    "map": map_with_enough,
+    "map-failed": map_with_failures,
 }

@@ -12,6 +12,7 @@ import pytest
 from outlast.core.compensation import can_undo
 from outlast.core.machine import EffectStatus
 from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.rows.map_rows import MAP_OUTCOME
 from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.errors import Conflict
 from outlast.flow import Workflow
@@ -89,18 +90,24 @@ def summary(world: World, receiver: Receiver) -> dict[str, Any]:
     assert all(is_over(run) for run in runs.values()), {r.run: (r.status.value, r.attention) for r in runs.values()}
     assert max(Counter(receiver.did).values(), default=1) == 1, "an effect was done twice"
     children = [e for e in effects if e.child_text]
-    assert len(runs) == len(children) + 1 and {e.external_id for e in children} < runs.keys()
+    outcomes = [row for run in runs for row in world.core.rows.under(MAP_OUTCOME, ("t", run))]
+    kept = {e.external_id for e in children}
+    counted = [row.child for row in outcomes if row.child not in kept]
+    assert len(runs) == len(children) + len(counted) + 1 and {*kept, *counted} < runs.keys()
+    for row in outcomes:
+        assert bool(row.error_text) == (runs[row.child].status.value != "completed"), "an outcome was lost"
     for each in children:
         child, parent = runs[each.external_id], runs[each.run]
-        assert (each.status.value == "done") == (child.status.value == "completed"), "an outcome was lost"
+        assert (each.status.value in ("done", "undone")) == (child.status.value == "completed"), "an outcome was lost"
         assert child.ended_at <= parent.ended_at or each.child.close == "abandon", "an orphan"
     left = {run.run for run in runs.values() if run.status.value == "completed"}
-    kept = [e for e in effects if e.status.value == "done" and can_undo(e) and e.run not in left]
-    assert not kept, "a call of a run that did not complete is not undone"
+    undoable = [e for e in effects if e.status.value == "done" and can_undo(e) and not e.undoes and e.run not in left]
+    assert not undoable, "a call of a run that did not complete is not undone"
     return {
         "runs": sorted((run.workflow, run.status.value, run.depth) for run in runs.values()),
         # a run that is cancelled may have come to a call or not
         "effects": sorted((e.activity, e.key, e.status.value) for e in effects if e.run in left or e.child_text),
+        "maps": [(row.visit, row.key, row.place, row.error_text) for row in outcomes],
         "outcome": world.outcome() if world.status() == "completed" else world.status(),
     }
 

@@ -15,15 +15,18 @@ from outlast.core.children import runs_of
 from outlast.core.compensation import can_undo
 from outlast.core.events import EventType
 from outlast.core.machine import TERMINAL, EffectStatus, RunStatus
+from outlast.core.maps import CANCELLED, COMPLETED, FAILED, NOT_STARTED
 from outlast.core.rows.effect_columns import CHILD
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, WAIT, Effect
 from outlast.core.rows.limit_rows import SLOT
+from outlast.core.rows.map_rows import MAP_OUTCOME, MAP_PROGRESS
 from outlast.core.rows.run_columns import DESCENT
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event
 from outlast.core.state.snapshot_codec import decode, unpack
 from outlast.store.sqlite.database import Rows, read_tables
 from outlast.testing.crash_values import ScenarioState
 
+LETTERS: Final = {RunStatus.COMPLETED: COMPLETED, RunStatus.FAILED: FAILED, RunStatus.CANCELLED: CANCELLED}
 TABLES: Final = {
     RUN.name: "created_at, run",
     EFFECT.name: "visit, key",
@@ -35,6 +38,8 @@ TABLES: Final = {
     STATE_CHUNK.name: "hash",
     RESULT.name: "ordinal",
     TOKEN.name: "key",
+    MAP_PROGRESS.name: "visit, key",
+    MAP_OUTCOME.name: "visit, key, place",
 }
 
 
@@ -54,6 +59,8 @@ class RunSnapshot:
     signals: set[str]  # ids of signals already sent
     values: Rows  # chunks of its states
     results: Rows
+    maps: Rows  # progress of its maps
+    counted: Rows  # outcomes of children of its maps whose rows are not in its ledger any more
     children: "list[RunSnapshot]"
 
     @property
@@ -127,6 +134,7 @@ class RunSnapshot:
             "waits": {f"{w['visit']}/{w['key']}": w["status"] for w in self.waits},
             "results": [(r["ordinal"], r["key"], r["kind"], bytes(r["data"])) for r in self.results],
             "counted": [d["results"] for e in self.events if "results" in (d := e.data())],
+            "maps": {f"{m['visit']}/{m['key']}": [m["states"].lower(), m["decided"]] for m in self.maps},
         }
 
     def wrong(self) -> list[str]:
@@ -167,6 +175,8 @@ class RunSnapshot:
         rows = [call for call in calls if call.child_text]
         runs = {child.run["run"]: child for child in self.children}
         named = Counter(run for row in rows for run in runs_of(row))
+        kept = {row.external_id for row in rows}
+        named.update(o["child"] for o in self.counted if o["child"] and o["child"] not in kept)
         found = [f"{runs[run].path} has no row in the ledger of its parent" for run in runs.keys() - named.keys()]
         found += [f"the ledger names the child {run}, which does not exist" for run in named.keys() - runs.keys()]
         for row in rows:
@@ -178,8 +188,27 @@ class RunSnapshot:
                 found.append(f"{child.path} is {child.run['status']}, and its row says {row.status.value}")
             if child.run["ended_at"] > self.run["ended_at"] and CHILD.decode(row.child_text).close != "abandon":
                 found.append(f"{child.path} ended after its parent")
-        kept = [call.key for call in calls if self.overtaken and call.status is EffectStatus.DONE and can_undo(call)]
-        return found + [f"{key} is done, and not undone after the cancel" for key in kept]
+        left = [call.key for call in calls if self.overtaken and call.status is EffectStatus.DONE and can_undo(call)]
+        found += [f"{key} is done, and not undone after the cancel" for key in left]
+        return found + self._wrong_maps(runs)
+
+    def _wrong_maps(self, runs: "Mapping[str, RunSnapshot]") -> list[str]:
+        """Return violated invariants of maps: each child that was counted has ended, with the outcome in its letter."""
+        found: list[str] = []
+        counted = Counter((o["visit"], o["key"], o["child"]) for o in self.counted if o["child"])
+        found += [f"the child {key[2]} was counted {n} times" for key, n in counted.items() if n > 1]
+        states = {(m["visit"], m["key"]): m["states"] for m in self.maps}
+        for outcome in self.counted:
+            letter = states[outcome["visit"], outcome["key"]][outcome["place"]].lower()
+            child = runs.get(outcome["child"])
+            if outcome["child"] and (child is None or LETTERS.get(child.run["status"]) != letter):
+                status = "does not exist" if child is None else f"is {child.run['status']}"
+                found.append(f"the child {outcome['child']} {status}, and the map {outcome['key']} counts {letter}")
+        for (visit, key), letters in states.items():
+            ended = sum(letter != NOT_STARTED for letter in letters)
+            if ended != (n := sum((o["visit"], o["key"]) == (visit, key) for o in self.counted)):
+                found.append(f"the map {key} counts {ended} children, and has the outcomes of {n}")
+        return found
 
 
 def read_run(db: Path) -> RunSnapshot:
@@ -191,7 +220,7 @@ def snapshot_of(found: dict[str, Rows] | None) -> RunSnapshot:
     """Return the snapshot of the rows by table, each in the order of TABLES. None: there is no store yet."""
     if found is None or not found[RUN.name]:
         slots = found[SLOT.name] if found else []
-        return RunSnapshot("", {}, [], [], [], [], [], slots, set(), [], [], [])
+        return RunSnapshot("", {}, [], [], [], [], [], slots, set(), [], [], [], [], [])
     below: dict[str, Rows] = {}
     for run in found[RUN.name]:
         below.setdefault(DESCENT.decode(run["descent"]).parent, []).append(run)
@@ -226,6 +255,8 @@ def _snapshot(run: dict[str, Any], path: str, found: Mapping[str, Rows], below: 
         signals={token["key"].removeprefix("signal/") for token in of(TOKEN.name)},
         values=of(STATE_CHUNK.name),
         results=of(RESULT.name),
+        maps=of(MAP_PROGRESS.name),
+        counted=of(MAP_OUTCOME.name),
         children=children,
     )
 
