@@ -18,6 +18,7 @@ from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
 from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Wait
+from outlast.core.rows.map_rows import MAP_KINDS
 from outlast.core.rows.row_kind import Key, Kind
 from outlast.core.rows.run_rows import MESSAGE, RUN, TOKEN, Event, Message, Run
 from outlast.core.state.delta_packets import Delta
@@ -351,7 +352,8 @@ RunCallback = Callable[[str, str, Run | None], None]
 RUN_KINDS: Final[tuple[Kind[Row], ...]] = tuple(
     kind for kind in KINDS if kind is RUN or (kind.columns[1] == "run" and kind is not TOKEN)
 )
-LEDGER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, EVIDENCE)  # purged before their run (CKP-7)
+# Purged before their run (CKP-7).
+LEDGER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, EVIDENCE, *MAP_KINDS)
 # In the order of RunRows.
 HOLDER_KINDS: Final[tuple[Kind[Row], ...]] = (EFFECT, MEMO, WAIT, APPROVAL, MESSAGE, EVIDENCE)
 

@@ -6,19 +6,22 @@ from typing import Final, NamedTuple
 
 from outlast.core.children import place_of
 from outlast.core.commit import Mapping
+from outlast.core.divergence import MAP
 from outlast.core.fork_starts import START, STARTS, is_copy, start_of, token_key
 from outlast.core.forks import ledger_of
 from outlast.core.generation import GENERATION, LEDGERS, NO_LEDGERS, generation_of, ledgers_of
 from outlast.core.keys import tree_of_key
 from outlast.core.limits import FORKS_NOTED_MAX
 from outlast.core.living_forks import NOTES, ForkNote, notes_of
+from outlast.core.maps import calls_of, name_of, terms_of
 from outlast.core.rows.all_kinds import R
 from outlast.core.rows.effect_rows import EFFECT, MEMO, USAGE, Memo
 from outlast.core.rows.graph_rows import GRAPH_KINDS
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Slot
+from outlast.core.rows.map_rows import MAP_INPUTS, MAP_OUTCOME, MAP_PROGRESS
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, TOKEN, Event, Floor, Result, Run
+from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, TOKEN, Event, Floor, Result, Run, is_over
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.snapshots import values_of
@@ -27,7 +30,7 @@ from outlast.errors import Corrupt
 from outlast.store.migrations import SCHEMA
 from outlast.store.port import RunRows, Store, maintenance, rows_of_each
 from outlast.store.queries import ROWS_MAX, ByOrdinal
-from outlast.upkeep import fsck_checks, fsck_families, fsck_history
+from outlast.upkeep import fsck_checks, fsck_families, fsck_history, fsck_maps
 from outlast.upkeep.fsck_checks import Check, CheckedRun, Finding, Violations
 from outlast.upkeep.fsck_threads import by_namespace, findings_of, read_thread
 
@@ -113,6 +116,8 @@ def findings(one: CheckedRun) -> list[Finding]:
 PAGE: Final = 200  # runs per read
 EVENTS: Final = 1_000  # rows of other kinds per read
 SLOTS_MAX: Final = 100_000
+DEFERRED_MAX: Final = 100_000
+"""Ended children without a row that are looked up together among those that the maps of their parents have counted."""
 READ_ALONE: Final[tuple[AnyKind, ...]] = (PAUSE, REQUEST, TENANT_BUDGET, TOPOLOGY)
 AGAIN: Final = 3  # checks of a finding in a changing run
 
@@ -143,6 +148,8 @@ class Fsck:
         self._workers: frozenset[str] = frozenset()
         self._subscriptions: dict[str, list[Subscription]] = {}
         self._ledgers = NO_LEDGERS
+        self._uncounted: dict[tuple[str, str], set[str]] = {}
+        self._deferred = 0
 
     async def look(self, progress: Callable[[int], None] | None = None) -> FsckReport:
         """Check the whole store. `progress` receives the number of checked runs. Raises StoreError."""
@@ -155,6 +162,7 @@ class Fsck:
                 progress(self._runs)
             if not after:
                 break
+        await self._counted()
         await self._slots_held()
         await self._shared()
         for tenant in sorted(self._tenants):
@@ -287,6 +295,7 @@ class Fsck:
             *await self._produced(run, history, purged=floor is not None),
             *await self._used(run),
             *await self._family(rows),
+            *await self._maps(rows, floor),
             *(await self._copied(rows) if run.forked_from and not purged else ()),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
@@ -312,9 +321,74 @@ class Fsck:
             if parent is not None and call is None and not purged:
                 floor = await self._store.load(FLOOR, parent[:2])
                 purged = floor is not None and 0 < place_of(run)[0] < floor.visit
+            if parent is not None and call is None and not purged and (purged := is_over(run)):
+                await self._defer(run)
             placed = fsck_families.child_placed(run, parent, call, purged=purged)
             found += _named("child_placed", RUN, run, placed)
         return found
+
+    async def _defer(self, run: Run) -> None:
+        """Look up an ended child without a row among those that maps of its parent have counted, later, with others."""
+        self._uncounted.setdefault((run.tenant, run.parent), set()).add(run.run)
+        self._deferred += 1
+        if self._deferred >= DEFERRED_MAX:
+            await self._counted()
+
+    async def _counted(self) -> None:
+        """Check that maps have counted the ended children whose rows are not in the ledgers of their parents."""
+        deferred, self._uncounted, self._deferred = self._uncounted, {}, 0
+        for (tenant, parent), children in deferred.items():
+            async for outcome in self._every(MAP_OUTCOME, (tenant, parent)):
+                children.discard(outcome.child)
+            for child in children:
+                await self._confirmed(partial(self._found_uncounted, (tenant, child)))
+
+    async def _found_uncounted(self, key: tuple[str, str]) -> list[Finding]:
+        run, _ = await self._run(key)
+        parent, _ = (None, False) if run is None else await self._run((run.tenant, run.parent))
+        if run is None or parent is None or await ledger_purged(self._store, parent):
+            return []
+        call = await self._store.load(EFFECT, (run.tenant, run.parent, *place_of(run)))
+        floor = await self._store.load(FLOOR, parent[:2])
+        purged = floor is not None and 0 < place_of(run)[0] < floor.visit
+        if call is None and not purged:
+            async for outcome in self._every(MAP_OUTCOME, (run.tenant, run.parent, place_of(run)[0])):
+                if outcome.child == run.run:
+                    return []
+        return list(_named("child_placed", RUN, run, fsck_families.child_placed(run, parent, call, purged=purged)))
+
+    async def _maps(self, rows: RunRows, floor: Floor | None) -> list[Finding]:
+        """Check the maps of a run. Their outcomes are read after the letters that count them, with which they land."""
+        run, memos = rows.run, [memo for memo in rows.memos if memo.activity == MAP and memo.digest]
+        progress = await self._store.rows(MAP_PROGRESS, run[:2])
+        found = list(_named("map_known", RUN, run, fsck_maps.map_known(memos, progress, floor)))
+        there = {(row.visit, row.key): row for row in progress}
+        root, _ = await self._run((run.tenant, run.root)) if run.root else (run, True)
+        for memo in [] if found else memos:
+            if (row := there.get((memo.visit, name_of(memo)))) is None:
+                continue  # behind the floor
+            calls = calls_of(row.key, run._replace(visit=memo.visit), rows.effects)
+            found += await self._map(fsck_maps.CheckedMap(memo, terms_of(memo), row, calls), root)
+        return found
+
+    async def _map(self, one: fsck_maps.CheckedMap, root: Run | None) -> list[Finding]:
+        row, places, prefix = one.progress, set[int](), one.progress[: MAP_PROGRESS.key]
+        portions = [each async for each in self._every(MAP_INPUTS, prefix)]
+        found = [
+            *_named("map_inputs", MAP_PROGRESS, row, fsck_maps.map_inputs(one, portions)),
+            *_named("map_decided", MAP_PROGRESS, row, fsck_maps.map_decided(one)),
+            *_named("map_calls", MAP_PROGRESS, row, fsck_maps.map_calls(one)),
+        ]
+        after: Key = ()
+        while page := await self._store.rows(MAP_OUTCOME, prefix, after=after, limit=PAGE):
+            names = [(row.tenant, each.child) for each in page if each.child]
+            loaded = await self._store.load_many(RUN, names)
+            runs = {run.run: run for run in loaded if run is not None}
+            counted = fsck_maps.outcomes_counted(one, page, runs, root)
+            found += _named("outcomes_counted", MAP_PROGRESS, row, counted)
+            places.update(each.place for each in page)
+            after = key_of(MAP_OUTCOME, page[-1])
+        return [*found, *_named("all_counted", MAP_PROGRESS, row, fsck_maps.all_counted(one, places))]
 
     async def _delivered(self, run: Run, history: tuple[Event, ...]) -> list[Finding]:
         """Check deliveries of a run. Unpublished rows are read first, because they become cursors."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core.approvals import is_exact
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
+from outlast.core.divergence import MAP
 from outlast.core.fork_starts import ForkStart
 from outlast.core.forks import ForkLedger, ForkTerms
 from outlast.core.keys import plain_key
@@ -291,10 +292,14 @@ def floor_kept(one: CheckedRun) -> Violations:
 
 
 def run_mail(one: CheckedRun) -> Violations:
-    """Check that the messages of a run are numbered from 1 without a gap (S-1), but for those behind its window."""
+    """Check that the messages of a run are numbered from 1 without a gap (S-1).
+
+    Those behind its window are gone, and those of children that a map has counted (S-31).
+    """
+    has_gaps = one.floor is not None or one.ledger_purged or any(memo.activity == MAP for memo in one.rows.memos)
     extra = [message for message in one.rows.messages if not 1 <= message.n <= one.run.inbox_seq]
     numbers = (message.n for message in one.rows.messages)
-    for n in missing_numbers(numbers, one.run.inbox_seq) if one.floor is None else ():
+    for n in missing_numbers(numbers, one.run.inbox_seq) if not has_gaps else ():
         yield MESSAGE, (one.run.tenant, one.run.run, n), f"message {n} of {one.run.inbox_seq} is missing"
     for message in extra[:10]:
         yield violation(MESSAGE, message, f"the run's row counts {one.run.inbox_seq} messages")

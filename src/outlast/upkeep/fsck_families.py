@@ -39,8 +39,8 @@ def root_known(run: Run, *, exists: bool) -> Violations:
 def child_placed(run: Run, parent: Run | None, call: Effect | None, *, purged: bool) -> Violations:
     """Check that a child agrees with its parent and with its row there, as far as they exist.
 
-    `purged`: the ledger of the parent was deleted. A row has one run per attempt, because the id of a run is a digest
-    of its parent, its place and the number of the attempt.
+    `purged`: the ledger of the parent was deleted, or a map there has counted the child. A row has one run per attempt,
+    because the id of a run is a digest of its parent, its place and the number of the attempt.
     """
     if parent is None:
         return
