@@ -70,6 +70,7 @@ CHILD_DIVERGENCE: Final = _tests("tests/engine/test_child_divergence.py", "re-ru
 PARENT_SIGNALS: Final = _tests("tests/engine/test_parent_signals.py", "signals of children to their parents")
 ENDED_CHILDREN: Final = _tests("tests/engine/test_ended_children.py", "lists of children that have ended")
 CALL_SETS: Final = _tests("tests/engine/test_call_sets.py", "sets of calls that end early")
+START_BUDGETS: Final = _tests("tests/engine/test_start_budgets.py", "budgets of children")
 RACES: Final = _tests("tests/flow/test_races.py", "races of waits at load")
 DEVELOPER: Final = _tests("tests/engine/test_developer.py", "a worker beside its developer")
 STATE: Final = _tests("tests/engine/test_state.py", "large states")
@@ -127,6 +128,7 @@ SUITES: Final = (
         PARENT_SIGNALS,
         ENDED_CHILDREN,
         CALL_SETS,
+        START_BUDGETS,
         DEVELOPER,
         MESSAGES,
         PROXIES,
@@ -218,6 +220,7 @@ OF_THE_ENGINE: Final = (
     _row(engine.ended_sets_not_expected, "A re-run asks for the sets of calls that ended early.", CALL_SETS),
     _row(engine.recorded_outcomes_not_counted, "Recorded outcomes count before a set begins a call.", CALL_SETS),
     _row(engine.gates_not_left, "A call at a gate when its set ends never begins.", CALL_SETS),
+    _row(engine.starts_not_counted, "Starts at once do not pass a budget of children together.", START_BUDGETS),
     _row(engine.races_of_waits_loaded, "A workflow whose waits race is not loaded.", RACES),
     # effects
     _row(engine.caught_errors_not_recorded, "Each re-run sees the error that a body has caught.", ENGINE),

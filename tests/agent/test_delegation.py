@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from outlast import Allow, Context, Deny, Fail, NeedsApproval, Workflow, role, workflow
+from outlast import Allow, Budget, Context, Deny, Fail, NeedsApproval, Workflow, role, workflow
 from outlast.agent import ScriptedModel, SubAgent, agent_workflow
 from outlast.errors import DefinitionError
 from outlast.flow import PolicyRequest
@@ -193,6 +193,43 @@ def test_depth_is_an_answer_for_the_model() -> None:
         assert json.loads(messages[2].text)["error"]["code"] == "limit_exceeded"
     finally:
         app.close()
+
+
+def test_a_budget_of_children_is_an_answer_for_the_model() -> None:
+    calls = asks(*(("assay", {"metal": metal}) for metal in ("tin", "zinc", "iron")))
+    with leading([calls, asks(("assay", {"metal": "gold"})), "done"], assay, budget=Budget(children=2)) as found:
+        app, run, _ = found
+        app.clock.skip("2m")
+        assert run.outcome == "done" and not run.attention and len(children(app, run)) == 2
+        codes = [json.loads(text).get("error", {}).get("code", "") for text in results(run)]
+        assert sorted(codes[:3]) == ["", "", "limit_exceeded"] and codes[3] == "limit_exceeded"
+        assert "2 of 2 child runs" in json.loads(results(run)[-1])["error"]["reason"]
+        assert run.now.used.children == 2 and run.now.budget.children == 2
+
+
+def test_the_budget_of_a_tree_limits_the_agents_below_its_root() -> None:
+    """Two agents of a root want two runs each, and the budget of the root allows four runs in all."""
+    wants = asks(("assay", {"metal": "tin"}), ("assay", {"metal": "zinc"}))
+    twins = [helper([wants, "all there is"], name, agents=[assay]) for name in ("left", "right")]
+    script = [asks(*((each.name, {"objective": each.name}) for each in twins)), "done"]
+    with leading(script, *twins, also=(assay,), budget=Budget(children=4)) as (app, run, _):
+        app.clock.skip("2m")
+        assert run.outcome == "done" and not run.attention
+        below = app.do(app.runtime.operations.runs(root=run.id, limit=50)).runs
+        assert sorted(each.workflow for each in below) == ["assay", "assay", "left", "right"]
+        assert run.now.used_by_tree.children == 4
+
+
+def test_tokens_of_agents_count_for_the_root() -> None:
+    inner = helper([asks(("read_log", {"lines": 1})), "read"], tools=[read_log])
+    script = [asks(("helper", {"objective": "x"})), "done"]
+    with leading(script, inner, budget=Budget(tokens=200)) as (app, run, _):
+        assert run.attention == ["budget_exhausted"] and run.outcome is None
+        (row,) = children(app, run)
+        assert app.do(app.runtime.get(row.external_id)).waiting_for[0].kind == "budget"
+        app.do(app.runtime.operations.raise_budget(run.id, tokens=1_000, reason="go on"))
+        app.settle()
+        assert run.outcome == "done"
 
 
 def test_an_agent_that_writes_says_why_nothing_is_undone() -> None:

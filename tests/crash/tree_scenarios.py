@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from outlast import DidNotHappen, Happened, Unknown, activity, this_call
-from outlast.core.machine import ApprovalStatus
+from outlast.core.machine import ApprovalStatus, RunStatus
 from outlast.testing.crash_values import Action, ScenarioState
 from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
@@ -59,7 +59,7 @@ def tree_scenario(name: str) -> CrashScenario:
     """Return the scenario of a tree."""
     return CrashScenario(
         name=BUILT[name][0].name,
-        input={},
+        input={"objective": "book places"} if name in OF_AGENTS else {},
         env=lambda state: {receiver.FILE: str(state.receivers)},
         executed=lambda state: dict(receiver.executed(state.receivers)),
         wrong=_left_booked if name in CANCELLED else _slow_left_booked if name in MAPS else None,
@@ -93,7 +93,33 @@ def _once_the_leaves_have_begun(seen: RunSnapshot, state: ScenarioState) -> Acti
     return Action("cancel") if len(begun) == LEAVES and not asked and not seen.over else None
 
 
-ACTS: Final[dict[str, Act]] = {"tree-first": _at_the_deadline, "tree-cancel": _once_the_leaves_have_begun}
+def _what_is_asked_below(seen: RunSnapshot, state: ScenarioState) -> Action | None:
+    """Approve what a run below the root asks for."""
+    for run in seen.tree:
+        for approval in run.approvals:
+            if approval["status"] == ApprovalStatus.PENDING and not any(m["kind"] == "decision" for m in run.messages):
+                return Action("approve", {"approval": approval["id"], "actor": "ann"})
+    return None
+
+
+def _while_the_agent_waits(seen: RunSnapshot, state: ScenarioState) -> Action | None:
+    """Approve what one agent in the background asks for, once the root waits, and then what the other one asks for."""
+    turn = {4: "tree-near", 5: "tree-far"}.get(seen.run["visit"], "")
+    if seen.run["status"] != RunStatus.WAITING:
+        return None
+    for run in seen.tree:
+        if run.run["workflow"] == turn and (asked := _what_is_asked_below(run, state)) is not None:
+            return asked
+    return None
+
+
+OF_AGENTS: Final = ("tree-agents", "tree-background")
+ACTS: Final[dict[str, Act]] = {
+    "tree-first": _at_the_deadline,
+    "tree-cancel": _once_the_leaves_have_begun,
+    "tree-agents": _what_is_asked_below,
+    "tree-background": _while_the_agent_waits,
+}
 CANCELLED: Final = ("tree-first", "tree-cancel", "tree-failed")
 """Scenarios in which no run completes that has booked something."""
 

@@ -112,6 +112,12 @@ FEATURES: Final = (
     ),
     Feature(
         "agents",
+        "[agents that call agents](docs/agents.md#agents-that-call-agents), in the background too",
+        ("outlast.agent.SubAgent", "outlast.Context.ended", "outlast.ParentHandle.signal"),
+        "sub-agents?|agents? (?:as tools?|that calls? agents)",
+    ),
+    Feature(
+        "agents",
         "[typed answers](docs/agents.md#a-typed-answer), checked and asked for once more",
         ("outlast.agent.TypedAnswer",),
         "typed answers?",

@@ -49,6 +49,7 @@ from outlast.engine.alerts import Alerts
 from outlast.engine.commit_chain import CommitChain
 from outlast.engine.effect_executor import EffectExecutor
 from outlast.engine.expected_calls import ExpectedCalls, expected_by
+from outlast.engine.held_run import HeldRun
 from outlast.engine.holder_clock import HolderClock
 from outlast.engine.late_records import LateRecords
 from outlast.engine.run_executor import RunExecutor
@@ -569,6 +570,14 @@ def gates_not_left(patch: Patch) -> None:
         """Leave the calls of an ended set at their gates."""
 
     replace(patch, call_sets.CallSet._leave_gates, stays)
+
+
+def starts_not_counted(patch: Patch) -> None:
+    def uncounted(self: Any, n: int) -> None:
+        return None
+
+    patch.setattr(HeldRun, "count_below_root", uncounted)
+    patch.setattr(HeldRun, "begin_starts", uncounted)
 
 
 def undecided_children_loaded(patch: Patch) -> None:

@@ -193,7 +193,7 @@ ROWS: Final[dict[str, Row]] = {
     "Allow": Row(Allow, {"rule": MAYBE_EMPTY}),
     "Budget": Row(
         lambda **given: Budget(**{"tokens": 1, **given}),
-        {"tokens": FROM_ZERO, "money": MONEY, "calls": FROM_ZERO, "minutes": NUMBER_FROM_ZERO},
+        {"tokens": FROM_ZERO, "money": MONEY, "calls": FROM_ZERO, "minutes": NUMBER_FROM_ZERO, "children": FROM_ZERO},
     ),
     "Deny": Row(lambda **given: Deny(**{"rule": "no", **given}), {"rule": MAYBE_EMPTY, "detail": MAYBE_EMPTY}),
     "Failures": Row(
@@ -427,6 +427,7 @@ ROWS: Final[dict[str, Row]] = {
             "tokens": FROM_ZERO,
             "money": MONEY,
             "calls": FROM_ZERO,
+            "children": FROM_ZERO,
             "minutes": NUMBER_FROM_ZERO,
         },
     ),

@@ -514,10 +514,19 @@ async def extend(client: Client, screen: Screen, run: str, by: int | None, reaso
 @click.option("--money", default="0", metavar="AMOUNT", help="Additional money, e.g. 5 or 0.25.")
 @click.option("--calls", type=amount, default="0", metavar="N", help="Additional calls.")
 @click.option("--minutes", type=click.FloatRange(0), default=0, metavar="N", help="Additional minutes.")
+@click.option("--children", type=amount, default="0", metavar="N", help="Additional child runs.")
 @click.option("--reason", required=True, help="Reason for the history.")
 @on_client
 async def raise_(
-    client: Client, screen: Screen, run: str, tokens: int, money: str, calls: int, minutes: float, reason: str
+    client: Client,
+    screen: Screen,
+    run: str,
+    tokens: int,
+    money: str,
+    calls: int,
+    minutes: float,
+    children: int,
+    reason: str,
 ) -> int:
     """Raise the budget of a run.
 
@@ -525,8 +534,11 @@ async def raise_(
     """
     from outlast.cli.run_page import number_text
 
-    await client.raise_budget(run, tokens=tokens, money=money, calls=calls, minutes=minutes, reason=reason)
+    await client.raise_budget(
+        run, tokens=tokens, money=money, calls=calls, minutes=minutes, children=children, reason=reason
+    )
     given: dict[str, float | str] = {"tokens": tokens, "money": money, "calls": calls, "minutes": minutes}
+    given["children"] = children
     more = {name: value for name, value in given.items() if value not in (0, "0")}
     listed = ", ".join(f"{number_text(value)} {name}" for name, value in more.items())
     if not screen.data({"run": run, "by": (await client.whoami()).name, **more, "reason": reason}):

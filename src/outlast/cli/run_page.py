@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.screen import Screen, iso_of
-from outlast.core.budget import SHOWN, unpriced_text
+from outlast.core.budget import NAMES, SHOWN, unpriced_text
 from outlast.core.durations import span
 from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
@@ -51,11 +51,11 @@ NO_BUDGET = AllowedAmounts(tokens=None, money=None, calls=None)
 
 def used_lines(used: UsedAmounts, budget: AllowedAmounts) -> list[str]:
     """Return the usage of a run and its limits: «50,120 of 60,000 tokens, 3 reported calls»."""
-    limits = {"tokens": budget.tokens, "money": budget.money, "calls": budget.calls, "minutes": budget.minutes}
+    limits = {name: getattr(budget, name) for name in NAMES}
     shown = []
     for name, limit in limits.items():
         value = getattr(used, name)
-        if limit is not None or (value not in (0, "0") and name != "minutes"):
+        if limit is not None or (value not in (0, "0") and name not in ("minutes", "children")):
             shown.append(f"{number_text(value)}{'' if limit is None else f' of {number_text(limit)}'} {SHOWN[name]}")
     shown += unpriced_text(used.unpriced)
     return [", ".join(shown)] if shown else []

@@ -684,11 +684,12 @@ class SyncClient:
         money: Money = 0,
         calls: int = 0,
         minutes: float = 0,
+        children: int = 0,
         reason: str,
         version: int = 0,
         idempotency_key: str = "",
     ) -> None:
-        """Add `tokens`, `money`, `calls` and `minutes` to the budget of a run, which goes on if it waits for them.
+        """Add `tokens`, `money`, `calls`, `minutes` and `children` to the budget of a run, which may wait for them.
 
         On the day of the raise, the run may also use so much more of its tenant's daily budget. Raises InvalidInput,
         Forbidden for programs.
@@ -700,6 +701,7 @@ class SyncClient:
                 money=money,
                 calls=calls,
                 minutes=minutes,
+                children=children,
                 reason=reason,
                 version=version,
                 idempotency_key=idempotency_key,

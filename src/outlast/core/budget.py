@@ -16,10 +16,10 @@ from outlast.core.rows.run_columns import ATTENTION, RAISE, Attention, RaiseRequ
 from outlast.core.rows.run_rows import Message, Run
 from outlast.core.run_transition import LogEntry, fence
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage, Limits, Used, day_of, money_text
-from outlast.errors import Conflict, InvalidInput
+from outlast.errors import Conflict, InvalidInput, LimitExceeded
 
-NAMES: Final = ("tokens", "money", "calls", "minutes")
-SHOWN: Final = {**{name: name for name in NAMES}, "calls": "reported calls"}
+NAMES: Final = ("tokens", "money", "calls", "minutes", "children")
+SHOWN: Final = {**{name: name for name in NAMES}, "calls": "reported calls", "children": "child runs"}
 """Names of amounts for people. `calls` counts the calls that report usage, not all calls."""
 TREE: Final = "budget"
 """Kind of the wait for the budget of a root, and of the message that asks the root about it."""
@@ -135,6 +135,19 @@ def exhausted(
     return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=_names(over), seen=seen, until=until)
 
 
+def used_up(over: Spent, *, seen: int, now: Instant) -> Attention:
+    """Return the reason to park a run that may start no more children."""
+    detail = f"the run has used {over.text}"
+    return Attention(Reason.BUDGET_EXHAUSTED, now.business, detail, trigger=over.name, seen=seen)
+
+
+def refused_start(run: Run, over: Spent, of: str) -> LimitExceeded:
+    """Return the error for the start of a child that a model has proposed. `of`: the run whose budget it is."""
+    where = "" if of == run.run else f" below its root {of}"
+    why = f"{over.text} that the budget allows{where} were started"
+    return LimitExceeded(f"run {run.run} cannot start a child", why, raise_command(of, over.name))
+
+
 def spent(used: Amounts, limits: Limits, more: Amounts) -> tuple[Spent, ...]:
     """Return the limits that leave nothing. `more`: sum of raises."""
     found = zip(NAMES, used[:-1], raised(limits, more), strict=True)
@@ -166,6 +179,15 @@ def spent_of_tree(limits: Limits, spending: TreeSpending, now: Instant) -> tuple
 def waits_for_tree(run: Run) -> str:
     """Return the root whose budget a run waits for; '' if it waits for none."""
     return next((wait.who for wait in run.waiting_for if wait.kind == TREE), "")
+
+
+def limits_waited_for(run: Run) -> Limits:
+    """Return the limits of its root that a run waits for: those of calls, and that of starts if it waits for it."""
+    names = {name for wait in run.waiting_for if wait.kind == TREE for name in wait.what.split()}
+    limits = run.descent.budget
+    if names == {"children"}:
+        return limits.of_starts
+    return limits if "children" in names else limits.of_calls
 
 
 def waiting_for_tree(run: Run, over: Iterable[Spent], now: Instant) -> WaitingFor:
@@ -256,7 +278,7 @@ def person_raises(run: Run, amounts: Amounts, *, actor: str, reason: str) -> Com
         names = next(wait.what for wait in run.waiting_for if wait.kind == TREE)
         raise Conflict(what, why, raise_command(root, names))
     if amounts == NOTHING_USED:
-        raise InvalidInput("a raise without an amount", "", "give tokens, money, calls or minutes")
+        raise InvalidInput("a raise without an amount", "", "give tokens, money, calls, minutes or children")
     check_given_reason("a raise", "it appears in the run's history", reason)
     return _raise(run, amounts, actor, reason)
 
@@ -290,7 +312,7 @@ def budget_text(used: Amounts, allowed: Limits) -> str:
     shown = [
         f"{amount_text(name, u)}{'' if limit is None else f' of {amount_text(name, limit)}'} {SHOWN[name]}"
         for name, u, limit in zip(NAMES, used[:-1], allowed, strict=True)
-        if limit is not None or (u and name != "minutes")
+        if limit is not None or (u and name not in ("minutes", "children"))
     ]
     return ", ".join([*shown, *unpriced_text(used.unpriced)])
 

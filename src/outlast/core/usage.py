@@ -18,7 +18,7 @@ SUMMED: Final = 0
 
 
 class Amounts(NamedTuple):
-    """Amounts that calls used, or that a raise adds. `ms` is business time.
+    """Amounts that calls used, or that a raise adds. `ms` is business time, `children` are runs that were started.
 
     `unpriced` counts the calls that reported tokens without a price. It has no limit, so it follows the others.
     """
@@ -27,6 +27,7 @@ class Amounts(NamedTuple):
     money: int = 0  # micros
     calls: int = 0
     ms: int = 0
+    children: int = 0
     unpriced: int = 0
 
     def plus(self, other: "Amounts") -> "Amounts":
@@ -44,6 +45,17 @@ class Limits(NamedTuple):
     money: int | None = None
     calls: int | None = None
     ms: int | None = None
+    children: int | None = None
+
+    @property
+    def of_calls(self) -> "Limits":
+        """Return the limits that stop a call."""
+        return self if self.children is None else self._replace(children=None)
+
+    @property
+    def of_starts(self) -> "Limits":
+        """Return the limit that stops the start of a child run."""
+        return Limits(children=self.children)
 
 
 NO_LIMITS: Final = Limits()
@@ -142,19 +154,22 @@ class Budget:
       no money.
     - `calls`: calls that report usage. In an agent these are the requests to the model, not the calls of its tools.
     - `minutes`: business time since the start of the run, waits included.
+    - `children`: runs that it may start, those that have ended included. In the root of a tree: all runs below it.
 
-    A run that has used up one of them parks, and a person raises it. Raises InvalidInput.
+    A run that has used up one of them parks, and a person raises it. A model that asks for one child too many gets an
+    answer instead. Raises InvalidInput.
     """
 
     tokens: int | None = None
     money: Money | None = None
     calls: int | None = None
     minutes: float | None = None
+    children: int | None = None
 
     def __post_init__(self) -> None:
         """Check each limit. Raises InvalidInput."""
         if self.limits == NO_LIMITS:
-            raise InvalidInput("a budget without a limit", "", "give tokens, money, calls or minutes")
+            raise InvalidInput("a budget without a limit", "", "give tokens, money, calls, minutes or children")
 
     @property
     def limits(self) -> Limits:
@@ -164,6 +179,7 @@ class Budget:
             None if self.money is None else micros(self.money),
             None if self.calls is None else count("calls", self.calls),
             None if self.minutes is None else minutes(self.minutes),
+            None if self.children is None else count("children", self.children),
         )
 
 
@@ -181,7 +197,7 @@ def micros(money: Money) -> int:
 
 
 def count(name: str, number: int) -> int:
-    """Return a number of tokens or calls. Raises InvalidInput."""
+    """Return a number of tokens, calls or children. Raises InvalidInput."""
     if type(number) is not int:
         raise _wrong(name, number)
     return _bounded(name, number, number)
@@ -194,9 +210,10 @@ def minutes(number: float) -> int:
     return _bounded("minutes", number, int(number * MINUTE))
 
 
-def amounts_of(tokens: int, money: Money, calls: int, minutes_: float) -> Amounts:
+def amounts_of(tokens: int, money: Money, calls: int, minutes_: float, children: int = 0) -> Amounts:
     """Return amounts as people give them in the units of rows. Raises InvalidInput."""
-    return Amounts(count("tokens", tokens), micros(money), count("calls", calls), minutes(minutes_))
+    of_calls = count("tokens", tokens), micros(money), count("calls", calls), minutes(minutes_)
+    return Amounts(*of_calls, count("children", children))
 
 
 def _bounded(name: str, given: object, whole: int) -> int:

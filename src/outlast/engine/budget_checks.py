@@ -22,6 +22,7 @@ from outlast.core.budget import (
     asked_by,
     exhausted,
     flagged_for_tree,
+    limits_waited_for,
     look_again_below,
     raises_of,
     spent_of_tree,
@@ -30,6 +31,7 @@ from outlast.core.budget import (
 )
 from outlast.core.commit import Expect
 from outlast.core.conclude import Parked
+from outlast.core.limits import DESCENDANTS_MAX
 from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.rows.run_columns import Attention, Timer
 from outlast.core.rows.run_rows import MESSAGE, RUN, Message, Run, is_over
@@ -37,6 +39,7 @@ from outlast.core.usage import NO_LIMITS, NOTHING_USED, day_of
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.run_session import RunSession
 from outlast.store.port import Store
+from outlast.store.queries import RunsBelow
 from outlast.store.usage_sums import TenantDayUsage
 
 
@@ -82,7 +85,7 @@ async def spent_budget(execution: NodeExecution, activity: str) -> tuple[Attenti
     if row is not None:
         found = await session.store.query(TenantDayUsage(run.tenant, day_of(now.business), activity))
         limits, day_used = (row.limits if found.reports else NO_LIMITS), found.amounts
-    spending = Spending(execution.own_limits, used, limits, day_used)
+    spending = Spending(execution.own_limits.of_calls, used, limits, day_used)
     reason = exhausted(spending, run, session.held.messages, seen=session.held.inbox_read, now=now)
     if reason is None:
         return None
@@ -96,7 +99,7 @@ async def spent_in_tree(execution: NodeExecution) -> tuple[Spent, ...]:
     can raise its budget.
     """
     session, run = execution.session, execution.session.held.run
-    limits = run.descent.budget if run.root else NO_LIMITS
+    limits = run.descent.budget.of_calls if run.root else NO_LIMITS
     if limits == NO_LIMITS:
         return ()
     spending, now = TreeSpending(await session.used_in_tree(), run.root_created_at), session.clock.now
@@ -126,7 +129,11 @@ async def answer_tree(session: RunSession) -> Attention | None:
     if not (waiting := await waiting_below(session.store, held.run, held.messages)):
         return None
     spending = TreeSpending(await session.used_in_tree(), held.run.created_at, raises_of(held.messages))
-    still = [(run, over) for run in waiting if (over := spent_of_tree(run.descent.budget, spending, now))]
+    limits = {run.run: limits_waited_for(run) for run in waiting}
+    if any(each.children is not None for each in limits.values()):
+        below = await session.store.query(RunsBelow(held.run.tenant, held.run.run, DESCENDANTS_MAX))
+        spending = spending._replace(used=spending.used._replace(children=below))
+    still = [(run, over) for run in waiting if (over := spent_of_tree(limits[run.run], spending, now))]
     kept = {run.run for run, _ in still}
     for commit in look_again_below(held.run, [run for run in waiting if run.run not in kept]):
         await session.chain.land(commit)

@@ -38,6 +38,7 @@ from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.node_result import paused_by
 from outlast.engine.permission import UNASKED, Permission, permitted
 from outlast.engine.run_session import RunSession
+from outlast.engine.start_budget import check_room_left, start_room
 from outlast.errors import Conflict, DefinitionError, InvalidInput, LimitExceeded, NotFound
 from outlast.flow.activity import Activity, BoundCall
 from outlast.flow.calls import Plan
@@ -294,11 +295,18 @@ async def _start(execution: NodeExecution, asked: AskedChild) -> Effect:
     if execution.observed:
         execution.record_observed()
     limited = bool(await limits_of(session.store, session.held.run.tenant))
-    await take_places(session, 1)
-    commit = new.commit(limited=limited)
-    if asked.permit is not None:
-        commit = children.permitted(commit, allowed.by, allowed.approval)
-    await session.chain.land(commit)
+    if not asked.call.undoes:
+        room = await start_room(execution)
+        check_room_left(execution, room, proposed=asked.permit is not None and asked.permit[1].proposed)
+    session.held.begin_starts(1)
+    try:
+        await take_places(session, 1)
+        commit = new.commit(limited=limited)
+        if asked.permit is not None:
+            commit = children.permitted(commit, allowed.by, allowed.approval)
+        await session.chain.land(commit)
+    finally:
+        session.held.begin_starts(-1)
     return session.held.effects[asked.ident]
 
 

@@ -70,6 +70,7 @@ class HeldRun:
         "notes",
         "others",
         "run",
+        "starting",
         "tree",
         "usage_before",
         "usage_read",
@@ -112,6 +113,7 @@ class HeldRun:
         self.inbox_read = rows.run.inbox_seq  # number of the last message that this execution has read
         self.inbox_known = rows.run.inbox_seq  # … and of the last one that an answer of the store has named
         self.below_root = -1  # number of runs below its root, as counted and as far as it starts some; -1 = not counted
+        self.starting = 0  # number of children whose start is under way
         self.has_new_messages = False  # a message has come that this execution has not read
         self.loaded_visit = rows.run.visit  # an execution of a later visit finds nothing recorded in it
         self._ordinal = max((e.ordinal for e in own), default=0)
@@ -124,6 +126,15 @@ class HeldRun:
     def count_below_root(self, n: int) -> None:
         """Note the number of runs below the root."""
         self.below_root = n
+
+    def begin_starts(self, n: int) -> None:
+        """Note that the start of so many children is under way; below zero, that it has landed or failed."""
+        self.starting += n
+
+    def started_children(self) -> int:
+        """Return the number of children that the run has started, those under way and repeated ones included."""
+        own = (e for e in self.effects.values() if e.child_text and not e.undoes)
+        return self.starting + sum(each.attempts for each in own)
 
     def use_tree(self, name: str) -> None:
         """Note the run that names the tree of this run."""

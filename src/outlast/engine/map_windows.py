@@ -39,6 +39,7 @@ from outlast.engine.child_runs import (
 )
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.run_session import RunSession
+from outlast.engine.start_budget import check_room_left, start_room
 from outlast.errors import InvalidInput, LimitExceeded
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import Plan
@@ -229,6 +230,8 @@ class MapWait:
         places = maps.free_places(terms, progress, self._calls(), room)
         if not places or not execution.may_begin():
             return progress
+        if (left := check_room_left(execution, await start_room(execution), proposed=False)) > 0:
+            places = places[:left]
         starts = await self._asked(terms, places)
         now, store = await session.store.now(), session.store
         limited = bool(await limits_of(store, session.held.run.tenant))

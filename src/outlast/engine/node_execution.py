@@ -180,7 +180,8 @@ class NodeExecution:
         self.services = services
         self.closing = False
         run = session.held.run
-        self.has_budget = workflow.budget is not None or (run.root != "" and run.descent.budget != NO_LIMITS)
+        of_tree = run.descent.budget.of_calls if run.root else NO_LIMITS
+        self.has_budget = self.own_limits.of_calls != NO_LIMITS or of_tree != NO_LIMITS
         """True if each call needs a look at the budget of the run or of its tree."""
         self.calls_in_flight: dict[EffectKey, InFlightCall] = {}
         self.first_digests: dict[EffectKey, str] = {}  # digest of the first call under each key

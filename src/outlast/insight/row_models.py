@@ -170,6 +170,7 @@ def used_amounts(used: Amounts) -> UsedAmounts:
         calls=used.calls,
         minutes=round(used.ms / MINUTE, 1),
         unpriced=used.unpriced,
+        children=used.children,
     )
 
 
@@ -180,6 +181,7 @@ def allowed_amounts(limits: Limits) -> AllowedAmounts:
         money=None if limits.money is None else money_text(limits.money),
         calls=limits.calls,
         minutes=None if limits.ms is None else round(limits.ms / MINUTE, 1),
+        children=limits.children,
     )
 
 

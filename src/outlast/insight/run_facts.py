@@ -64,8 +64,9 @@ class RunFacts(NamedTuple):
 
     @property
     def amounts(self) -> Amounts:
-        """Return the usage of the run, with its business time."""
-        return self.spent._replace(ms=(self.run.ended_at or self.now.business) - self.run.created_at)
+        """Return the usage of the run, with its business time and the children that it has started."""
+        started = sum(each.attempts for each in self.effects if each.child_text and not each.undoes)
+        return self.spent._replace(ms=(self.run.ended_at or self.now.business) - self.run.created_at, children=started)
 
     @property
     def tree_amounts(self) -> Amounts | None:

@@ -14,7 +14,7 @@ from outlast.core.durations import ms_of
 from outlast.core.events import selects
 from outlast.core.forks import ForkTerms, terms_in, terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
-from outlast.core.limits import RUNS_PER_READ
+from outlast.core.limits import DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
@@ -50,6 +50,7 @@ from outlast.store.queries import (
     Owned,
     Page,
     Query,
+    RunsBelow,
     cursor_of,
     place_after,
     place_of,
@@ -340,6 +341,7 @@ class TenantRows:
         )
         topology = await self.store.load(TOPOLOGY, (STORE, rows.run.lane))
         structure = topology.structure() if topology is not None else {}
+        limits = Limits(*structure["budget"]) if structure.get("budget") else NO_LIMITS
         memos = {(memo.visit, memo.key): memo for memo in rows.memos}
         return RunFacts(
             run=rows.run,
@@ -357,8 +359,8 @@ class TenantRows:
             clock_step=await clock_step(self.store),
             results=(await self.counts_of_results([rows.run]))[run],
             spent=await self.store.query(RunUsage(self.tenant, run)),
-            below_spent=await self._spent_below(rows),
-            limits=Limits(*structure["budget"]) if structure.get("budget") else NO_LIMITS,
+            below_spent=await self._spent_below(rows, limits),
+            limits=limits,
             answer_schemas=answer_schemas(structure),
             ledger_purged=await ledger_purged(self.store, rows.run),
             ceiling=await self._ceiling(rows.run),
@@ -374,12 +376,17 @@ class TenantRows:
         call = await self.store.load(EFFECT, (run.tenant, run.parent, *children.place_of(run)))
         return call is not None and call.external_id == run.run and call.child.detached
 
-    async def _spent_below(self, rows: RunRows) -> Amounts | None:
+    async def _spent_below(self, rows: RunRows, limits: Limits) -> Amounts | None:
         """Return the usage of the runs below a root; None for a run without children, and for one below a root."""
         run = rows.run
         if run.root or not any(effect.child_text for effect in rows.effects):
             return None
-        return await self.store.query(TreeUsage(self.tenant, run.run, but=run.run))
+        used = await self.store.query(TreeUsage(self.tenant, run.run, but=run.run))
+        if limits.children is None:
+            return used
+        own = sum(each.attempts for each in rows.effects if each.child_text and not each.undoes)
+        below = await self.store.query(RunsBelow(self.tenant, run.run, DESCENDANTS_MAX))
+        return used._replace(children=max(0, below - own))
 
     async def _first_terms(self, run: Run) -> ForkTerms | None:
         """Return the terms of a fork whose ledger was purged, from its first event; None if the run is no fork."""

@@ -126,13 +126,14 @@ class Progress(Model):
 
 
 class UsedAmounts(Model):
-    """Usage that calls have reported. `minutes`: business time of a run since its start."""
+    """Usage that calls have reported. `minutes`: business time of a run since its start; `children`: runs started."""
 
     tokens: Count
     money: str = Field(examples=["1.25"], description="Decimal number, exact to a millionth.")
     calls: Count = Field(description="Calls that have reported usage.")
     minutes: float = Field(0.0, ge=0)
     unpriced: Count = Field(0, description="Calls that have reported tokens without a price.")
+    children: Count = Field(0, description="Child runs that were started, ended ones included.")
 
 
 class AllowedAmounts(Model):
@@ -142,6 +143,7 @@ class AllowedAmounts(Model):
     money: str | None
     calls: int | None
     minutes: float | None = None
+    children: int | None = None
 
 
 class FailedChild(Model):

@@ -696,6 +696,7 @@ class RaiseBudget(OperationRequest[None]):
     ] = 0
     calls: Amount = 0
     minutes: Annotated[float, Field(ge=0, le=MINUTES_MAX, description="Business time.")] = 0
+    children: Annotated[Amount, Field(description="Child runs.")] = 0
     reason: Reasoned
     version: int = 0
     idempotency_key: str = ""

@@ -604,11 +604,12 @@ class Client(ABC):
         money: Money = 0,
         calls: int = 0,
         minutes: float = 0,
+        children: int = 0,
         reason: str,
         version: int = 0,
         idempotency_key: str = "",
     ) -> None:
-        """Add `tokens`, `money`, `calls` and `minutes` to the budget of a run, which goes on if it waits for them.
+        """Add `tokens`, `money`, `calls`, `minutes` and `children` to the budget of a run, which may wait for them.
 
         On the day of the raise, the run may also use so much more of its tenant's daily budget. Raises InvalidInput,
         Forbidden for programs.
@@ -620,6 +621,7 @@ class Client(ABC):
                 money=money,
                 calls=calls,
                 minutes=minutes,
+                children=children,
                 reason=reason,
                 version=version,
                 idempotency_key=idempotency_key,
@@ -931,6 +933,8 @@ class Client(ABC):
         Raises InvalidInput, Forbidden for programs.
         """
         limits = budget.limits if budget is not None else NO_LIMITS
+        if limits.children is not None:
+            raise InvalidInput("a daily budget has no children", "they count for one run", "leave children out")
         money = None if limits.money is None else money_text(limits.money)
         minutes = budget.minutes if budget is not None else None
         await self._call(

@@ -679,7 +679,7 @@ class Operations(Client):
     @handles(run_ops.RAISE_BUDGET)
     async def _raise_budget(self, request: run_ops.RaiseBudget) -> None:
         self.actor.check_person()
-        amounts = amounts_of(request.tokens, request.money, request.calls, request.minutes)
+        amounts = amounts_of(request.tokens, request.money, request.calls, request.minutes, request.children)
         act = self._act("raise_budget", request.idempotency_key, request.run, *amounts, request.reason)
         await commands.raise_budget(
             self.store,

@@ -90,16 +90,17 @@ def choose(
     money: Decimal | str | int = 0,
     calls: int = 0,
     minutes: float = 0,
+    children: int = 0,
 ) -> ScriptedAnswer:
     """Answer a reason for attention with one of its choices: `choice`, and the `reason` for it.
 
-    The choice "raise" adds `tokens`, `money`, `calls` and `minutes` to the budget of the run.
+    The choice "raise" adds `tokens`, `money`, `calls`, `minutes` and `children` to the budget of the run.
     """
     check = Arguments("choose")
     check.one_of("choice", choice, [each.value for each in Choice])
     check.is_text("reason", reason, 'reason="looked at it"')
-    amounts_of(tokens, money, calls, minutes)
-    more = {"tokens": tokens, "money": str(money), "calls": calls, "minutes": minutes}
+    amounts_of(tokens, money, calls, minutes, children)
+    more = {"tokens": tokens, "money": str(money), "calls": calls, "minutes": minutes, "children": children}
     return ScriptedAnswer("choose", {"choice": choice, "reason": reason, "more": more})
 
 

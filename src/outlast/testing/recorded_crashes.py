@@ -121,7 +121,7 @@ def _choice(acts: Sequence[RecordedAct], reason: str) -> ScriptedAnswer | None:
         if act.kind == "go_on" and act.name in (reason, Choice.CONTINUE.value):
             return choose(Choice.CONTINUE.value, act.reason or "recorded")
         if act.kind == "raise_budget" and reason == Reason.BUDGET_EXHAUSTED:
-            more = {"tokens": act.payload["tokens"], "calls": act.payload["calls"]}
+            more = {name: act.payload.get(name, 0) for name in ("tokens", "calls", "children")}
             money, minutes = str(act.payload["money"] / 1_000_000), act.payload["ms"] / 60_000
             return choose(Choice.RAISE.value, act.reason, money=money, minutes=minutes, **more)
     return None

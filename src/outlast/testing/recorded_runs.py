@@ -259,6 +259,7 @@ class RecordedPlay:
                     money=amounts["money"] / 1_000_000,
                     calls=amounts["calls"],
                     minutes=amounts["ms"] / 60_000,
+                    children=amounts.get("children", 0),
                     reason=act.reason,
                 )
             case "go_on" | "answer":

@@ -222,13 +222,12 @@ class RaiseRequest(NamedTuple):
 
 
 def _dump_raise(asked: RaiseRequest) -> str:
-    return dumps({"reason": asked.reason, "amounts": asked.amounts[:4]})  # no raise adds calls without a price
+    return dumps({"reason": asked.reason, "amounts": asked.amounts[:5]})  # no raise adds calls without a price
 
 
 def _load_raise(text: str) -> RaiseRequest:
     plain = loads(text)
-    tokens, money, calls, ms = map(int, plain["amounts"])
-    return RaiseRequest(Amounts(tokens, money, calls, ms), str(plain["reason"]))
+    return RaiseRequest(Amounts(*map(int, plain["amounts"])), str(plain["reason"]))
 
 
 def _dump_reason(reason: str) -> str:

@@ -113,6 +113,7 @@ ACTIONS: Final = (
             money=form.text("money") or "0",
             calls=form.number("calls"),
             minutes=form.number("minutes"),
+            children=form.number("children"),
             reason=form.text("reason"),
             version=form.version(),
         ),
@@ -121,6 +122,7 @@ ACTIONS: Final = (
             ActionField("money", "Money", "In the currency of the budget, e.g. 0.25.", mode="decimal"),
             ActionField("calls", "Calls", mode="numeric"),
             ActionField("minutes", "Minutes", mode="numeric"),
+            ActionField("children", "Child runs", mode="numeric"),
         ),
     ),
     RunAction(
