@@ -8,15 +8,16 @@ import asyncio
 import gc
 import inspect
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from outlast.core.first_wait import WAITS_MAX
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.errors import InvalidInput, Misplaced
 from outlast.flow.registry import place
 
+F = TypeVar("F", bound=Callable[..., Any])
 ASKED_MAX: Final = 64  # number of calls from which a context drops finished ones
 SINGLE_WAITS: Final = frozenset({"sleep", "receive", "collect", "approval", "run", "result"})
 """Methods of the context that wait for one thing."""
@@ -90,6 +91,19 @@ def taken(given: Collection[Any], asked: Iterable[ContextCall]) -> list[ContextC
     if wrong:
         raise InvalidInput(wrong, FIRST_TAKES, 'await ctx.first(ctx.receive("bid", Bid), ctx.sleep("48h"))')
     return [call for call in calls if call is not None]
+
+
+def shown_as(method: str) -> Callable[[F], F]:
+    """Return a decorator for what takes the arguments of a method of the context.
+
+    Python names the function in the TypeError for a wrong argument, and an author knows the method only.
+    """
+
+    def named(fn: F) -> F:
+        fn.__qualname__ = f"ctx.{method}"
+        return fn
+
+    return named
 
 
 def close(given: Any) -> None:

@@ -37,6 +37,7 @@ from outlast.engine.child_runs import (
     found_workflow,
     take_places,
 )
+from outlast.engine.context_calls import shown_as
 from outlast.engine.node_execution import NodeExecution, Unresolved
 from outlast.engine.run_session import RunSession
 from outlast.engine.start_budget import check_room_left, start_room
@@ -62,6 +63,7 @@ class AskedMap(NamedTuple):
     terms: MapTerms
 
 
+@shown_as("map")
 def asked_map(
     execution: NodeExecution,
     workflow: object,

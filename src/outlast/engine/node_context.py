@@ -73,7 +73,7 @@ from outlast.engine.child_runs import (
     stop,
     value_of,
 )
-from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given
+from outlast.engine.context_calls import ASKED_MAX, ContextCall, Given, shown_as
 from outlast.engine.ended_children import ENDED, ended_children
 from outlast.engine.first_waits import AnyWait, first_ended, name_of, remembered_winner
 from outlast.engine.lookups import look_up
@@ -137,6 +137,7 @@ def _seen_from(
         self._see(ContextCall(coroutine, name, frame.f_code.co_filename, frame.f_lineno, given))
         return coroutine
 
+    shown_as(name)(method)
     return call
 
 
@@ -312,6 +313,7 @@ class NodeContext(Context[Any]):
         self._count_wait(question)
         return await self._decision(question)
 
+    @shown_as("approval")
     def _question(
         self,
         plan: Plan[Any],
@@ -419,6 +421,7 @@ class NodeContext(Context[Any]):
     async def sleep(self, *args: Any, **kwargs: Any) -> None:
         await self._wait(self._sleep(*args, **kwargs))
 
+    @shown_as("sleep")
     def _sleep(
         self,
         duration: Duration | None = None,
@@ -439,6 +442,7 @@ class NodeContext(Context[Any]):
     async def receive(self, *args: Any, **kwargs: Any) -> Any:
         return await self._wait(self._receive(*args, **kwargs))
 
+    @shown_as("receive")
     def _receive(
         self,
         name: str,
@@ -458,6 +462,7 @@ class NodeContext(Context[Any]):
         answer: list[Any] = [] if kwargs.get("limit") == 0 else await self._wait(wait)
         return answer
 
+    @shown_as("collect")
     def _collect(
         self,
         name: str,
@@ -576,8 +581,8 @@ class NodeContext(Context[Any]):
     # --- child runs ------------------------------------------------------------------------
     @override
     @_seen
-    async def run(self, *args: Any, **kwargs: Any) -> Any:
-        wait = self._asked_child(*args, **kwargs)
+    async def run(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        wait = self._asked_child(workflow, *args, **kwargs)
         await self._may_begin(wait)
         self._count_wait(wait)
         await wait.held()
@@ -585,14 +590,15 @@ class NodeContext(Context[Any]):
 
     @override
     @_seen
-    async def start(self, *args: Any, **kwargs: Any) -> ChildHandle[Any]:
-        wait = self._asked_child(*args, **kwargs)
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> ChildHandle[Any]:
+        wait = self._asked_child(workflow, *args, **kwargs)
         await self._may_begin(wait)
         self._count_wait(wait)
         await wait.held()
         return NodeChild(self, await wait.opened(within_call=False), wait.workflow)
 
     @override
+    @shown_as("child")
     def child(self, key: str, /) -> ChildHandle[Any]:
         return NodeChild(self, child_of(self._execution, key))
 
@@ -734,15 +740,18 @@ class NodeContext(Context[Any]):
         return self.entered_at
 
     @override
+    @shown_as("uuid")
     def uuid(self, name: str, /) -> UUID:
         return UUID(hex=digest(self.tenant, self.run_id, self.visit, "uuid", name)[:32], version=4)
 
     @override
+    @shown_as("random")
     def random(self, name: str, /) -> float:
         return int(digest(self.tenant, self.run_id, self.visit, "random", name)[:13], 16) / 16**13
 
     # --- logging ---------------------------------------------------------------------------
     @override
+    @shown_as("log")
     def log(self, key: str, text: str, /, **data: JsonValue) -> None:
         check_key("a log entry", key, 'name what it says once per visit, e.g. ctx.log(f"round {n}", …)')
         if taken := sorted(OF_EVERY_ENTRY & data.keys()):
@@ -780,6 +789,7 @@ class NodeContext(Context[Any]):
 
     # --- showing progress ------------------------------------------------------------------
     @override
+    @shown_as("stream")
     def stream(self, text: str, /) -> None:
         if not isinstance(text, str):
             raise InvalidInput(f"ctx.stream({text!r})"[:200], "a stream is of text", "ctx.stream(str(…))")
