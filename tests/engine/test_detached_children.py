@@ -130,6 +130,39 @@ async def test_a_detached_child_is_not_started_again(world: World) -> None:
     await whole(world)
 
 
+@pytest.mark.parametrize("caught", [False, True])
+async def test_a_run_that_failed_over_a_detached_child_is_not_started_again(world: World, caught: bool) -> None:
+    """The second run would start its own child beside the one that goes on alone."""
+
+    @workflow
+    async def between(ctx: Context, topic: str) -> str:
+        try:
+            return await ctx.run(waits_for_word, waits_for_word.arguments(topic), key="k")
+        except ChildFailed as failed:
+            if not caught:
+                raise
+            raise Fail("not without it") from failed
+
+    async def body(ctx: Ctx) -> None:
+        ctx.state.said.append(await ctx.run(between, between.arguments("tin"), key="b"))
+
+    flow = one_node(body)
+    world.worker(flow, between, waits_for_word)
+    await world.start(flow)
+    middle = child_of(world, "b")
+    left = child_of(world, "k", middle)
+    await detached(world, left)
+    if not caught:
+        await world.answer("child_failed", "fail", middle)
+    assert world.status(middle) == "failed"
+    (entry,) = world.run().attention
+    assert left in entry.detail and entry.choices() == (Choice.FAIL, Choice.CANCEL)
+    with pytest.raises(Conflict, match="goes on alone, so another run would act beside it"):
+        await world.answer("child_failed", "retry")
+    assert len([run for run in world.core.rows.under(RUN, ("t",)) if run.workflow == "waits_for_word"]) == 1
+    await whole(world)
+
+
 async def test_a_detached_run_that_undoes_is_not_started_again(world: World) -> None:
     @workflow
     async def completes(ctx: Context, topic: str) -> str:

@@ -12,9 +12,7 @@ Ctx = Context[State]
 PLAN = write(Receiver()).plan("a")
 CALLS: dict[str, Callable[[Any], Any]] = {
     "ctx.approval() missing 3 required": lambda ctx: ctx.approval(PLAN),
-    "ctx.approval() missing 2 required": lambda ctx: ctx.first(
-        ctx.approval(order.plan("a"), summary="s"), ctx.sleep("1h")
-    ),
+    "ctx.approval() missing 2 required": lambda ctx: ctx.first(ctx.approval(PLAN, summary="s"), ctx.sleep("1h")),
     "ctx.receive() missing 1 required": lambda ctx: ctx.first(ctx.receive("a"), ctx.sleep("1h")),
     "ctx.collect() got an unexpected keyword argument 'tiemout'": lambda ctx: ctx.collect("a", tiemout="1h"),
     "ctx.sleep() got an unexpected keyword argument 'untill'": lambda ctx: ctx.sleep(untill="1h"),

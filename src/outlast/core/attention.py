@@ -312,7 +312,7 @@ def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:
     if any(choice not in a.choices() for a in found):
         why = "another activity made the record under this key"
         if any(a.is_detached for a in found):
-            why = "the child was detached and goes on alone, so another run would act beside it"
+            why = "a run was detached and goes on alone, so another run would act beside it"
         raise Conflict(f"{reason.value} does not offer {choice.value} here", why, show)
     return found
 

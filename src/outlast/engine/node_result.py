@@ -238,11 +238,13 @@ def children_failed_in(session: RunSession, error: BaseException) -> tuple[Atten
     found = {e.place: e for e in leaves if isinstance(e, ChildFailed)}
     if len(found) < len(leaves):
         return ()
-    entries = [
-        attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=DETACHED if e.code == DETACHED else "")
-        for e in found.values()
-    ]
+    entries = [attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=_left(e)) for e in found.values()]
     return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
+
+
+def _left(error: ChildFailed) -> str:
+    """Return DETACHED if another run would act beside one that goes on alone: the child, or the one that ended it."""
+    return DETACHED if any(each.code == DETACHED for each in error.path) else ""
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -127,7 +127,7 @@ class Attention(NamedTuple):
 
     @property
     def is_detached(self) -> bool:
-        """True if the child was detached, so that it goes on alone."""
+        """True if the child, or a run below that ended it, was detached and goes on alone."""
         return self.trigger == DETACHED
 
     def choices(self, beside: Iterable["Attention"] = ()) -> tuple[Choice, ...]:
