@@ -17,7 +17,7 @@ from outlast.core.rows.effect_columns import ANSWER, EvidenceAnswer
 from outlast.core.rows.effect_rows import Evidence, Memo, Wait
 from outlast.core.rows.map_rows import MapOutcome
 from outlast.core.rows.run_columns import VISITS, entered_visits, placed_visits
-from outlast.core.rows.run_rows import Event, Message
+from outlast.core.rows.run_rows import Event, Floor, Message
 from outlast.core.webhooks.deliveries import subscribe
 from outlast.core.webhooks.webhook_details import SubscriptionTerms
 from outlast.engine.lease import opened
@@ -31,6 +31,7 @@ ROWS: dict[str, Row] = {
     "effect": Drive().start().claim().intend().effect,
     "memo": Memo("t", "r", 1, "m", "look", "d", b"1", "", 1),
     "evidence": Evidence("t", "r", 1, "k", 1, ANSWER.encode(EvidenceAnswer("done")), 1),
+    "floor": Floor("t", "r", 1, 1, "", 1, 1, "", 1, 0),
     "map_outcome": MapOutcome("t", "r", 1, "m", 0, "c", b"1", ""),
     "worker": opened("w", name="", lanes="a@1", now_real=1, now_business=1, live=Liveness()),
     "subscription": subscribe(
@@ -73,8 +74,15 @@ def test_an_unreadable_text_is_corrupt(kind: str, column: str, text: str) -> Non
 
 @pytest.mark.parametrize(("kind", "column"), structured())
 def test_a_value_is_immutable(kind: str, column: str) -> None:
-    value = getattr(ROWS[kind], column)
-    hash(tuple(value.items()) if isinstance(value, MappingProxyType) else value)
+    check_immutable(getattr(ROWS[kind], column))
+
+
+def check_immutable(value: object) -> None:
+    if isinstance(value, tuple):
+        for each in value:
+            check_immutable(each)
+    else:
+        hash(tuple(value.items()) if isinstance(value, MappingProxyType) else value)
 
 
 def test_the_names_of_the_columns_have_no_suffix() -> None:
