@@ -219,7 +219,7 @@ async def test_a_map_goes_on_in_another_worker_and_starts_nobody_twice(world: Wo
 
     async def body(ctx: Ctx) -> None:
         done = await ctx.map(digs, inputs_of(*topics), at_most=3)
-        ctx.state.said += (await done.values()).values()
+        ctx.state.said += await asyncio.gather(*(done.value(each) for each in reversed(topics)))
 
     flow = one_node(body)
     process = world.worker(flow, digs)

@@ -329,9 +329,10 @@ class OutcomePages:
             execution.note_progress()
             if execution.closing:
                 await execution.never()
-            ident = (visit, f"outcomes?{self._wait.name}?{place // PAGE}")
-            self._page = await execution.deduplicate(ident, partial(self._read, place))
-            row = self._page[place]
+            first = place - place % PAGE
+            ident = (visit, f"outcomes?{self._wait.name}?{first}")
+            page: dict[int, MapOutcome] = await execution.deduplicate(ident, partial(self._read, first))
+            self._page, row = page, page[place]
         if not row.error_text:
             return Loaded(self._asked.workflow.decode_outcome(row.answer()), len(row.response or b""))
         error = row.error or NO_ERROR
@@ -341,11 +342,11 @@ class OutcomePages:
         workflow = self._asked.workflow.name
         raise ChildFailed(workflow, name, row.child, error.code, error.detail, (row.visit, name), *error.below)
 
-    async def _read(self, place: int) -> dict[int, MapOutcome]:
+    async def _read(self, first: int) -> dict[int, MapOutcome]:
         execution = self._wait.execution
         run = execution.session.held.run
         prefix = (run.tenant, run.run, run.visit, self._wait.name)
-        rows = await execution.session.store.rows(MAP_OUTCOME, prefix, after=(*prefix, place - 1), limit=PAGE)
+        rows = await execution.session.store.rows(MAP_OUTCOME, prefix, after=(*prefix, first - 1), limit=PAGE)
         return {row.place: row for row in rows}
 
 
