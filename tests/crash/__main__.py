@@ -1,4 +1,4 @@
-"""`scripts/crash`: kill three workflows, or eleven trees of runs, at every crash point, or in pairs.
+"""`scripts/crash`: kill three workflows, or twelve trees of runs, at every crash point, or in pairs.
 
 The exit code is 1 if a case fails.
 On DynamoDB, a proxy also loses every transaction or its answer, or delays it, in a process that goes on or is killed.

@@ -1,7 +1,7 @@
 """The trees of `trees.py` as scenarios: a worker that serves the whole tree is killed, whichever run it executes."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from outlast import DidNotHappen, Happened, Unknown, activity, this_call
 from outlast.core.machine import ApprovalStatus, RunStatus
@@ -10,7 +10,7 @@ from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import RunSnapshot
 from tests.crash import receiver
-from tests.crash.trees import TREES
+from tests.crash.trees import TREES, endless
 
 Act = Callable[[RunSnapshot, ScenarioState], Action | None]
 LEAVES: Final = 4
@@ -46,7 +46,7 @@ def _find() -> Happened[str] | DidNotHappen:
     return Happened(found) if found else DidNotHappen()
 
 
-BUILT: Final = {f"tree-{name}": make(book) for name, make in TREES.items()}
+BUILT: Final = {f"tree-{name}": make(book) for name, make in {**TREES, "window": endless}.items()}
 """The workflows of each scenario, the root first."""
 TREE_CODE: Final = CodeUnderTest(
     modules=((__name__, __file__),),
@@ -66,7 +66,13 @@ def tree_scenario(name: str) -> CrashScenario:
         answer=lambda state, effect: None,
         may_be_uncertain=lambda key: key.startswith("seat/"),
         acts=ACTS.get(name, _no_act),
+        signals=_word if name == "tree-window" else None,
     )
+
+
+def _word(seen: RunSnapshot, state: ScenarioState) -> list[tuple[str, dict[str, Any], str]]:
+    waits = any(wait["what"] == "word" for wait in seen.waiting)
+    return [("word", {"word": "now"}, "w-1")] if waits else []
 
 
 def _no_act(seen: RunSnapshot, state: ScenarioState) -> Action | None:

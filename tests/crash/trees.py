@@ -23,6 +23,11 @@ class Word(BaseModel):
     word: str = ""
 
 
+class Rounds(BaseModel):
+    n: int = 0
+    words: list[str] = []
+
+
 def one_of_three_fails(book: Any) -> Tree:
     """A parent with three children, of which one fails and is undone."""
 
@@ -245,6 +250,22 @@ def words_to_the_parent(book: Any) -> Tree:
         return [each.word for each in words]
 
     return listener, speaker
+
+
+def endless(book: Any) -> Tree:
+    """A run with a window of three visits, which makes a call in each and reads a signal in one."""
+    window: Workflow[Any, Any, Any] = Workflow("tree-window", state=Rounds, history=3, undo="window", dedupe_for="1h")
+
+    @window.node(start=True)
+    async def turn(ctx: Context[Rounds]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.do(book, str(ctx.state.n))
+        if ctx.state.n == 2:
+            word = await ctx.receive("word", Word)
+            ctx.state.words.append(word.word)
+        return "turn" if ctx.state.n < 9 else None
+
+    return (window.validate(),)
 
 
 TREES: Final[dict[str, Make]] = {

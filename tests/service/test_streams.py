@@ -8,13 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from pydantic import BaseModel
 
-from outlast import Context, Workflow, activity
+from outlast import Context, Workflow, activity, connect
 from outlast.core.events import EventType
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.errors import Unavailable
@@ -368,3 +368,36 @@ def test_a_process_has_a_maximum_number_of_streams(folder_url: str, path: str) -
                 assert more.status_code == 429 and "too many streams" in more.read().decode()
                 assert int(more.headers["retry-after"]) > 0
             assert own.get(f"/v1/runs/{run}/events").status_code == 200, "pages are served"
+
+
+class Turns(BaseModel):
+    n: int = 0
+
+
+turns = Workflow("service-window", state=Turns, history=5)
+
+
+@turns.node(start=True)
+async def turn_once(ctx: Context[Turns]) -> Literal["turn_once"] | None:
+    ctx.state.n += 1
+    return "turn_once" if ctx.state.n < 40 else None
+
+
+@pytest.mark.req("RUN-15")
+def test_a_stream_from_before_the_window_says_what_it_leaves_out(folder_url: str) -> None:
+    with Running(folder_url, (turns,)) as service:
+        run = service.start("service-window", n=0)
+        service.ended(run)
+        with stream(service, f"/v1/runs/{run}/events") as events:
+            seen = [(each["event"], int(each.get("id", 0))) for each in events if "data" in each]
+        assert [name for name, _ in seen[:2]] == [EventType.STARTED, "gap"]
+        first = seen[2][1]
+        assert first > 30 and [number for _, number in seen[2:]] == [*range(first, seen[-1][1] + 1)]
+        with stream(service, f"/v1/runs/{run}/events", **{"Last-Event-ID": str(first - 1)}) as events:
+            assert "gap" not in [each["event"] for each in events if "data" in each]
+
+        async def numbers() -> list[int]:
+            async with connect(service.url, workflows=[turns]) as client:
+                return [each.number async for each in client.get(run).events()]
+
+        assert asyncio.run(numbers()) == [1, *range(first, seen[-1][1] + 1)]

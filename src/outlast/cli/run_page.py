@@ -186,6 +186,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             *((each.noun, [text] if (text := getattr(view, name)) else []) for name, each in STATED.items()),
             ("forked from", [_ancestor(view)] if view.forked_from else []),
             ("child of", [_parent(view)] if view.parent else []),
+            ("history", [f"before visit {view.history_from:,} it was purged"] if view.history_from > 1 else []),
             ("children", await _tree(client, screen, view)),
             ("failed children", [failed_child_text(each) for each in view.failed_children]),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),

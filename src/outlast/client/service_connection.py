@@ -547,15 +547,18 @@ def _by_code() -> dict[str, type[errors.OutlastError]]:
 async def _updates_in(
     chunks: AsyncIterator[bytes], run: str, after: int
 ) -> AsyncGenerator[tuple[int, str | RunDelta | None]]:
+    skips = False  # the run keeps a window of its history, and the events that follow were purged
     async with aclosing(frames(chunks)) as all_frames:
         async for frame in all_frames:
             if frame.comment:
                 yield 0, ""
             elif frame.id and (number := _number_of(frame, run)) > after:
-                if number != after + 1:
+                if number != after + 1 and not skips:
                     raise BrokenStream(f"the stream left out event {after + 1}")
-                after = number
+                after, skips = number, False
                 yield number, frame.data
+            elif frame.type == "gap":
+                skips = True
             elif frame.type == "delta" and (delta := _delta_of(frame.data, run)) is not None:
                 yield 0, delta
 

@@ -234,7 +234,7 @@ class HeldRows(NamedTuple):
     noted: Collection[str] = ()
     """Keys of the shared effects that this run uses, waits for, or was refused by."""
     purged: PurgedCounts = NOTHING_PURGED
-    """Counts of what the run no longer has, because its history is a window."""
+    """Counts of rows that the run no longer has, because its history is a window."""
 
 
 class Then(Enum):

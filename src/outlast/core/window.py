@@ -148,7 +148,7 @@ def moved(
 _CHECKPOINT: Final = EventType.CHECKPOINT.value.removeprefix("dev.outlast.")
 
 
-# --- what is behind it -------------------------------------------------------------------------------------
+# --- rows behind it -----------------------------------------------------------------------------------------
 def behind(floor: Floor, terms: WindowTerms, rows: LedgerRows, oldest: Sequence[Event]) -> Iterator[Behind]:
     """Return the rows behind the floor that go, in an order that is safe if only a part of it lands."""
     waits = [wait for wait in takewhile(lambda each: each.visit < floor.visit, rows.waits.values()) if wait.visit]
@@ -206,7 +206,7 @@ def portion(
 ) -> Portion:
     """Move the floor from `before` to `floor`, and delete as many of the rows as one commit may.
 
-    The effects among them are counted in the same commit, so that the end of the run can say what stays in force.
+    The effects among them are counted in the same commit, so that the end of the run can count them.
     `puts`: rows that replace some of them.
     """
     erased: list[Erase] = []

@@ -53,7 +53,7 @@ from outlast.core.living_forks import ForkNote, note_fork, note_of, notes_of
 from outlast.core.machine import RunStatus
 from outlast.core.rows.effect_rows import MEMO, USAGE, Usage
 from outlast.core.rows.row_kind import key_of
-from outlast.core.rows.run_rows import EVENT, TOKEN, Event, Message, Run, Token, is_over
+from outlast.core.rows.run_rows import EVENT, FLOOR, TOKEN, Event, Message, Run, Token, is_over
 from outlast.core.start_details import StartDetails
 from outlast.core.verbs import Forked
 from outlast.core.verbs import start as start_verb
@@ -138,7 +138,7 @@ async def preview(store: Store, workflow: Workflow[Any], asked: ForkRequest, *, 
     fork are members of the answer, so that a person sees all of them with the rest.
     """
     of = await _ancestor(store, tenant, asked.of)
-    point = point_named(of.points, asked.point)
+    point = of.point(asked.point)
     before = await _state_at(store, of, point)
     refused: list[OutlastError] = []
     state = before if asked.state is None else await _state(workflow, point, asked, before)
@@ -178,7 +178,7 @@ async def fork(
     check_name("run", run)
     _check_terms(asked)
     of = await _ancestor(store, tenant, asked.of)
-    point = point_named(of.points, asked.point)
+    point = of.point(asked.point)
     _check_forkable(of.run, asked.both_go_on)
     check_accepted(point, accepted=asked.accept_undone)
     before = await _state_at(store, of, point)
@@ -224,6 +224,19 @@ class _Ancestor(NamedTuple):
     points: list[ForkPoint]
     ledger: ForkLedger | None
     notes: tuple[ForkNote, ...]
+    first_visit: int = 1
+    """First visit of its history; those before it were purged."""
+
+    def point(self, name: str) -> ForkPoint:
+        """Return the checkpoint of a number or a node. Raises NotFound, and Conflict (`purged`) before its history."""
+        if name.isascii() and name.isdigit() and self.history and int(name) < self.history[0].seq:
+            raise Conflict(
+                f"run {self.run.run} cannot be forked at checkpoint {name}",
+                f"its history before visit {self.first_visit} was purged, because its workflow keeps a window",
+                f"fork at checkpoint {self.points[0].seq} or later",
+                refusal="purged",
+            )
+        return point_named(self.points, name)
 
     def copies(self, point: ForkPoint, note: ForkNote | None = None) -> list[CopiedCall]:
         """Return the calls that a fork from this point copies. `note`: that of the fork, if there is one."""
@@ -263,12 +276,16 @@ async def _ancestor(store: Store, tenant: str, of: str) -> _Ancestor:
         found += page
         if len(page) < ROWS_MAX:
             break
-    history = tuple(event for event in found if event.seq <= rows.run.seq)  # later ones have effects that were not read
+    floor = await store.load(FLOOR, (tenant, of))
+    begins = 1 if floor is None else floor.seq  # calls of earlier visits are not known
+    # later events have effects that were not read
+    history = tuple(event for event in found if begins <= event.seq <= rows.run.seq)
     memos = {(memo.visit, memo.key): memo for memo in rows.memos}
     if any(effect.by_run != of for effect in rows.shared):
         rows = rows._replace(shared=tuple(as_used(of, rows.shared, await _usages(store, rows.run), history)))
     points = points_of(history, (*rows.effects, *rows.shared))
-    return _Ancestor(rows.run, rows, history, points, ledger_of(memos), notes_of(memos))
+    first_visit = 1 if floor is None else floor.visit
+    return _Ancestor(rows.run, rows, history, points, ledger_of(memos), notes_of(memos), first_visit)
 
 
 async def _usages(store: Store, run: Run) -> list[Usage]:

@@ -1,7 +1,7 @@
 """The window of a run's history in its holder: which rows behind it are purged, and when (S-32).
 
-`core/window.py` decides, and says why no crash loses a row. This module reads what a holder does not keep: the oldest
-events, and what webhooks still wait for. It submits the portions in the chain of the run, between two executions of
+`core/window.py` decides, and says why no crash loses a row. This module reads rows that a holder does not keep: the
+oldest events, and the cursors of webhooks. It submits the portions in the chain of the run, between two executions of
 nodes, so no execution sees a row go.
 """
 
@@ -49,6 +49,7 @@ class HistoryWindow:
         self._session = session
         self._terms = terms
         self._erased = 0  # number of the last event that this holder has deleted
+        self._again_in = 0  # visit before which the floor cannot move
         self._left = any(window.behind(floor, terms, self._rows(), ()))  # by a holder that died
 
     @classmethod
@@ -62,12 +63,12 @@ class HistoryWindow:
         return cls(session, terms, floor)
 
     async def advanced(self) -> None:
-        """Purge a portion of what is behind the window, if there is enough of it. Call it after each advance.
+        """Purge a portion of the rows behind the window, if there are enough of them. Call it after each advance.
 
-        Raises StoreError, and what the chain raises.
+        Raises StoreError, and as the chain does.
         """
         run, now = self._session.held.run, self._session.clock.now
-        if self._left or window.is_due(run, self.floor, self._terms, now):
+        if self._left or (run.visit >= self._again_in and window.is_due(run, self.floor, self._terms, now)):
             for _ in range(PORTIONS_MAX):
                 if not await self._purge(run):
                     break
@@ -84,14 +85,14 @@ class HistoryWindow:
         owed, now = await owed_to_webhooks(session.store, key), session.clock.now
         floor = window.moved(run, self.floor, terms, oldest, hold=hold, owed=owed, now=now)
         gone = await self._passed([*islice(window.behind(floor, terms, self._rows(), oldest), LATE + 1)])
-        if floor == self.floor and not gone:
-            self._left = False
+        if floor == self.floor and not gone:  # something holds it
+            self._left, self._again_in = False, run.visit + terms.slack
             return False
         portion = window.portion(run, self.floor, floor, gone)
         self._submit(portion)
         seqs = [each.row.seq for each in gone[: portion.rows] if isinstance(each.row, Event)]
         self._erased = max(self._erased, *seqs) if seqs else self._erased
-        self._left = not portion.is_last or len(oldest) == EVENTS_AT_ONCE
+        self._left = not portion.is_last
         return len(gone) > LATE
 
     def _rows(self) -> LedgerRows:

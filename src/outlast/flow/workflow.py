@@ -666,7 +666,7 @@ def declared_workflows(module: ModuleType) -> list[Workflow[Any]]:
 
 
 def _undecided_undo(title: str, where: str, activity: Activity[..., Any]) -> DefinitionError:
-    """Return the mistake of a workflow with a window of history that does not say what becomes of an undo."""
+    """Return the mistake of a workflow with a window of history and without a rule for undos."""
     return DefinitionError(
         f"{title} has history= and calls {activity.name}, which has an undo",
         "behind the window, the rows of such calls stay and the store grows, or nothing undoes them any more",

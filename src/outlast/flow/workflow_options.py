@@ -92,9 +92,9 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     """Limits of the usage of each run; a run that has used one up parks until a person raises it."""
     history: Duration | int
     """Window of the history that a run keeps while it lives: the last `1_000` visits, or those of the last "30d" of
-    business time. What is behind it is purged, so a run may go on for years. Without it everything is kept."""
+    business time. Rows before it are purged, so a run may go on for years. Without it everything is kept."""
     undo: UndoTerm | None
-    """With `history`: what becomes of calls behind the window that have an undo. "keep": their rows stay, so that the
+    """With `history`: rule for calls behind the window that have an undo. "keep": their rows stay, so that the
     end of the run can undo them. "window": they count as kept for good. Without it, no activity may have an undo."""
     results: ResultsTerm
     """With `history`: "purge" deletes results that were emitted before the window ["keep"]."""

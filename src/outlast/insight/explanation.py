@@ -26,9 +26,10 @@ from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Ro
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Slot
 from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
-from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.run_rows import Floor, Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.core.usage import NO_LIMITS
+from outlast.core.window import remaining
 from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
@@ -320,6 +321,8 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("this machine's clock", clock))
     if rows.results:
         facts.append(("results", f"{rows.results:,}"))
+    if rows.floor is not None:
+        facts.append(("history", window_text(rows.floor)))
     if failed := children.failed(rows.effects):
         shown = [failed_child_text(failed_child(call)) for call in failed[:FAILED_MAX]]
         more = [f"and {len(failed) - FAILED_MAX} more"] if len(failed) > FAILED_MAX else []
@@ -401,6 +404,12 @@ def _obstacle(rows: RunFacts, way: Route) -> ExplanationPart | None:
     if is_held(rows.run):
         return _executing(rows)
     return None if rows.is_due() else waiting_part(rows)
+
+
+def window_text(floor: Floor) -> str:
+    """Return where the history of a run begins, and how many calls before it stay in force."""
+    kept = "; ".join(remaining(floor.purged))
+    return f"before visit {floor.visit:,} it was purged" + (f"; in force: {kept}" if kept else "")
 
 
 # --- ended -----------------------------------------------------------------------------------------

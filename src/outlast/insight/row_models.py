@@ -127,6 +127,7 @@ def run_detail(
     *,
     ledger_purged: bool = False,
     detached: bool = False,
+    history_from: int = 1,
 ) -> RunDetail:
     """Return a run with all its details. `history`: all its events; `used`, `used_by_tree`: usage; `allowed`: limits.
 
@@ -144,6 +145,7 @@ def run_detail(
         budget=allowed_amounts(allowed),
         explained=explained,
         **ending_of(history),
+        history_from=history_from,
         ledger_purged=ledger_purged,
         children=len(effects) - len(calls),
         failed_children=[failed_child(call) for call in children.failed(effects)[:FAILED_MAX]],

@@ -17,7 +17,7 @@ from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import Pause, Slot
-from outlast.core.rows.run_rows import MESSAGE, Event, Message, Run, is_over
+from outlast.core.rows.run_rows import MESSAGE, Event, Floor, Message, Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.core.slices import NEW_HISTORY
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits
@@ -55,7 +55,13 @@ class RunFacts(NamedTuple):
     fork: ForkTerms | None = None  # terms of its start, if it is a fork
     fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
     detached: bool = False  # an operator has let its parent go on without it
+    floor: Floor | None = None  # of its history, if that is a window
     below: "BlockingRun | None" = None  # the run of its tree that holds it up, if it waits for children
+
+    @property
+    def history_from(self) -> int:
+        """Return the first visit of which the run has all rows; 1 if nothing was purged."""
+        return 1 if self.floor is None else self.floor.visit
 
     @property
     def history(self) -> RunHistory:

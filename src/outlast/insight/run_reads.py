@@ -96,6 +96,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
         facts.tree_amounts,
         ledger_purged=facts.ledger_purged,
         detached=facts.detached,
+        history_from=facts.history_from,
     )
 
 

@@ -22,7 +22,7 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.rows.run_rows import EVENT, RESULT, RUN, Event, Message, Result, Run, is_over
+from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, Event, Message, Result, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands
@@ -367,6 +367,7 @@ class TenantRows:
             fork=terms_of(memos) or await self._first_terms(rows.run),
             fork_notes=notes_of(memos),
             detached=await self._is_detached(rows.run),
+            floor=await self.store.load(FLOOR, (self.tenant, run)),
         )
 
     async def _is_detached(self, run: Run) -> bool:

@@ -172,6 +172,7 @@ class RunDetail(RunListItem):
     outcome: Json = None
     reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
+    history_from: Count = Field(1, description="First visit of its history; rows of those before it were purged.")
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
     children: Count = Field(0, description="Number of runs that it has started, as its ledger names them.")
     failed_children: list[FailedChild] = Field(

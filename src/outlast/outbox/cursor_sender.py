@@ -12,7 +12,7 @@ from outlast.core.clock_port import Clock
 from outlast.core.commit import Put
 from outlast.core.machine import DeliveryStatus
 from outlast.core.rows.outbox_rows import DELIVERY, Delivery, Subscription
-from outlast.core.rows.run_rows import EVENT, Event
+from outlast.core.rows.run_rows import EVENT, RUN, Event
 from outlast.core.webhooks import deliveries
 from outlast.core.webhooks.deliveries import Attempt
 from outlast.errors import Conflict, NotFound
@@ -164,7 +164,11 @@ class CursorSender(ABC, Generic[Client]):
                 continue
             event = await self._tools.store.load(EVENT, (*cursor.key[:2], deliveries.event_seq(before)))
             if event is None:
-                raise CursorLost  # the run was purged, its cursor too
+                if await self._tools.store.load(RUN, cursor.key[:2]) is None:
+                    raise CursorLost  # the run was purged, its cursor too
+                now = await self._tools.store.now()
+                await cursor.write(Put(DELIVERY, deliveries.give_up_purged(before, now), before.version))
+                continue  # it was behind the window of the history of the run
             at, put = await self._again(event, before)
             if at is None:
                 cursor.repeated += 1

@@ -22,10 +22,11 @@ from outlast.core.limits import SLOTS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import RUN, Event, Run, is_over
+from outlast.core.rows.run_rows import FLOOR, RUN, Event, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY
 from outlast.core.start_details import StartOptions
 from outlast.core.usage import NO_LIMITS, Budget, amounts_of
+from outlast.core.window import remaining
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.admission import set_slots
@@ -860,7 +861,9 @@ class Operations(Client):
     @override
     async def not_undone(self, run: str) -> Sequence[str]:
         row, effects = await self.rows.run(run), await self.rows.effects(run)
-        return compensation.names([e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)])
+        kept = [e for e in compensation.not_undone(row, effects) if not compensation.can_undo(e)]
+        floor = await self.store.load(FLOOR, (row.tenant, row.run))
+        return [*compensation.names(kept), *(remaining(floor.purged) if floor is not None else ())]
 
     @override
     async def to_undo(self, run: str) -> Sequence[str]:

@@ -21,7 +21,7 @@ from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STATE_CHUNK, Event
+from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, RUN, STATE_CHUNK, Event, Floor
 from outlast.core.state.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged, present_generation
@@ -90,6 +90,7 @@ FORMAT: Final = "outlast.export"
 VERSION: Final = 1
 VALUES: Final = "values"
 USAGE: Final = "usage"
+WINDOW: Final = "window"
 SECTIONS: Final[dict[str, AnyKind]] = {
     "run": RUN,
     "events": EVENT,
@@ -102,8 +103,9 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     "evidence": EVIDENCE,
     VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
     USAGE: CALL_USAGE,  # only if a call has reported usage
+    WINDOW: FLOOR,  # only if the history is a window that has moved
 }
-OPTIONAL: Final = frozenset({VALUES, USAGE})
+OPTIONAL: Final = frozenset({VALUES, USAGE, WINDOW})
 LEDGER_PURGED: Final = "ledger_purged"
 """True in a document whose run has lost its ledger to its retention, so that no effect is missing."""
 BODY: Final = "body"
@@ -140,6 +142,7 @@ class ExportedRows(NamedTuple):
     rows: RunRows
     events: Sequence[Event]
     parts: dict[str, Sequence[Row]]
+    floor: Floor | None
 
 
 async def rows_to_export(ops: Operations, run: str) -> ExportedRows:
@@ -161,7 +164,10 @@ async def rows_to_export(ops: Operations, run: str) -> ExportedRows:
         VALUES: await values_of(ops.store, rows, events),
         USAGE: await ops.store.rows(CALL_USAGE, (ops.tenant, run)),
     }
-    return ExportedRows(rows, events, parts)
+    floor = await ops.store.load(FLOOR, (ops.tenant, run))  # after the events, so none above it is missing
+    if floor is not None:
+        parts |= {WINDOW: [floor], "events": [e for e in events if e.seq == 1 or e.seq >= floor.seq]}
+    return ExportedRows(rows, events, parts, floor)
 
 
 async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:
@@ -276,6 +282,7 @@ def _verified(document: dict[str, Any]) -> VerifiedExport:
         values=parts[VALUES],
         ledger_purged=document.get(LEDGER_PURGED) is True,
         skew=CLOCK_SKEW,
+        floor=next(iter(parts[WINDOW]), None),
     )
     found += [f for f in broken if f.check not in BY_CONTENT or (f.kind, f.key) not in redacted]
     counts = (len(parts["events"]), len(rows.effects), len(rows.approvals))

@@ -310,6 +310,12 @@ async def _check(ops: Operations, found: ExportedRows) -> None:
             "a test needs the recorded answers of its calls",
             "record a run that ended later, or keep ledgers longer: --ledger-kept",
         )
+    if found.floor is not None and found.floor.seq > 1:
+        raise Conflict(
+            f"the history of run {run.run} before visit {found.floor.visit} was purged",
+            "its workflow keeps a window, and a test plays a run from its start",
+            "record a run with a longer window: history=…",
+        )
     behind = [e.key for e in (*rows.effects, *rows.shared) if e.status in _BEHIND]
     if behind:
         raise Conflict(

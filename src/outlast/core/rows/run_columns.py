@@ -94,7 +94,7 @@ NO_DESCENT: Final = Descent()
 
 
 class PurgedCounts(NamedTuple):
-    """Counts of what a run no longer has, because its history is a window (S-32)."""
+    """Counts of rows that a run no longer has, because its history is a window (S-32)."""
 
     visits: Mapping[str, int] = MappingProxyType({})
     """Visits of each node before the floor."""

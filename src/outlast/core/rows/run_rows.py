@@ -200,7 +200,7 @@ class Result(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """First kept event and visit of a run whose history is a window, and what was purged before them (S-32).
+    """First kept event and visit of a run whose history is a window, and counts of the rows before them (S-32).
 
     Only the holder of the run writes it. Event 1 is kept, too: it says how the run began.
     """
@@ -212,13 +212,13 @@ class Floor(NamedTuple):
     event_hash: str  # hash of the event before it
     visit: int  # the first kept visit
     entered_at: int  # business; when that visit was entered
-    purged_text: str  # counts of what was purged
+    purged_text: str  # counts of purged rows
     swept: int  # visit in which rows without a visit were last looked through
     usage_n: int  # number of the last row of summed usage
 
     @property
     def purged(self) -> run_columns.PurgedCounts:
-        """Return the counts of what was purged."""
+        """Return the counts of purged rows."""
         return FLOOR.decode(run_columns.PURGED, self.purged_text, self) if self.purged_text else NOTHING_PURGED
 
 
@@ -234,7 +234,7 @@ FLOOR: Final = Kind("floor", Floor, 2, True, False)
 
 
 def start_token_of(run: Run) -> tuple[str, str, str]:
-    """Return the key of the token of a start without a key of its own, for which the id of the run stands."""
+    """Return the key of the token of a start that was given no key: it is made of the id of the run."""
     return run.tenant, "", f"start/{run.workflow}/{run.run}"
 
 

@@ -486,6 +486,13 @@ def spare(row: Delivery, why: str, now: Instant) -> Delivery:
     )
 
 
+def give_up_purged(row: Delivery, now: Instant) -> Delivery:
+    """Give up a delivery whose event is gone, because the history of its run is a window (S-32)."""
+    status = delivery_target("dead_letter", row.status)
+    why = "the event was purged behind the window of the history of its run"
+    return row._replace(version=row.version + 1, status=status, due_at=0, last_at=now.business, error=why)
+
+
 def event_seq(row: Delivery) -> int:
     """Return the number of the event that a delivery belongs to."""
     return event_of(row.seq)

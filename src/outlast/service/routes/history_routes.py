@@ -1,7 +1,7 @@
 """Routes for the history of runs: events as pages or streams, checkpoints, timeline, effects, results."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Header, Query
@@ -109,8 +109,9 @@ async def list_events(
 ) -> Any:
     """List events, oldest first. With `Accept: text/event-stream`, stream them until the run has ended.
 
-    In the stream, `id` is the number of the event, and `Last-Event-ID` continues after it. A heartbeat is sent every
-    15 s. When the credential expires, the stream ends with an event `credential`.
+    In the stream, `id` is the number of the event, and `Last-Event-ID` continues after it. An event `gap` is in
+    place of those that were purged because the run keeps a window of its history. A heartbeat is sent every 15 s. When
+    the credential expires, the stream ends with an event `credential`.
     """
     if wants_stream(accept):
         if of_type:
@@ -138,14 +139,23 @@ async def _stream(state: ServiceState, ops: Operations, request: Request, row: R
 async def _of_run(ops: Operations, run: str, sent: int, listener: EventListener) -> AsyncIterator[bytes]:
     """Yield the existing events, then new ones, each once and in order."""
     while page := await ops.history(run, after=sent, limit=PAGE):
+        yield b"".join(_from_floor(run, page, sent))
         sent = page[-1].seq
-        yield b"".join(frame(event, str(event.seq)) for event in page)
     row = await ops.run_row(run)
     if is_over(row) and sent >= row.seq:
         return
     while items := await listener.received():
         yield b"".join(data for seq, data in items if seq == 0 or seq > sent)
         sent = max(sent, *(seq for seq, _ in items))
+
+
+def _from_floor(run: str, page: Sequence[Event], sent: int) -> Iterator[bytes]:
+    """Yield events after a number, and a gap where those in between were purged behind the window of the run."""
+    for event in page:
+        if event.seq > sent + 1:
+            yield notice("gap", {"why": f"the events before {event.seq} were purged", "read": f"/v1/runs/{run}"})
+        yield frame(event, str(event.seq))
+        sent = event.seq
 
 
 @router.get(
