@@ -14,9 +14,10 @@ from outlast.core.durations import span
 from outlast.core.events import FAR_FROM, EventType, iso
 from outlast.core.lanes import OWN, worker_command
 from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.maps import WAITED
 from outlast.core.paging import pages
 from outlast.core.start_details import BY_PLACE
-from outlast.insight.labels import call_of, failed_child_text, happened_options, late_answer_label
+from outlast.insight.labels import call_of, failed_child_text, happened_options, late_answer_label, map_text
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
@@ -29,6 +30,7 @@ from outlast.models.runs import (
     PendingRequest,
     Progress,
     RunDetail,
+    RunMap,
     RunSummary,
     Takeover,
     UsedAmounts,
@@ -153,6 +155,14 @@ async def _tree(client: Client, screen: Screen, view: RunDetail) -> list[str]:
     return lines
 
 
+def map_lines(view: RunDetail, each: RunMap) -> list[str]:
+    """Return a map, and the first of its children that failed."""
+    failed = [f"  {failed_child_text(child)}" for child in each.failed_children]
+    if more := each.failed - len(failed):
+        failed.append(f"  … {more:,} more → outlast runs ls --parent {view.run} --status failed")
+    return [map_text(each), *failed]
+
+
 def tree_line(each: TreeRun) -> str:
     """Return one run of a tree as text."""
     indent = "  " * (each.level - 1)
@@ -188,6 +198,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             ("child of", [_parent(view)] if view.parent else []),
             ("history", [f"before visit {view.history_from:,} it was purged"] if view.history_from > 1 else []),
             ("children", await _tree(client, screen, view)),
+            ("maps", [line for each in view.maps for line in map_lines(view, each)]),
             ("failed children", [failed_child_text(each) for each in view.failed_children]),
             ("scheduler", [view.scheduler] if view.scheduler != OWN else []),
             ("held by", await _holder(client, screen, view)),
@@ -313,11 +324,13 @@ def _waiting(screen: Screen, view: RunDetail) -> list[str]:
     if view.status in TERMINAL or view.attention or is_held(view):
         return []
     lines = []
-    children = sum(wait.kind == "child" for wait in view.waiting_for)
+    children = sum(wait.kind == "child" and not wait.who.startswith(WAITED) for wait in view.waiting_for)
     if children:  # the tree above has a line for each
         lines.append(f"{children} {'child' if children == 1 else 'children'}")
     for wait in view.waiting_for:
         if wait.kind == "child":
+            if wait.who.startswith(WAITED):
+                lines.append(f"map {wait.what}")
             continue
         if wait.kind == "worker":
             lines.append(view.waiting_text + ("" if view.served else f" → {worker_command(view.scheduler)}"))

@@ -18,6 +18,7 @@ from outlast.cli.screen import Screen
 from outlast.cli.text import inert, json_escaped, results_text
 from outlast.core.events import ENDINGS, EventType, iso
 from outlast.core.machine import TERMINAL, RunStatus
+from outlast.core.maps import WAITED
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import CloudEvent, RunDelta, RunDetail, Waiting
 from outlast.runtime.client import Client
@@ -189,6 +190,8 @@ def waits(screen: Screen, view: RunDetail) -> list[str]:
 
 
 def _wait(screen: Screen, wait: Waiting) -> str:
+    if wait.kind == "child" and wait.who.startswith(WAITED):
+        return f"map {wait.what}"
     by = f" by {wait.who}" if wait.who else ""
     left = f" · {screen.left(wait.until)} left, then {wait.then}" if wait.until else ""
     return f"{wait.kind} {wait.what}{by}{left}"

@@ -313,9 +313,14 @@ def waiting(terms: MapTerms, progress: MapProgress, calls: Mapping[int, Effect])
     return WaitingFor(CHILD_KIND, what, who=f"{WAITED}{progress.key}", then=then)
 
 
+def waited_map(wait: WaitingFor) -> str:
+    """Return the name of the map that a run waits for; '' for other waits."""
+    return wait.who.removeprefix(WAITED) if wait.kind == CHILD_KIND and wait.who.startswith(WAITED) else ""
+
+
 def waited(waits: Sequence[WaitingFor]) -> list[str] | None:
     """Return the names of the maps that a run waits for; None if it waits for anything else, too."""
-    names = [each.who.removeprefix(WAITED) for each in waits if each.kind == CHILD_KIND and each.who.startswith(WAITED)]
+    names = [name for each in waits if (name := waited_map(each))]
     return names if names and len(names) == len(waits) else None
 
 

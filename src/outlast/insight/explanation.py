@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from outlast.core import children
 from outlast.core.approvals import approved_instead
 from outlast.core.attention import raise_command
 from outlast.core.budget import budget_text
@@ -22,6 +21,7 @@ from outlast.core.machine import (
     RunStatus,
     WaitStatus,
 )
+from outlast.core.maps import waited_map
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Slot
@@ -34,8 +34,8 @@ from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
-from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, until_of
-from outlast.insight.row_models import FAILED_MAX, failed_child, late_evidence
+from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text, until_of
+from outlast.insight.row_models import FAILED_MAX, failed_alone, failed_child, late_evidence
 from outlast.insight.run_facts import (
     ExplanationPart,
     RunFacts,
@@ -191,15 +191,24 @@ def _signal(rows: RunFacts, wait: WaitingFor) -> ExplanationPart:
 
 
 def _children(rows: RunFacts, waits: Sequence[WaitingFor]) -> ExplanationPart:
-    """Explain a wait for children by the run of the tree that holds it up, with the commands that answer it."""
+    """Explain a wait for children by the run of the tree that holds it up, with the commands that answer it.
+
+    Of a map, the counts are said.
+    """
+    of_map = next((wait for wait in waits if waited_map(wait)), None)
     several = f"{len(waits)} children, " if len(waits) > 1 else ""
     since, then = min(wait.since for wait in waits), waits[0].then
     if rows.below is None:
+        if of_map is not None:
+            listed = f"outlast runs ls --parent {rows.run.run}"
+            return ExplanationPart(f"waits for the map {of_map.what}", f"it {of_map.then}", (listed,), since)
         what = f"waits for {several or 'child '}{waits[0].what} ({waits[0].who})"
         return ExplanationPart(what, f"it {then}", (f"outlast explain {waits[0].who}",), since)
     path, inner = rows.below.path, explain(rows.below.facts)
-    first = next((wait for wait in waits if wait.who == path[0]), waits[0])
+    first = next((wait for wait in waits if wait.who == path[0]), of_map or waits[0])
     among = f"{several}among them {first.what}" if several else f"child {first.what}"
+    if first is of_map:
+        among = f"the map {first.what}"
     through = f", through {' → '.join(path[:-1])}" if len(path) > 1 else ""
     return ExplanationPart(
         clause=f"waits for {among}{through}: {inner.sentence.removesuffix('.')}",
@@ -323,7 +332,9 @@ def explain(rows: RunFacts) -> RunExplanation:
         facts.append(("results", f"{rows.results:,}"))
     if rows.floor is not None:
         facts.append(("history", window_text(rows.floor)))
-    if failed := children.failed(rows.effects):
+    if rows.maps:
+        facts.append(("maps", "; ".join(map_text(each) for each in rows.maps)))
+    if failed := failed_alone(rows.effects):
         shown = [failed_child_text(failed_child(call)) for call in failed[:FAILED_MAX]]
         more = [f"and {len(failed) - FAILED_MAX} more"] if len(failed) > FAILED_MAX else []
         facts.append(("failed children", "; ".join([*shown, *more])))

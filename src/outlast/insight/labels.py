@@ -11,6 +11,7 @@ from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, Reason, RunStatus
 from outlast.core.mailbox import REOPENED
+from outlast.core.maps import waited_map
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
 from outlast.core.rows.effect_rows import BY_ITSELF, Effect
 from outlast.core.rows.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
@@ -18,7 +19,7 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
-from outlast.models.runs import FailedChild
+from outlast.models.runs import FailedChild, RunMap
 from outlast.models.service import ReasonCount, StatusSummary
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -91,10 +92,10 @@ def waiting_text(run: Run, serving: Collection[str]) -> str:
         return ""
     if is_held(run):
         return f"node {run.node} (visit {run.visit}, {run.owner})"
-    children = sum(wait.kind == "child" for wait in run.waiting_for)
-    several = children > 1
-    each = [_one_wait(w, run, serving) for w in run.waiting_for if not (several and w.kind == "child")]
-    return " + ".join([*each, f"{children} children"] if several else each) or "a worker"
+    children = [wait for wait in run.waiting_for if wait.kind == "child" and not waited_map(wait)]
+    several = len(children) > 1
+    each = [_one_wait(w, run, serving) for w in run.waiting_for if not (several and w in children)]
+    return " + ".join([*each, f"{len(children)} children"] if several else each) or "a worker"
 
 
 def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
@@ -112,6 +113,8 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
             return f"{wait.what}: a call may still land"
         case "slot":
             return wait.what
+        case "child" if waited_map(wait):
+            return f"map {wait.what}"
         case "child":
             return f"{wait.kind} {wait.what} ({wait.who})"
     return f"{wait.kind} {wait.what}{by}"
@@ -215,3 +218,17 @@ def _source(effect: Effect) -> str:
 def failed_child_text(child: FailedChild) -> str:
     """Return a child that has failed, on one line."""
     return f"{child.workflow} {child.key} ({child.run}) {child.code}{f': {child.detail}' if child.detail else ''}"
+
+
+def map_text(each: RunMap) -> str:
+    """Return a map on one line: `research: 12 of 100 completed, 1 failed, 20 run`."""
+    numbers = {RunStatus.FAILED.value: each.failed, RunStatus.CANCELLED.value: each.cancelled, "run": each.running}
+    if each.ended:
+        numbers["not started"] = each.not_started
+    counts = [
+        f"{each.completed:,} of {each.inputs:,} completed",
+        *(f"{n:,} {word}" for word, n in numbers.items() if n),
+    ]
+    name = each.workflow if each.key == each.workflow else f"{each.workflow} {each.key}"
+    decided = {"enough": "; it has enough", "too_few": "; not enough completed"}.get(each.decided, "")
+    return f"{name}: {', '.join(counts)}{decided}"

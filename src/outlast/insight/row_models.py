@@ -42,6 +42,7 @@ from outlast.models.runs import (
     RunDelta,
     RunDetail,
     RunListItem,
+    RunMap,
     RunState,
     RunSummary,
     Takeover,
@@ -128,12 +129,14 @@ def run_detail(
     ledger_purged: bool = False,
     detached: bool = False,
     history_from: int = 1,
+    maps: Sequence[RunMap] = (),
 ) -> RunDetail:
     """Return a run with all its details. `history`: all its events; `used`, `used_by_tree`: usage; `allowed`: limits.
 
     The rows of its children are counted apart from those of its calls.
     """
     calls = [effect for effect in effects if not effect.child_text]
+    of_maps = sum(each.inputs - each.not_started for each in maps)
     return RunDetail(
         **vars(item),
         visits=visit_models(history),
@@ -147,8 +150,9 @@ def run_detail(
         **ending_of(history),
         history_from=history_from,
         ledger_purged=ledger_purged,
-        children=len(effects) - len(calls),
-        failed_children=[failed_child(call) for call in children.failed(effects)[:FAILED_MAX]],
+        children=sum(bool(each.child_text and not each.child.map) for each in effects) + of_maps,
+        maps=list(maps),
+        failed_children=[failed_child(call) for call in failed_alone(effects)[:FAILED_MAX]],
         detached=detached,
         forked_at=history.forked_at,
     )
@@ -156,6 +160,11 @@ def run_detail(
 
 FAILED_MAX: Final = 20
 """Failed children that one answer lists."""
+
+
+def failed_alone(effects: Sequence[Effect]) -> list[Effect]:
+    """Return the rows of failed children that no map has started."""
+    return [call for call in children.failed(effects) if not call.child.map]
 
 
 def failed_child(call: Effect) -> FailedChild:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from outlast.core.budget import raised, raises_of, total_of
 from outlast.core.business_days import Due
+from outlast.core.children import place_of
 from outlast.core.commit import Instant
 from outlast.core.durations import CLOCK_STEP, DEATHS_ALONE_MAX, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, EventType, iso
@@ -13,6 +14,7 @@ from outlast.core.forks import ForkTerms
 from outlast.core.lanes import OWN, scheduler_of, worker_command
 from outlast.core.living_forks import ForkNote
 from outlast.core.machine import Choice
+from outlast.core.maps import key_of_map, waited_map
 from outlast.core.quarantine import ALONE, group_of
 from outlast.core.route import ANSWERED_BY_CONTINUE
 from outlast.core.rows.effect_rows import Approval, Effect, Evidence, Wait
@@ -25,7 +27,7 @@ from outlast.insight.answer_schemas import AnswerSchemas
 from outlast.insight.labels import blocked_ms, engine_label, is_held
 from outlast.insight.row_models import pending_request
 from outlast.insight.run_history import RunHistory
-from outlast.models.runs import PendingRequest
+from outlast.models.runs import PendingRequest, RunMap
 from outlast.store.port import Store
 
 
@@ -56,6 +58,7 @@ class RunFacts(NamedTuple):
     fork_notes: Sequence[ForkNote] = ()  # forks that were started before it had ended
     detached: bool = False  # an operator has let its parent go on without it
     floor: Floor | None = None  # of its history, if that is a window
+    maps: Sequence[RunMap] = ()  # the latest ones
     below: "BlockingRun | None" = None  # the run of its tree that holds it up, if it waits for children
 
     @property
@@ -134,8 +137,21 @@ class BlockingRun(NamedTuple):
 
 
 def awaited_children(run: Run) -> list[str]:
-    """Return the ids of the children that a run waits for."""
-    return [wait.who for wait in run.waiting_for if wait.kind == "child"]
+    """Return the ids of the children that a run waits for, without those of maps."""
+    return [wait.who for wait in run.waiting_for if wait.kind == "child" and not waited_map(wait)]
+
+
+def awaited_maps(run: Run) -> list[str]:
+    """Return the names of the maps that a run waits for."""
+    return [name for wait in run.waiting_for if (name := waited_map(wait))]
+
+
+def waits_for(parent: Run, child: Run) -> bool:
+    """Return True if a run waits for its child, or for the map that has started it."""
+    visit, key = place_of(child)
+    keys = [key_of_map(name) for name in awaited_maps(parent)]
+    of_map = visit == parent.visit and any(key.startswith((f"{each}/", f"{each}.")) for each in keys)
+    return of_map or child.run in awaited_children(parent)
 
 
 def blocking_path(paths: Sequence[tuple[Run, ...]]) -> tuple[Run, ...]:

@@ -97,6 +97,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
         ledger_purged=facts.ledger_purged,
         detached=facts.detached,
         history_from=facts.history_from,
+        maps=facts.maps,
     )
 
 

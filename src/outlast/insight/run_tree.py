@@ -9,6 +9,7 @@ from outlast.core.machine import EffectStatus, RunStatus
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import EFFECT, Effect
 from outlast.core.rows.run_rows import RUN
+from outlast.insight.run_maps import counted_children
 from outlast.insight.run_reads import summaries_of
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models.child_tree import RunTree, TreeRun
@@ -50,6 +51,8 @@ async def runs_below(rows: TenantRows, run: str) -> list[str]:
     while parents:
         ledgers = [await rows.store.rows(EFFECT, (rows.tenant, each)) for each in parents]
         ids = [each for ledger in ledgers for call in ledger if call.child_text for each in children.runs_of(call)]
+        for parent in parents:
+            ids += {*await counted_children(rows.store, rows.tenant, parent)} - {*ids}
         loaded = await rows.store.load_many(RUN, [(rows.tenant, each) for each in ids], listed=True) if ids else ()
         parents = [row.run for row in loaded if row is not None]
         found += parents

@@ -9,6 +9,7 @@ from outlast.core import children, mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
 from outlast.core.business_days import Due
 from outlast.core.commit import Instant
+from outlast.core.divergence import MAP
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
 from outlast.core.durations import ms_of
 from outlast.core.events import selects
@@ -17,6 +18,7 @@ from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.limits import DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
+from outlast.core.maps import calls_of, living
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
@@ -35,8 +37,18 @@ from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
-from outlast.insight.run_facts import BlockingRun, RunFacts, awaited_children, blocking_path, in_order, messages_of
+from outlast.insight.run_facts import (
+    BlockingRun,
+    RunFacts,
+    awaited_children,
+    awaited_maps,
+    blocking_path,
+    in_order,
+    messages_of,
+    waits_for,
+)
 from outlast.insight.run_history import RunHistory
+from outlast.insight.run_maps import counted_children, maps_of
 from outlast.insight.run_timeline import TimelineRows
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
@@ -179,6 +191,7 @@ class TenantRows:
         """Return a page of the runs that one run has started, newest first."""
         calls = [call for call in await self.store.rows(EFFECT, (self.tenant, of.parent)) if call.child_text]
         ids = [run for call in calls for run in children.runs_of(call)]
+        ids += {*await counted_children(self.store, self.tenant, of.parent)} - {*ids}
         after = place_after(RUN, of.cursor)
         found: list[Run] = []
         for first in range(0, len(ids), RUNS_PER_READ):
@@ -289,14 +302,22 @@ class TenantRows:
         paths, left = list[tuple[Run, ...]](), TREE_READS_MAX
         level: list[tuple[Run, ...]] = [(run,)]
         while level:
-            asked = [(path, child) for path in level for child in awaited_children(path[-1])][:left]
+            asked = [(path, child) for path in level for child in await self._awaited(path[-1])][:left]
             keys = [(self.tenant, child) for _, child in asked]
             found = await self.store.load_many(RUN, keys, listed=True) if keys else ()
             left -= len(asked)
             longer = [(*path, row) for (path, _), row in zip(asked, found, strict=True) if row and not is_over(row)]
-            level = [path for path in longer if left and awaited_children(path[-1]) and not path[-1].attention]
+            level = [path for path in longer if left and _waits_below(path[-1]) and not path[-1].attention]
             paths += [path for path in longer if path not in level]
         return blocking_path(paths)[1:]
+
+    async def _awaited(self, run: Run) -> list[str]:
+        """Return the ids of the children that a run waits for, with those of maps that live."""
+        found, names = awaited_children(run), awaited_maps(run)
+        if names:
+            calls = await self.store.rows(EFFECT, (self.tenant, run.run, run.visit))
+            found += [each.external_id for name in names for each in living(calls_of(name, run, calls))]
+        return found
 
     async def held_up_by(self, runs: Sequence[Run]) -> dict[str, int]:
         """Return the number of runs of its tree that each run holds up.
@@ -315,7 +336,7 @@ class TenantRows:
             level = [
                 (first, parent)
                 for first, child in level
-                if (parent := above.get(child.parent)) is not None and child.run in awaited_children(parent)
+                if (parent := above.get(child.parent)) is not None and waits_for(parent, child)
             ]
             counts |= {first: counts[first] + 1 for first, _ in level}
             level = [(first, parent) for first, parent in level if parent.parent]
@@ -368,6 +389,7 @@ class TenantRows:
             fork_notes=notes_of(memos),
             detached=await self._is_detached(rows.run),
             floor=await self.store.load(FLOOR, (self.tenant, run)),
+            maps=await maps_of(self.store, rows),
         )
 
     async def _is_detached(self, run: Run) -> bool:
@@ -380,7 +402,8 @@ class TenantRows:
     async def _spent_below(self, rows: RunRows, limits: Limits) -> Amounts | None:
         """Return the usage of the runs below a root; None for a run without children, and for one below a root."""
         run = rows.run
-        if run.root or not any(effect.child_text for effect in rows.effects):
+        has_children = any(each.child_text for each in rows.effects) or any(m.activity == MAP for m in rows.memos)
+        if run.root or not has_children:
             return None
         used = await self.store.query(TreeUsage(self.tenant, run.run, but=run.run))
         if limits.children is None:
@@ -691,3 +714,7 @@ class TenantRows:
         """Return the lanes served by at least one worker with a valid lease."""
         now = await self.store.now()
         return lanes_served(await self.workers(), now.real)
+
+
+def _waits_below(run: Run) -> bool:
+    return bool(awaited_children(run) or awaited_maps(run))

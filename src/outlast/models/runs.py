@@ -156,6 +156,24 @@ class FailedChild(Model):
     detail: str
 
 
+class RunMap(Model):
+    """Map of a run: one workflow for each of many inputs, a window of them at a time."""
+
+    key: str
+    visit: int
+    workflow: str
+    inputs: Count
+    at_most: Count = Field(description="Number of children that live at a time.")
+    completed: Count
+    failed: Count
+    cancelled: Count
+    running: Count
+    not_started: Count = Field(description="Inputs for which no child was started yet, or was not needed.")
+    decided: str = Field(description="enough or too_few: no further child is started. '' while some may be.")
+    ended: bool = Field(description="True if its children have ended and its node goes on.")
+    failed_children: list[FailedChild] = Field(description="The first ones in the order of the inputs; at most 5.")
+
+
 class RunDetail(RunListItem):
     """Run with its visits, effects and progress. The last four fields are set once it has ended."""
 
@@ -175,10 +193,11 @@ class RunDetail(RunListItem):
     history_from: Count = Field(1, description="First visit of its history; rows of those before it were purged.")
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")
     children: Count = Field(0, description="Number of runs that it has started, as its ledger names them.")
+    maps: list[RunMap] = Field(default_factory=list, description="Its latest maps; at most 20.")
     failed_children: list[FailedChild] = Field(
         default_factory=list,
         description="Those that failed or were cancelled, the latest of each key; at most 20. Those that it cancelled "
-        "itself are left out, and runs that undo a child whose undo a person has settled.",
+        "itself are left out, children of maps, and runs that undo a child whose undo a person has settled.",
     )
     detached: bool = Field(
         False, description="True if it is a child and an operator has let its parent go on without it."

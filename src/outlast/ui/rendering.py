@@ -23,14 +23,14 @@ from outlast.core.durations import SECOND, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso
 from outlast.errors import NotFound
 from outlast.insight.confusables import marked
-from outlast.insight.labels import call_of, count_of, counted
+from outlast.insight.labels import call_of, count_of, counted, map_text
 from outlast.models import exact_instant, milliseconds
 from outlast.models.service import StatusSummary
 from outlast.runtime.operations import Operations
 from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
-from outlast.ui.run_words import arguments, short
+from outlast.ui.run_words import arguments, map_parts, short
 from outlast.ui.shown_text import CONTROLS, ISOLATED, VISIBLE, ShownText, isolated, isolated_pieces, visible
 
 POLICY: Final = (
@@ -96,6 +96,8 @@ def environment() -> Environment:
         arguments=arguments,
         short=short,
         call_of=call_of,
+        map_parts=map_parts,
+        map_text=map_text,
         count_of=count_of,
         command_line=command_line,
         as_json=lambda value: isolated_pieces(marked(json.dumps(value, ensure_ascii=False))),

@@ -10,7 +10,7 @@ from outlast.insight.confusables import marked
 from outlast.insight.labels import APPROVAL, ATTENTION
 from outlast.models.child_tree import TreeRun
 from outlast.models.effects import EffectRecord
-from outlast.models.runs import CloudEvent, RunSummary, Waiting
+from outlast.models.runs import CloudEvent, RunMap, RunSummary, Waiting
 
 FOLDED: Final = 8_192
 """Characters of a value that a page shows without being asked."""
@@ -34,6 +34,30 @@ def kind_of(run: RunSummary) -> str:
 def child_kind(run: TreeRun) -> str:
     """Return the kind of the state of a run in a tree."""
     return "person" if run.shown in (ATTENTION, APPROVAL) else _KINDS.get(RunStatus(run.status), "plain")
+
+
+class MapPart(NamedTuple):
+    """Part of the bar of a map, in percent of its inputs."""
+
+    name: str
+    x: float
+    width: float
+
+
+def map_parts(each: RunMap) -> list[MapPart]:
+    """Return the bar of a map: the children that completed, failed, were cancelled and run."""
+    parts, x = list[MapPart](), 0.0
+    for status, n in (
+        (RunStatus.COMPLETED, each.completed),
+        (RunStatus.FAILED, each.failed),
+        (RunStatus.CANCELLED, each.cancelled),
+        (RunStatus.RUNNING, each.running),
+    ):
+        if n:
+            width = 100 * n / each.inputs
+            parts.append(MapPart(status.value, round(x, 2), round(width, 2)))
+            x += width
+    return parts
 
 
 def effect_kind(effect: EffectRecord) -> str:
