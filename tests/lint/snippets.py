@@ -99,6 +99,11 @@ async def buy(ctx: Context[Order]) -> None:
 async def buy(ctx: Context[Order]) -> None:
     await ctx.run(other, other.arguments(ctx.state.number), key=f"buy-{uuid.uuid4()}")  #!
 '''),
+    "a signal of a random id": ("OL102", '''
+@flow.node(start=True)
+async def buy(ctx: Context[Order]) -> None:
+    await ctx.child("buy").signal("go", ctx.state, id=f"go-{uuid.uuid4()}")  #!
+'''),
     "a child of the time": ("OL102", '''
 @flow.node(start=True)
 async def buy(ctx: Context[Order]) -> None:

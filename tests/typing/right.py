@@ -14,6 +14,7 @@ from outlast import (
     Allow,
     Budget,
     Cancel,
+    ChildHandle,
     Context,
     Decision,
     Deny,
@@ -36,7 +37,7 @@ from outlast import (
     this_call,
     workflow,
 )
-from outlast.agent import AgentWorkflow, Message, Proposal, TypedAnswer, agent_workflow, propose
+from outlast.agent import AgentWorkflow, Message, Proposal, SubAgent, TypedAnswer, agent_workflow, propose
 from outlast.flow import Activity, FunctionWorkflow, PolicyRequest, Verdict
 from outlast.runtime.run_handle import RunHandle
 from outlast.testing import AppFactory
@@ -281,6 +282,16 @@ answers = agent_workflow("answers", tools=[stock], model="openai:gpt-5")
 assert_type(answers, AgentWorkflow[str])
 assert_type(agent_workflow("orders", result=Order, budget=Budget(tokens=5)), AgentWorkflow[Order])
 assert_type(answers.decode_outcome("x"), str)
+lead = agent_workflow(
+    "lead", agents=[answers, SubAgent(purchase, background=True, no_undo="kept")], model="openai:gpt-5"
+)
+assert_type(lead, AgentWorkflow[str])
+
+
+async def tells_its_parent(ctx: Context[Desk]) -> None:
+    if ctx.parent is not None:
+        await ctx.parent.signal("said", Order(order_id="x"), id="said-1")
+    assert_type(await ctx.ended([ctx.child("a")], wait=True), list[ChildHandle[Any]])
 
 
 async def typed_answers(ctx: Context[Desk], asked: list[Message]) -> None:

@@ -76,6 +76,8 @@ def _key_of_chance(source: SourceFile) -> Found:
             for given in _child_arguments(source, call):
                 if why := _chance_in(source, given, origins):
                     yield given, f"the key or the input of a child is made of {why}"
+            if (ident := _id_of_signal(call)) is not None and (why := _chance_in(source, ident, origins)):
+                yield ident, f"the id of a signal is made of {why}"
 
 
 def activities_of(source: SourceFile) -> dict[str, DeclaredActivity]:
@@ -117,6 +119,12 @@ def _child_arguments(source: SourceFile, call: ast.Call) -> Iterator[ast.expr]:
     if source.context_call(call, ("run", "start")):
         yield from call.args[1:]
         yield from (each.value for each in call.keywords if each.arg not in CHILD_OPTIONS)
+
+
+def _id_of_signal(call: ast.Call) -> ast.expr | None:
+    """Return the id of a signal that a node sends to a child or to its parent."""
+    called = call.func
+    return option(call, "id") if isinstance(called, ast.Attribute) and called.attr == "signal" else None
 
 
 def _origins(source: SourceFile, function: Function) -> dict[str, str]:

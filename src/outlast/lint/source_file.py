@@ -29,7 +29,20 @@ DECORATORS: Final[Mapping[str, Role]] = {
 PURE_OPTIONS: Final[Mapping[str, Role]] = {"policy": "policy", "outcome": "outcome"}
 """Options of a workflow whose function the engine calls at any time, again and again."""
 COROUTINES: Final = frozenset(
-    {"do", "do_all", "approval", "allowed", "check", "recorded", "sleep", "receive", "collect", "first", "emit"}
+    {
+        "do",
+        "do_all",
+        "approval",
+        "allowed",
+        "check",
+        "recorded",
+        "sleep",
+        "receive",
+        "collect",
+        "first",
+        "emit",
+        "ended",
+    }
 )
 """Methods of a context that must be awaited."""
 UNITS: Final = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
