@@ -1,15 +1,18 @@
 """A recorded run plays again as it went, and a change of the code is found at the place where the run differs."""
 
+import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from outlast import Context, Workflow, activity
 from outlast.core.machine import EffectStatus
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
-from outlast.flow.workflow import Workflow
 from outlast.runtime.operations import Operations
 from outlast.testing import App, AppFactory, RecordedRun, RunDiffers, RunEnd, recorded
 from outlast.testing.recorded_calls import RecordedAnswers
@@ -321,3 +324,38 @@ def test_another_end_after_a_crash_is_found() -> None:
     for wrong in ({"status": "failed"}, {"nodes": nodes[:1]}, {"effects": {**effects, "mail/A-1/1": "done"}}):
         with pytest.raises(RunDiffers, match="the end after r1 advance"):
             RUN.check(RunEnd(**{**vars(record_), **wrong}))
+
+
+# --- sets of calls that ended early -------------------------------------------------------------------
+@activity(name="recorded-quote", key="quote/{name}", no_undo="it asks")
+async def quote(name: str, seconds: float = 0) -> str:
+    """Answer after a while."""
+    await asyncio.sleep(seconds)
+    return name
+
+
+class Quotes(BaseModel):
+    said: list[str] = []
+
+
+quotes = Workflow("recorded_quotes", state=Quotes)
+
+
+@quotes.node(start=True)
+async def ask_some(ctx: Context[Quotes]) -> None:
+    plans = {"a": quote.plan("a", 0.2), "b": quote.plan("b"), "c": quote.plan("c"), "d": quote.plan("d")}
+    done = await ctx.do_all(plans, at_most=2, min_successful=2)
+    ctx.state.said = [f"{name} {status}" for name, status in done.statuses.items()]
+
+
+@pytest.mark.req("TEST-1", "RUN-14")
+def test_a_set_that_ended_early_plays_with_the_same_calls(outlast_app: AppFactory) -> None:
+    """The slow answer of `a` came when `c` had been asked. In a play each answer is there at once."""
+    app = outlast_app(quotes)
+    run = app.start(quotes, {})
+    assert run.outcome["said"] == ["a completed", "b completed", "c completed", "d not_started"]
+    recording = Recording.load(record(app, run).dump(), "run.json")
+    with RecordedPlay(quotes, recording) as play:
+        assert play.run() is None
+    with RecordedPlay(quotes, replace(recording, sets=[])) as play:
+        assert "quote/c" in str(play.run())

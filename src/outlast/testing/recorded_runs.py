@@ -13,9 +13,12 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from outlast.core.approvals import Actor
+from outlast.core.codec import canonical
+from outlast.core.commit import Commit, Put
 from outlast.core.durations import SECOND
 from outlast.core.events import iso
 from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.rows.effect_rows import MEMO, Memo
 from outlast.core.rows.run_rows import RESULT, RUN, is_over
 from outlast.core.verbs import end_of
 from outlast.engine.attempts import CallAttempt
@@ -190,6 +193,10 @@ class RecordedPlay:
 
     def _start(self) -> AppRun[Any]:
         given = given_of(self._workflow, self._recording)
+        tenant, began = self._app.runtime.operations.tenant, self._recording.began
+        for each in self._recording.sets:
+            row = Memo(tenant, self._run, each["visit"], each["key"], "", "", canonical(each["row"]), "", began)
+            self._app.do(self._store.commit(Commit((Put(MEMO, row, 0),), label=f"{self._run} recorded {row.key}")))
         self._app.do(
             self._app.runtime.operations.start_run(self._workflow.name, given, run_id=self._run, key=self._run)
         )

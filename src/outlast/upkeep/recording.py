@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from outlast.core.codec import canonical, digest
 from outlast.core.durations import SECOND
 from outlast.core.effect_verbs import OBSERVED, UNANSWERED
+from outlast.core.enough import ENDED_EARLY
 from outlast.core.events import EventType
 from outlast.core.machine import ApprovalStatus, Choice, EffectStatus
 from outlast.core.rows.approval_columns import OfferedCall
@@ -161,6 +162,8 @@ class Recording:
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     """Verdicts of the policy, each with its visit and in the form of its memo."""
     replaced: list[dict[str, Any]] = field(default_factory=list)
+    sets: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of the sets of calls that ended early: which calls never started may depend on the order of the answers."""
 
     # --- as JSON -------------------------------------------------------------------------------------
     def dump(self) -> str:
@@ -175,6 +178,7 @@ class Recording:
             "waits": [vars(wait) for wait in self.waits],
             "end": vars(self.end),
             "answers": answers,
+            **({"sets": self.sets} if self.sets else {}),
         }
         text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
         if len(text.encode()) > RECORDING_BYTES_MAX:
@@ -201,6 +205,7 @@ class Recording:
                 acts=[RecordedAct(**each) for each in found["acts"]],
                 waits=[RecordedWait(**each) for each in found["waits"]],
                 end=RecordedEnd(**found["end"]),
+                sets=found.get("sets", []),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(
@@ -291,6 +296,11 @@ async def recording_of(ops: Operations, run: str) -> Recording:
         ),
         claims=[span.begin for span in history.held],
         verdicts=list(_verdicts(found)),
+        sets=[
+            {"visit": memo.visit, "key": memo.key, "row": json.loads(memo.response)}
+            for memo in rows.memos
+            if memo.key.startswith(ENDED_EARLY) and memo.response is not None
+        ],
     )
 
 
