@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from outlast.core.enough import ENDED_EARLY
+from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.rows.effect_rows import MEMO
 from outlast.flow import (
     Allow,
     Context,
+    Deny,
     FanOut,
     NeedsApproval,
     Perhaps,
@@ -247,6 +249,39 @@ async def test_a_lookup_that_raises_has_failed_in_each_re_run(world: World) -> N
     await world.signal("go")
     said = ["enough", "a failed away", "b completed 7", "c completed 8", "d not_started"]
     assert world.outcome()["said"] == said
+
+
+async def test_a_denied_proposal_has_failed(world: World) -> None:
+    """Also in the re-run after the wait, which asks the policy nothing again."""
+    small, large = write(Receiver()), write(Receiver(), name="large")
+
+    async def body(ctx: Ctx) -> None:
+        plans = {"a": large.plan("a"), "b": small.plan("b"), "c": small.plan("c")}
+        said = await told(await ctx.do_all(plans, at_most=1, min_successful=1, proposed=True))
+        await ctx.receive("go", Go)
+        ctx.state.said = said
+
+    def denies(request: PolicyRequest) -> Verdict:
+        return Deny("large", "too dear") if request.activity == "large" else Allow("small")
+
+    world.worker(flow := one_node(body, policy=denies))
+    await world.start(flow)
+    await world.signal("go")
+    enough, failed, *others = world.outcome()["said"]
+    assert [enough, *others] == ["enough", "b completed did order/b", "c not_started"]
+    assert failed.startswith("a failed policy_denied")
+
+
+async def test_a_set_beyond_the_limit_of_a_visit_makes_no_call(world: World) -> None:
+    order = write(Receiver())
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.do_all([order.plan(f"{n}") for n in range(CALLS_PER_VISIT_MAX + 1)], at_most=1, min_successful=1)
+
+    world.worker(flow := one_node(body))
+    await world.start(flow)
+    assert world.reasons() == ["exception"] and world.effects() == []
+    assert "OUT-105" in world.attention()[0].detail
 
 
 @pytest.mark.req("EFF-9")
