@@ -33,7 +33,7 @@ Ctx = Context[State]
 LETTERS = "abcdef"
 
 
-async def told(done: FanOut[Any, Any]) -> list[str]:
+async def summary_of(done: FanOut[Any, Any]) -> list[str]:
     """Return what a set has come to, as one list."""
     values = {**await done.values(), **{key: str(error) for key, error in (await done.errors()).items()}}
     members = (f"{key} {status} {values.get(key, '')}".strip() for key, status in done.statuses.items())
@@ -66,7 +66,7 @@ async def test_a_set_ends_with_enough_or_too_few(
     order = write(Receiver(*(Refused(each) if each else None for each in script)))
 
     async def body(ctx: Ctx) -> None:
-        ctx.state.said = await told(await ctx.do_all({x: order.plan(x) for x in "abc"}, at_most=1, **bounds))
+        ctx.state.said = await summary_of(await ctx.do_all({x: order.plan(x) for x in "abc"}, at_most=1, **bounds))
 
     world.worker(flow := one_node(body))
     await world.start(flow)
@@ -79,8 +79,8 @@ async def test_a_list_has_positions_and_an_empty_set_has_enough(world: World) ->
     order = write(Receiver(Refused("no")))
 
     async def body(ctx: Ctx) -> None:
-        ctx.state.said = await told(await ctx.do_all([order.plan(x) for x in "ab"], tolerated_failures=1))
-        ctx.state.said += await told(await ctx.do_all([], tolerated_failures=0))
+        ctx.state.said = await summary_of(await ctx.do_all([order.plan(x) for x in "ab"], tolerated_failures=1))
+        ctx.state.said += await summary_of(await ctx.do_all([], tolerated_failures=0))
 
     world.worker(flow := one_node(body))
     await world.start(flow)
@@ -96,15 +96,15 @@ async def test_calls_under_way_settle_and_count_as_what_they_became(world: World
     async def body(ctx: Ctx) -> None:
         plans = {x: order.plan(x) for x in LETTERS}
         done = await ctx.do_all(plans, at_most=3, min_successful=1, tolerated_failures=1)
-        ctx.state.said = await told(done)
+        ctx.state.said = await summary_of(done)
 
     world.worker(flow := one_node(body))
     await world.start(flow)
     assert world.status() == "running" and len(shop.attempts) == 3
     late.go.set()
     await world.settle()
-    said = ["enough", "a completed did order/a", "b failed no", "c failed no"]
-    assert world.outcome()["said"] == [*said, "d not_started", "e not_started", "f not_started"]
+    summary = ["enough", "a completed did order/a", "b failed no", "c failed no"]
+    assert world.outcome()["said"] == [*summary, "d not_started", "e not_started", "f not_started"]
 
 
 @pytest.mark.every_store
@@ -114,10 +114,10 @@ async def test_each_re_run_gets_the_same_set(world: World) -> None:
 
     async def body(ctx: Ctx) -> None:
         done = await ctx.do_all({x: order.plan(x) for x in "abc"}, at_most=1, min_successful=1)
-        said = await told(done)
+        summary = await summary_of(done)
         await ctx.do(order, "b")
         await ctx.receive("go", Go)
-        ctx.state.said = said
+        ctx.state.said = summary
 
     worker = world.worker(flow := one_node(body))
     await world.start(flow)
@@ -140,7 +140,7 @@ async def test_recorded_outcomes_count_before_another_call_begins(world: World) 
         if not seen:
             seen.append("first")
             await asyncio.gather(*(ctx.do(plans[x]) for x in "abf"))
-        ctx.state.said = await told(await ctx.do_all(plans, at_most=1, min_successful=2))
+        ctx.state.said = await summary_of(await ctx.do_all(plans, at_most=1, min_successful=2))
 
     world.worker(flow := one_node(body))
     await world.start(flow)
@@ -163,7 +163,7 @@ def mixed(shop: Receiver, at_most: int, least: int) -> Workflow[State]:
 
     async def body(ctx: Ctx) -> None:
         plans = {x: (large if x in "bd" else small).plan(x) for x in "abcd"}
-        ctx.state.said = await told(await ctx.do_all(plans, at_most=at_most, min_successful=least))
+        ctx.state.said = await summary_of(await ctx.do_all(plans, at_most=at_most, min_successful=least))
 
     return one_node(body, policy=_strict)
 
@@ -175,8 +175,8 @@ async def test_a_call_that_waits_for_its_approval_has_not_begun(world: World, at
     shop = Receiver()
     world.worker(flow := mixed(shop, at_most, 2))
     await world.start(flow)
-    said = ["enough", "a completed did order/a", "b not_started", "c completed did order/c", "d not_started"]
-    assert world.outcome()["said"] == said and sets(world) == 1
+    summary = ["enough", "a completed did order/a", "b not_started", "c completed did order/c", "d not_started"]
+    assert world.outcome()["said"] == summary and sets(world) == 1
     assert [each.rpartition(":")[2] for each in shop.attempts] == ["order/a", "order/c"]
     assert {each.status.value for each in world.approvals()} == {"withdrawn"}
     assert {each.reason for each in world.approvals()} == {"there was enough without it"}
@@ -199,7 +199,7 @@ async def test_an_uncertain_call_keeps_its_place_in_the_set(world: World) -> Non
 
     async def body(ctx: Ctx) -> None:
         plans = {x: order.plan(x) for x in "abcd"}
-        ctx.state.said = await told(await ctx.do_all(plans, at_most=2, min_successful=1))
+        ctx.state.said = await summary_of(await ctx.do_all(plans, at_most=2, min_successful=1))
 
     world.worker(flow := one_node(body))
     await world.start(flow)
@@ -208,8 +208,8 @@ async def test_an_uncertain_call_keeps_its_place_in_the_set(world: World) -> Non
     assert world.reasons() == ["effect_uncertain"]
     await world.pass_(HOUR)
     await world.resolve("order/a", "happened", response=b'"by phone"')
-    said = ["enough", "a completed by phone", "b completed did order/b", "c not_started", "d not_started"]
-    assert world.outcome()["said"] == said
+    summary = ["enough", "a completed by phone", "b completed did order/b", "c not_started", "d not_started"]
+    assert world.outcome()["said"] == summary
 
 
 async def test_a_call_that_waits_for_its_retry_has_begun(world: World) -> None:
@@ -218,14 +218,14 @@ async def test_a_call_that_waits_for_its_retry_has_begun(world: World) -> None:
 
     async def body(ctx: Ctx) -> None:
         plans = {x: order.plan(x) for x in "abcd"}
-        ctx.state.said = await told(await ctx.do_all(plans, at_most=2, min_successful=1))
+        ctx.state.said = await summary_of(await ctx.do_all(plans, at_most=2, min_successful=1))
 
     world.worker(flow := one_node(body))
     await world.start(flow)
     assert world.status() == "waiting"
     await world.pass_(11 * MINUTE)
-    said = ["enough", "a completed did order/a", "b completed did order/b", "c not_started", "d not_started"]
-    assert world.outcome()["said"] == said
+    summary = ["enough", "a completed did order/a", "b completed did order/b", "c not_started", "d not_started"]
+    assert world.outcome()["said"] == summary
 
 
 async def test_a_lookup_that_raises_has_failed_in_each_re_run(world: World) -> None:
@@ -240,15 +240,15 @@ async def test_a_lookup_that_raises_has_failed_in_each_re_run(world: World) -> N
     price = reading(answer, key="price/{what}", retry=Retry(attempts=1))
 
     async def body(ctx: Ctx) -> None:
-        said = await told(await ctx.do_all({x: price.plan(x) for x in "abcd"}, at_most=1, min_successful=2))
+        summary = await summary_of(await ctx.do_all({x: price.plan(x) for x in "abcd"}, at_most=1, min_successful=2))
         await ctx.receive("go", Go)
-        ctx.state.said = said
+        ctx.state.said = summary
 
     world.worker(flow := one_node(body))
     await world.start(flow)
     await world.signal("go")
-    said = ["enough", "a failed away", "b completed 7", "c completed 8", "d not_started"]
-    assert world.outcome()["said"] == said
+    summary = ["enough", "a failed away", "b completed 7", "c completed 8", "d not_started"]
+    assert world.outcome()["said"] == summary
 
 
 async def test_a_denied_proposal_has_failed(world: World) -> None:
@@ -257,9 +257,9 @@ async def test_a_denied_proposal_has_failed(world: World) -> None:
 
     async def body(ctx: Ctx) -> None:
         plans = {"a": large.plan("a"), "b": small.plan("b"), "c": small.plan("c")}
-        said = await told(await ctx.do_all(plans, at_most=1, min_successful=1, proposed=True))
+        summary = await summary_of(await ctx.do_all(plans, at_most=1, min_successful=1, proposed=True))
         await ctx.receive("go", Go)
-        ctx.state.said = said
+        ctx.state.said = summary
 
     def denies(request: PolicyRequest) -> Verdict:
         return Deny("large", "too dear") if request.activity == "large" else Allow("small")
