@@ -28,6 +28,7 @@ RULES = {
     "s30_budget": ("RUN-13",),
     "s30_children": ("RUN-13",),
     "s31_enough": ("RUN-14",),
+    "s31_map": ("RUN-14",),
     "s32_window": ("RUN-15",),
 }
 CASES = [

@@ -81,6 +81,8 @@ def land(rows: Rows, commit: Commit, t: int, judge: type[Batch] = Batch) -> Land
 def merged(found: dict[tuple[str, Key], Row], batch: Batch) -> Rows:
     """The rows as a batch leaves them, in one order; events are judged by `broken` and then forgotten."""
     after = dict(found)
+    for kind, key in batch.erased:
+        after.pop((kind.name, key), None)
     for kind in KEPT:
         for key, left in batch.changes[kind.name].items():
             after[kind.name, key] = left.row
