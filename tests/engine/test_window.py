@@ -1,14 +1,18 @@
 """Runs that never end: a window of history keeps the rows of a run flat, and loses nothing that it needs (S-32)."""
 
+import random
 from collections import Counter
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from outlast.core.rows.all_kinds import KINDS
-from outlast.core.rows.run_rows import FLOOR, RESULT, RUN, TOKEN, Floor
+from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.run_rows import FLOOR, RESULT, RUN, STATE_CHUNK, TOKEN, Floor
+from outlast.core.usage import SUMMED, Budget, CallUsage
 from outlast.errors import DefinitionError
-from outlast.flow import Context, Workflow, workflow
+from outlast.flow import Context, Workflow, activity, this_call, workflow
 from outlast.upkeep.fsck import Fsck
 from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, write
 
@@ -329,4 +333,76 @@ async def test_children_go_with_the_window(world: World) -> None:
     assert len(runs) <= 1 + 2 * 25 and sum(run.depth == 1 for run in runs) == sum(run.depth == 2 for run in runs)
     tokens = world.core.rows.under(TOKEN, ("t",))
     assert len(tokens) == len(runs) and {token.target for token in tokens} == {run.run for run in runs}
+    await sound(world)
+
+
+class Cargo(BaseModel):
+    n: int = 0
+    parts: list[str] = []
+
+
+async def test_parts_of_large_states_go_once_no_kept_checkpoint_names_them(world: World) -> None:
+    flow = Workflow("window-cargo", state=Cargo, history=4, outcome=lambda state: state.n)
+
+    @flow.node(start=True)
+    async def load(ctx: Context[Cargo]) -> Literal["load"] | None:
+        ctx.state.n += 1
+        part = random.Random(ctx.state.n % 40).randbytes(4_000).hex()  # a part of long ago comes again
+        ctx.state.parts = [*ctx.state.parts[-2:], part]
+        await ctx.sleep("1s")
+        return "load" if ctx.state.n < 120 else None
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(5 * MINUTE)
+    assert world.status() == "completed"
+    assert 0 < len(world._rows(STATE_CHUNK, "r1")) <= 60
+    await sound(world)
+
+
+async def test_usage_behind_the_window_is_summed(world: World) -> None:
+    flow = Workflow("window-usage", state=State, history=5, budget=Budget(tokens=10_000))
+
+    @activity(key="ask/{n}", name="window-ask", no_undo="a test")
+    async def ask(n: int) -> int:
+        this_call().used(model=f"m-{n % 2}", tokens=10)
+        return n
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n = await ctx.do(ask, ctx.state.n + 1)
+        if ctx.state.n % 30 == 0:
+            await ctx.sleep("1h")
+        return "turn" if ctx.state.n < 200 else None
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(10 * HOUR)
+    assert world.status() == "completed"
+    rows = [row for row in world._rows(CALL_USAGE, "r1") if isinstance(row, CallUsage)]
+    assert sum(row.tokens for row in rows) == 2_000 and sum(row.calls for row in rows) == 200
+    assert len(rows) <= 40 and {row.model for row in rows if row.epoch == SUMMED} == {"m-0", "m-1"}
+    await sound(world)
+
+
+async def test_a_budget_counts_the_usage_behind_the_window(world: World) -> None:
+    flow = Workflow("window-spent", state=State, history=5, budget=Budget(tokens=995))
+
+    @activity(key="spend/{n}", name="window-spend", no_undo="a test")
+    async def spend(n: int) -> int:
+        this_call().used(model="m", tokens=10)
+        return n
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"]:
+        ctx.state.n = await ctx.do(spend, ctx.state.n + 1)
+        return "turn"
+
+    flow.validate()
+    world.worker(flow)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.reasons() == ["budget_exhausted"] and world.run().visit == 101
     await sound(world)
