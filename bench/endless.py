@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from bench import postgres
 from bench.engines import Place, engine_of
 from bench.serving import TENANT, opened, worker
-from outlast import Context, Workflow, activity, resend
+from outlast import Context, Workflow, activity, person, resend
 from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.durations import Liveness
 from outlast.core.machine import ApprovalStatus
@@ -95,7 +95,7 @@ def declared(history: int) -> dict[str, Workflow[Any]]:
         n = ctx.state.n + 1
         await ctx.emit({"n": n}, key=f"n/{n}")
         await ctx.receive("word", Word)
-        decision = await ctx.approval(write.plan(n), summary="write it", by="anyone")
+        decision = await ctx.approval(write.plan(n), summary="write it", by=person("ann"), within="1h")
         assert decision.approved
         await ctx.do(write, n)
         await ctx.run(child, Count(visits=1), key=f"child/{n}", no_undo="a bench changes nothing")
@@ -131,6 +131,7 @@ async def work(url: str, loop: str) -> None:
             each.cancel()
         serving.drain()
         await served[0]
+    (Path(os.environ[FOLDER]) / "ended").write_text(str(time.process_time()))
 
 
 async def _answer(store: Store) -> None:
@@ -166,11 +167,11 @@ def measure(store: str, visits: int, history: int, loop: str) -> None:
             killed = subprocess.run(command, env=env, check=False).returncode == -signal.SIGKILL
             crashes += killed
             at = crashes * CRASH_EVERY
-            marker = place.folder / f"crash-{at}"
-            cpu += float(marker.read_text()) if killed else 0.0
+            marker = place.folder / (f"crash-{at}" if killed else "ended")
+            cpu += float(marker.read_text())
             if not killed or at in marks:
                 at = at if killed else visits
-                used = cpu / max(1, at - since) * 1e6 if killed else 0.0
+                used = cpu / max(1, at - since) * 1e6
                 print(json.dumps(_figures(place, at, used, crashes, time.monotonic() - began)), flush=True)
                 cpu, since = 0.0, at
             if not killed:
