@@ -164,7 +164,10 @@ def measure(store: str, visits: int, history: int, loop: str) -> None:
         crashes, cpu, since, began = 0, 0.0, 0, time.monotonic()
         while True:
             command = [sys.executable, "-m", "bench.endless", "--work", place.url, "--loop", loop]
-            killed = subprocess.run(command, env=env, check=False).returncode == -signal.SIGKILL
+            code = subprocess.run(command, env=env, check=False).returncode
+            killed = code == -signal.SIGKILL
+            if code and not killed:
+                raise SystemExit(f"the worker ended with {code}")
             crashes += killed
             at = crashes * CRASH_EVERY
             marker = place.folder / (f"crash-{at}" if killed else "ended")
