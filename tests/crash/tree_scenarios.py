@@ -10,6 +10,7 @@ from outlast.testing.driver import CrashScenario
 from outlast.testing.loading import CodeUnderTest
 from outlast.testing.run_snapshot import RunSnapshot
 from tests.crash import receiver
+from tests.crash.agent_trees import AGENT_TREES
 from tests.crash.trees import TREES, endless
 
 Act = Callable[[RunSnapshot, ScenarioState], Action | None]
@@ -46,7 +47,8 @@ def _find() -> Happened[str] | DidNotHappen:
     return Happened(found) if found else DidNotHappen()
 
 
-BUILT: Final = {f"tree-{name}": make(book) for name, make in {**TREES, "window": endless}.items()}
+MADE: Final = {**TREES, "window": endless, **AGENT_TREES}
+BUILT: Final = {f"tree-{name}": make(book) for name, make in MADE.items()}
 """The workflows of each scenario, the root first."""
 TREE_CODE: Final = CodeUnderTest(
     modules=((__name__, __file__),),
