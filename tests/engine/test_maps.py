@@ -229,3 +229,30 @@ async def test_a_map_goes_on_in_another_worker_and_starts_nobody_twice(world: Wo
         process = world.worker(flow, digs)
         await world.pass_(MINUTE)
     assert world.status() == "completed" and len(world.outcome()["said"]) == 8 == len(children_of(world))
+
+
+async def test_deaths_under_a_long_map_do_not_poison_its_run(world: World) -> None:
+    topics = [f"t{n}" for n in range(100)]
+
+    async def body(ctx: Ctx) -> None:
+        done = await ctx.map(digs, inputs_of(*topics), at_most=2)
+        ctx.state.said += (await done.values()).values()
+
+    flow = one_node(body)
+    process = world.worker(flow, digs)
+    await world.start(flow)
+    for _ in range(12):
+        held = process.wire.submit
+
+        def dies(commit: Any, held: Any = held, process: Any = process, **options: Any) -> Any:
+            if commit.label.startswith("r1 park"):
+                process.kill()
+            return held(commit, **options)
+
+        process.wire.submit = dies  # type: ignore[method-assign]
+        await world.pass_(MINUTE)
+        process = world.worker(flow, digs)
+        await world.pass_(MINUTE)
+    for _ in range(20):
+        await world.pass_(MINUTE)
+    assert world.status() == "completed" and len(world.outcome()["said"]) == 100 == len(children_of(world))

@@ -33,7 +33,7 @@ from outlast.core.rows.map_rows import MAP_INPUTS, MAP_OUTCOME, MAP_PROGRESS, Ma
 from outlast.core.rows.row_kind import key_of
 from outlast.core.rows.run_columns import WaitingFor
 from outlast.core.rows.run_rows import MESSAGE, Message, Run
-from outlast.core.run_transition import fence
+from outlast.core.run_transition import LogEntry, fence, write_log
 
 WAITED: Final = "map/"
 """Before the name of a map in `WaitingFor.who`; no id of a run begins so."""
@@ -247,6 +247,18 @@ def count(
     progress = progress._replace(version=progress.version + 1)
     puts.append(Put(MAP_PROGRESS, progress, progress.version - 1))
     return Commit((*puts, *erased), fence(run), label=f"{run.run} map count {progress.key}"), progress
+
+
+def cleared(run: Run, progress: MapProgress, now: Instant) -> Commit | None:
+    """Clear the deaths that were counted against a run once its map has counted children; None without one (S-5).
+
+    A long map has no advance that does. The entry of the history names the claim, so there is one for each.
+    """
+    if not (run.crash_count or run.group_max):
+        return None
+    text = f"the map {key_of_map(progress.key)} goes on: children were counted after workers died"
+    entry = LogEntry(f"outlast/map/{progress.key}/on/{run.epoch}", text, {"map": progress.key})
+    return write_log(run._replace(crash_count=0, group_max=0), [entry], now=now)
 
 
 def outcome_of(progress: MapProgress, n: int, call: Effect) -> MapOutcome:

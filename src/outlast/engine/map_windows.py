@@ -224,6 +224,8 @@ class MapWait:
                 return progress
             commit, progress = counted
             await session.chain.land(commit)
+            if (clears := maps.cleared(session.held.run, progress, session.clock.now)) is not None:
+                await session.chain.land(clears)
 
     async def _start(self, terms: MapTerms, progress: MapProgress) -> MapProgress:
         """Start children until the window is full."""
