@@ -1,10 +1,15 @@
 """Maps in the answers about a run: counts and the first failed children, and never all of them (S-31)."""
 
+import json
+
 import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Fail, workflow
+from outlast.errors import Conflict
 from outlast.testing.virtual_runtime import App
+from outlast.upkeep.export import export, verify
+from outlast.upkeep.recording import recording_of
 
 pytestmark = pytest.mark.req("RUN-14")
 
@@ -84,5 +89,29 @@ def test_a_child_of_a_map_that_needs_a_person_holds_up_the_run_above() -> None:
         assert run.status == "cancelled" and app.do(ops.run(one)).status == "cancelled"
         (shown,) = app.do(ops.run(run.id)).maps
         assert shown.cancelled == 2 and shown.running == 0 == shown.not_started
+    finally:
+        app.close()
+
+
+@workflow
+async def seen_whole(ctx: Context) -> int:
+    """Map over three inputs."""
+    names = ("tin", "lead", "gold")
+    return len((await ctx.map(seen_dig, {name: seen_dig.arguments(name) for name in names})).completed)
+
+
+def test_an_export_has_the_rows_of_maps_and_no_test_is_made_of_them() -> None:
+    app = App((seen_whole, seen_dig))
+    ops = app.runtime.operations
+    try:
+        run = app.start(seen_whole, {})
+        document = app.do(export(ops, run.id))
+        assert [row["place"] for row in document["map_outcome"]] == [0, 1, 2]
+        assert document["map_progress"][0]["states"] == "ccc" and len(document["map_inputs"]) == 1
+        assert verify(json.dumps(document).encode()).findings == ()
+        document["map_outcome"][0]["child"] = "run-other"
+        assert verify(json.dumps(document).encode()).findings != ()
+        with pytest.raises(Conflict, match="has a map"):
+            app.do(recording_of(ops, run.id))
     finally:
         app.close()

@@ -14,13 +14,15 @@ from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from outlast.core.codec import canonical
 from outlast.core.commit import Instant
+from outlast.core.divergence import MAP
 from outlast.core.durations import CLOCK_SKEW
 from outlast.core.events import iso
 from outlast.core.generation import Generation
 from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import CALL_USAGE
-from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.map_rows import MAP_KINDS
+from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, RUN, STATE_CHUNK, Event, Floor
 from outlast.core.state.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
@@ -104,8 +106,9 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
     USAGE: CALL_USAGE,  # only if a call has reported usage
     WINDOW: FLOOR,  # only if the history is a window that has moved
+    **{kind.name: kind for kind in MAP_KINDS},  # only if a visit has a map
 }
-OPTIONAL: Final = frozenset({VALUES, USAGE, WINDOW})
+OPTIONAL: Final = frozenset({VALUES, USAGE, WINDOW, *(kind.name for kind in MAP_KINDS)})
 LEDGER_PURGED: Final = "ledger_purged"
 """True in a document whose run has lost its ledger to its retention, so that no effect is missing."""
 BODY: Final = "body"
@@ -164,10 +167,22 @@ async def rows_to_export(ops: Operations, run: str) -> ExportedRows:
         VALUES: await values_of(ops.store, rows, events),
         USAGE: await ops.store.rows(CALL_USAGE, (ops.tenant, run)),
     }
+    if any(memo.activity == MAP for memo in rows.memos):
+        for kind in MAP_KINDS:
+            parts[kind.name] = await _all_rows(ops, kind, run)
     floor = await ops.store.load(FLOOR, (ops.tenant, run))  # after the events, so none above it is missing
     if floor is not None:
         parts |= {WINDOW: [floor], "events": [e for e in events if e.seq == 1 or e.seq >= floor.seq]}
     return ExportedRows(rows, events, parts, floor)
+
+
+async def _all_rows(ops: Operations, kind: AnyKind, run: str) -> list[Row]:
+    found: list[Row] = []
+    after: Key = ()
+    while page := await ops.store.rows(kind, (ops.tenant, run), after=after):
+        found += page
+        after = key_of(kind, page[-1])
+    return found
 
 
 async def export(ops: Operations, run: str, *, whole: bool = False) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any, Final, Literal
 
 from outlast.core.codec import canonical, digest
+from outlast.core.divergence import MAP
 from outlast.core.durations import SECOND
 from outlast.core.effect_verbs import OBSERVED, UNANSWERED
 from outlast.core.enough import ENDED_EARLY
@@ -332,6 +333,12 @@ async def _check(ops: Operations, found: ExportedRows) -> None:
             f"run {run.run} has effects whose outcome is not known",
             f"no receiver can be played for {', '.join(behind[:5])}",
             f"resolve them first: outlast runs effects {run.run}",
+        )
+    if any(memo.activity == MAP for memo in rows.memos):
+        raise Conflict(
+            f"run {run.run} has a map",
+            "a test answers children from the ledger, and a map keeps their outcomes elsewhere",
+            f"record one of its children: outlast runs ls --parent {run.run}",
         )
     if run.forked_from:
         raise Conflict(
