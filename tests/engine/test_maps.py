@@ -159,6 +159,35 @@ async def test_a_cancel_ends_the_window_and_starts_nothing_more(world: World) ->
     assert len(children_of(world)) == 3 and {run.status.value for run in children_of(world)} == {"cancelled"}
 
 
+async def test_the_end_of_a_failed_run_counts_what_stays_of_its_map(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        await ctx.map(digs, inputs_of("tin", "bad", "lead"), no_undo="a dig is not filled up")
+        raise Fail("enough")
+
+    flow = one_node(body)
+    world.worker(flow, digs)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.status() == "failed"
+    assert world.last_event()["not_undone"] == ["digs: 2 completed runs of its map: a dig is not filled up"]
+
+
+async def test_one_slot_is_enough_for_a_map_and_its_run(world: World) -> None:
+    world.add_slots("t", 1)
+
+    async def body(ctx: Ctx) -> None:
+        done = await ctx.map(digs, inputs_of("tin", "lead", "zinc"), at_most=2)
+        ctx.state.said += (await done.values()).values()
+
+    flow = one_node(body)
+    world.worker(flow, digs)
+    await world.start(flow)
+    for _ in range(6):
+        await world.pass_(MINUTE)
+    assert world.status() == "completed" and world.outcome()["said"] == ["TIN", "LEAD", "ZINC"]
+    assert [slot.holder for slot in world.slots()] == [""]
+
+
 async def test_an_empty_map_is_settled_at_once(world: World) -> None:
     async def body(ctx: Ctx) -> None:
         done = await ctx.map(digs, {})

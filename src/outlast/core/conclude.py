@@ -150,9 +150,13 @@ class Stopping(NamedTuple):
 
 
 class Unwound(NamedTuple):
-    """No effect is open or must be undone, so the run may end."""
+    """No effect is open or must be undone, so the run may end.
+
+    `kept`: lines about completed children of its maps, of which the ledger has no rows.
+    """
 
     ending: Ending
+    kept: tuple[str, ...] = ()
 
 
 class StillFlagged(NamedTuple):
@@ -299,8 +303,8 @@ def conclude(rows: HeldRows, move: Move, now: Instant) -> Conclusion:
             return Conclusion(Then.RELEASE, released)
         case Stopping():
             return _stopping(rows, move, now)
-        case Unwound(ending):
-            return _unwound(rows, ending, now)
+        case Unwound(ending, kept):
+            return _unwound(rows, ending, (*remaining(rows.purged), *kept), now)
         case Relocating(to, chunks):
             latest = max((effect.ordinal for effect in rows.effects.values()), default=0)
             moved = move_to_version(rows.run, to, now=now, log_entries=rows.log_entries, ordinal=latest)
@@ -451,12 +455,12 @@ def _stopping(rows: HeldRows, move: Stopping, now: Instant) -> Conclusion:
     return Conclusion(Then.KEEP, commit)
 
 
-def _unwound(rows: HeldRows, ending: Ending, now: Instant) -> Conclusion:
+def _unwound(rows: HeldRows, ending: Ending, kept: tuple[str, ...], now: Instant) -> Conclusion:
+    effects = tuple(rows.effects.values())
     if rows.run.ending:
-        rows = rows._replace(
-            log_entries=(*rows.log_entries, compensated(rows.run, tuple(rows.effects.values()), remaining(rows.purged)))
-        )
-    return _finish(rows, _storable(ending), rows.snapshot, now)
+        rows = rows._replace(log_entries=(*rows.log_entries, compensated(rows.run, effects, kept)))
+    left = (*names(not_undone(rows.run, effects)), *kept)
+    return _finish(rows, _storable(ending), rows.snapshot, now, left=left)
 
 
 def _finish(
@@ -468,6 +472,7 @@ def _finish(
     results: dict[str, int] | None = None,
     label: str = "",
     chunks: tuple[StateChunk, ...] = (),
+    left: tuple[str, ...] = (),
 ) -> Conclusion:
     run, reads = rows.run, rows.reads
     if reads is None:
@@ -483,9 +488,7 @@ def _finish(
         state=state,
         result=outcome,
         reason=ending.reason,
-        not_undone=()
-        if ending.outcome is RunStatus.COMPLETED
-        else (*names(not_undone(run, rows.effects.values())), *remaining(rows.purged)),
+        not_undone=left,
         approvals=rows.approvals.values(),
         slots=reads.freed,
         now=now,

@@ -312,6 +312,13 @@ def counts(progress: MapProgress) -> dict[str, int]:
     return {status.value: states.count(letter) for letter, status in STATUSES.items()}
 
 
+def kept(name: str, terms: MapTerms, progress: MapProgress) -> str:
+    """Return what stays of a map if its run fails: its completed children, of which no row says so. '' for none."""
+    n = counts(progress)["completed"]
+    why = f": {terms.no_undo}" if terms.no_undo else ""
+    return f"{title(terms.workflow, name)}: {n:,} completed {'run' if n == 1 else 'runs'} of its map{why}" if n else ""
+
+
 def counts_text(found: Mapping[str, int]) -> str:
     """Return the counts for people, without those that are 0."""
     return ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in found.items() if n) or "it had no inputs"

@@ -365,6 +365,23 @@ async def open_maps(session: RunSession) -> list[Memo]:
     return left if maps.rests(run, held.memos, [maps.name_of(memo) for memo in left]) else []
 
 
+async def kept_by_maps(session: RunSession) -> tuple[str, ...]:
+    """Return lines about completed children of maps that nothing undoes, for the end of a run. Raises StoreError."""
+    held, run = session.held, session.held.run
+    undoable = {each.child.map for each in held.effects.values() if each.child_text and each.settled_at}
+    memos = [memo for memo in held.memos.values() if memo.activity == MAP and memo.digest]
+    named = [(memo, maps.name_of(memo)) for memo in memos if maps.name_of(memo) not in undoable]
+    found = await session.store.load_many(
+        MAP_PROGRESS, [(run.tenant, run.run, memo.visit, name) for memo, name in named]
+    )
+    lines = (
+        maps.kept(name, maps.terms_of(memo), row)
+        for (memo, name), row in zip(named, found, strict=True)
+        if row is not None
+    )
+    return tuple(line for line in lines if line)
+
+
 async def move_all(execution: NodeExecution, memos: Sequence[Memo]) -> None:
     """Move the windows of these maps. Never returns unless one of them is settled."""
     visit, waits = execution.session.held.run.visit, []

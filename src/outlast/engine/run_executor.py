@@ -73,7 +73,7 @@ from outlast.engine.compatibility import Stranded, command, effect_misfits, misf
 from outlast.engine.expected_calls import expected_by
 from outlast.engine.history_window import HistoryWindow
 from outlast.engine.left_code import held_by
-from outlast.engine.map_windows import move_all, open_maps
+from outlast.engine.map_windows import kept_by_maps, move_all, open_maps
 from outlast.engine.node_context import NodeContext
 from outlast.engine.node_execution import NodeExecution, WorkerServices
 from outlast.engine.node_result import (
@@ -583,7 +583,8 @@ class RunExecutor:
         execution = self.execution = NodeExecution(self.session, self._workflow, self._services)
         result = await execution.run(lambda: unwind(execution), f"the end of {self.session.held.run.run}")
         if isinstance(result, Returned):
-            return Unwound(ending)
+            held = self.session.held
+            return Unwound(ending, await kept_by_maps(self.session) if held.has_children else ())
         return self._exception(result.error) if isinstance(result, Raised) else result
 
     def _write_log(self, log_entries: Iterable[LogEntry]) -> None:
