@@ -59,7 +59,7 @@ def test_workers_whose_clocks_differ_break_nothing_if_what_others_judge_is_widen
     """Not widened, a worker closes the row of one in good health."""
     done = simulate("60-99", module="tests.simulation.skewed")
     assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr[-2_000:]
-    found = simulate("73-73", "--not-widened", module="tests.simulation.skewed")
+    found = simulate("90-90", "--not-widened", module="tests.simulation.skewed")
     assert found.returncode == 1 and "I12" in found.stdout, found.stdout + found.stderr[-2_000:]
 
 
