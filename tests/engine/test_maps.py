@@ -9,7 +9,7 @@ import pytest
 from outlast import ChildFailed, Context, Fail, workflow
 from outlast.core.rows.map_rows import MAP_OUTCOME
 from outlast.core.rows.run_rows import MESSAGE, RUN
-from outlast.errors import InvalidInput
+from outlast.errors import Conflict, InvalidInput
 from tests.engine.world import MINUTE, Go, Receiver, State, World, one_node, write
 
 pytestmark = pytest.mark.req("RUN-14")
@@ -285,3 +285,72 @@ async def test_deaths_under_a_long_map_do_not_poison_its_run(world: World) -> No
     for _ in range(20):
         await world.pass_(MINUTE)
     assert world.status() == "completed" and len(world.outcome()["said"]) == 100 == len(children_of(world))
+
+
+@workflow(key="named/{n}")
+async def named_digs(ctx: Context, n: str, x: int = 0) -> str:
+    await ctx.sleep("20s")
+    return n
+
+
+async def test_inputs_without_a_child_take_no_place_in_the_window(world: World) -> None:
+    """Else a window of inputs that cannot be started would wait for an end that never comes."""
+
+    async def body(ctx: Ctx) -> None:
+        keys = {each: named_digs.arguments(each) for each in "abcd"}
+        keys["b"] = named_digs.arguments("b", x=1)
+        done = await ctx.map(named_digs, keys, at_most=1)
+        ctx.state.said += [f"{key} {status}" for key, status in done.statuses.items()]
+        ctx.state.said += [str(error) for error in (await done.errors()).values()]
+
+    async def taken(ctx: Ctx) -> None:
+        await asyncio.gather(*(ctx.run(named_digs, named_digs.arguments(each), key=each) for each in "abc"))
+
+    flow, first = one_node(body), one_node(taken, name="takes-names")
+    world.worker(flow, first, named_digs)
+    await world.start(first, run="r0")
+    await world.start(flow)
+    for _ in range(4):
+        await world.pass_(MINUTE)
+    assert world.status() == "completed"
+    said = world.outcome()["said"]
+    assert said[:4] == ["a failed", "b failed", "c failed", "d completed"]
+    assert "named_digs was started before" in said[4]
+
+
+async def test_two_inputs_with_one_key_of_their_workflow_start_one_child(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        done = await ctx.map(named_digs, {each: named_digs.arguments("both") for each in "ab"})
+        ctx.state.said += [f"{key} {status}" for key, status in done.statuses.items()]
+
+    flow = one_node(body)
+    world.worker(flow, named_digs)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    assert world.outcome()["said"] == ["a completed", "b failed"] and len(children_of(world)) == 1
+
+
+async def test_a_child_that_its_map_has_counted_is_not_tried_again(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        await (await ctx.map(digs, inputs_of("tin", "bad"))).raise_failed()
+
+    flow = one_node(body)
+    world.worker(flow, digs)
+    await world.start(flow)
+    await world.pass_(MINUTE)
+    (asked,) = world.run().attention
+    assert asked.reason == "child_failed" and [choice.value for choice in asked.choices()] == ["fail", "cancel"]
+    with pytest.raises(Conflict, match="whose results do not change"):
+        await world.answer("child_failed", "retry")
+
+
+async def test_an_error_of_an_input_names_its_key(world: World) -> None:
+    async def body(ctx: Ctx) -> None:
+        with pytest.raises(InvalidInput, match=r"input lead of ctx\.map"):
+            await ctx.map(digs, {"tin": digs.arguments("tin"), "lead": 5})  # type: ignore[dict-item]
+        ctx.state.said.append("refused")
+
+    flow = one_node(body)
+    world.worker(flow, digs)
+    await world.start(flow)
+    assert world.outcome()["said"] == ["refused"]

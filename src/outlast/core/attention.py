@@ -313,6 +313,8 @@ def entries_of(run: Run, answer: AttentionAnswer) -> list[Attention]:
         why = "another activity made the record under this key"
         if any(a.is_detached for a in found):
             why = "a run was detached and goes on alone, so another run would act beside it"
+        elif any(a.is_counted for a in found):
+            why = "the child is one of a map, whose results do not change"
         raise Conflict(f"{reason.value} does not offer {choice.value} here", why, show)
     return found
 

@@ -328,7 +328,8 @@ def waiting(terms: MapTerms, progress: MapProgress, calls: Mapping[int, Effect])
     """Return what operators see of a run that waits for a map."""
     ended, alive = terms.n - progress.states.count(NOT_STARTED), len(living(calls))
     what = f"{title(terms.workflow, progress.key)}: {ended:,} of {terms.n:,} have ended, {alive:,} run"
-    then = "starts the next ones" if not progress.decided else "continues when these have ended"
+    is_last = progress.decided or next_place(progress, calls) >= terms.n
+    then = "continues when these have ended" if is_last else "starts the next ones"
     return WaitingFor(CHILD_KIND, what, who=f"{WAITED}{progress.key}", then=then)
 
 

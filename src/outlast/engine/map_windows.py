@@ -25,7 +25,7 @@ from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_columns import NO_CHILD, NO_ERROR, ChildUndo
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.map_rows import MAP_INPUTS, MAP_OUTCOME, MAP_PROGRESS, MapOutcome, MapProgress
-from outlast.core.rows.run_rows import TOKEN
+from outlast.core.rows.run_rows import TOKEN, Token
 from outlast.core.run_transition import LogEntry
 from outlast.engine.admission import limits_of
 from outlast.engine.child_runs import (
@@ -105,7 +105,11 @@ def asked_map(
         if not isinstance(name, str) or not name:
             raise InvalidInput(f"ctx.map(…) has the key {name!r}"[:200], "a key is a text", EXAMPLE)
         options = ChildOptions(key=maps.child_key(key, name), undo=undo[name] if undo else None, no_undo=no_undo)
-        call = asked_child(execution, found, given, options).call
+        try:
+            call = asked_child(execution, found, given, options).call
+        except InvalidInput as error:
+            what = f"input {name} of ctx.map: {error.what}"
+            raise InvalidInput(what, error.why, error.fix, problems=error.problems) from error
         if len(call.args) > ARGUMENTS_BYTES_MAX:
             why = f"it takes {len(call.args):,} bytes, the limit is {ARGUMENTS_BYTES_MAX:,}"
             raise LimitExceeded(f"input {name} of ctx.map is too large", why, "keep large values elsewhere")
@@ -192,9 +196,7 @@ class MapWait:
         terms, progress = maps.terms_of(memo), await self.progress()
         if progress.settled:
             return progress
-        progress = await self._count(terms, progress)
-        if not progress.decided:
-            progress = await self._start(terms, progress)
+        progress = await self._start(terms, await self._count(terms, progress))
         if not progress.decided:
             return progress
         calls = self._calls()
@@ -228,35 +230,46 @@ class MapWait:
                 await session.chain.land(clears)
 
     async def _start(self, terms: MapTerms, progress: MapProgress) -> MapProgress:
-        """Start children until the window is full."""
+        """Start children until the window is full, or the map is decided."""
+        session = self.execution.session
+        while not progress.decided:  # an input for which no child can be started takes no place
+            room = CHILDREN_MAX - len(session.held.children)
+            places = maps.free_places(terms, progress, self._calls(), room)
+            if not places or not self.execution.may_begin():
+                break
+            progress = await self._start_at(places, terms, progress)
+        return progress
+
+    async def _start_at(self, places: range, terms: MapTerms, progress: MapProgress) -> MapProgress:
+        """Start a child for each of these inputs, or count that it cannot be started."""
         execution, session = self.execution, self.execution.session
-        room = CHILDREN_MAX - len(session.held.children)
-        places = maps.free_places(terms, progress, self._calls(), room)
-        if not places or not execution.may_begin():
-            return progress
         if (left := check_room_left(execution, await start_room(execution), proposed=False)) > 0:
             places = places[:left]
         starts = await self._asked(terms, places)
         now, store = await session.store.now(), session.store
         limited = bool(await limits_of(store, session.held.run.tenant))
         new = [NewChild(execution, each, now) for each in starts]
-        others = await store.load_many(TOKEN, [each.token_key for each in new])
-        why = [each.refused(other) for each, other in zip(new, others, strict=True)]
-        await take_places(session, sum(each is None for each in why))
+        taken = dict(zip([each.token_key for each in new], await self._tokens(new), strict=True))
+        await take_places(session, sum(token is None for token in taken.values()))
         commits: list[Commit] = []
-        for n, each, refused in zip(places, new, why, strict=True):
+        for n, each in zip(places, new, strict=True):
+            refused = each.refused(taken[each.token_key])
             if refused is None:
                 commits.append(each.commit(limited=limited))
+                taken[each.token_key] = each.token  # another input may have the same key
                 continue
-            text = stored_text(f"{refused.what}: {refused.why}", TEXT_CHARS_MAX)
-            commit, progress = maps.not_startable(session.held.run, terms, progress, n, text)
             await self._land(commits)
             commits = []
+            text = stored_text(f"{refused.what}: {refused.why}", TEXT_CHARS_MAX)
+            commit, progress = maps.not_startable(session.held.run, terms, progress, n, text)
             await session.chain.land(commit)
             if progress.decided:
                 return progress
         await self._land(commits)
         return progress
+
+    async def _tokens(self, new: Sequence[NewChild]) -> Sequence[Token | None]:
+        return await self.execution.session.store.load_many(TOKEN, [each.token_key for each in new])
 
     async def _land(self, commits: Sequence[Commit]) -> None:
         for commit in maps.merged(commits):

@@ -17,7 +17,7 @@ from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.core.rows.effect_columns import DETACHED, NO_ERROR, EffectError
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.limit_rows import Pause
-from outlast.core.rows.run_columns import Attention, Ending, Timer, WaitingFor
+from outlast.core.rows.run_columns import COUNTED, Attention, Ending, Timer, WaitingFor
 from outlast.engine.call_outcome import is_fault_of_receiver
 from outlast.engine.compatibility import activity_of
 from outlast.engine.known_pauses import waiting_for
@@ -238,13 +238,23 @@ def children_failed_in(session: RunSession, error: BaseException) -> tuple[Atten
     found = {e.place: e for e in leaves if isinstance(e, ChildFailed)}
     if len(found) < len(leaves):
         return ()
-    entries = [attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=_left(e)) for e in found.values()]
+    entries = [
+        attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=_without_retry(session, e))
+        for e in found.values()
+    ]
     return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
 
 
-def _left(error: ChildFailed) -> str:
-    """Return DETACHED if another run would act beside one that goes on alone: the child, or the one that ended it."""
-    return DETACHED if any(each.code == DETACHED for each in error.path) else ""
+def _without_retry(session: RunSession, error: ChildFailed) -> str:
+    """Return why no other run may take the place of a failed child; '' if one may.
+
+    DETACHED: it would act beside a run that goes on alone. COUNTED: the results of its map do not change.
+    """
+    if any(each.code == DETACHED for each in error.path):
+        return DETACHED
+    row = session.held.effects.get(error.place)
+    is_counted = row is None or bool(row.child.map)
+    return COUNTED if is_counted and session.held.fork is None else ""
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -105,6 +105,10 @@ class PurgedCounts(NamedTuple):
 NOTHING_PURGED: Final = PurgedCounts()
 
 
+COUNTED: Final = "counted"
+"""Trigger of `child_failed` for a child of a map."""
+
+
 class Attention(NamedTuple):
     """Reason why a person must decide. The reason determines the choices."""
 
@@ -130,18 +134,23 @@ class Attention(NamedTuple):
         """True if the child, or a run below that ended it, was detached and goes on alone."""
         return self.trigger == DETACHED
 
+    @property
+    def is_counted(self) -> bool:
+        """True if the child is one of a map, whose results do not change once they are counted (S-31)."""
+        return self.trigger == COUNTED
+
     def choices(self, beside: Iterable["Attention"] = ()) -> tuple[Choice, ...]:
         """Return the choices of the reason that apply to this entry. `beside`: the attention set of the run.
 
-        `accept` is not offered while a call that it would accept away is uncertain, and `retry` not for a child that
-        was detached: it goes on alone, so a second run would act beside it.
+        `accept` is not offered while a call that it would accept away is uncertain. `retry` is not offered for a child
+        that was detached, because a second run would act beside it, and for a child of a map.
         """
         uncertain = {each.key for each in beside if each.reason is Reason.EFFECT_UNCERTAIN}
         known = not any(name.partition("?")[2] in uncertain for name in self.missing)
         needs = {
             Choice.USE_RECORDED: bool(self.digest),
             Choice.ACCEPT: bool(self.missing) and known,
-            Choice.RETRY: not self.is_detached,
+            Choice.RETRY: not (self.is_detached or self.is_counted),
         }
         return tuple(c for c in CHOICES[self.reason] if needs.get(c, True))
 
