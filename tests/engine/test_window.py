@@ -203,8 +203,14 @@ async def test_undoable_calls_behind_the_window(world: World, undo: Any) -> None
 
 def test_an_undo_needs_a_decision() -> None:
     book = write(Receiver(), name="window-undecided", undo=True)
-    with pytest.raises(DefinitionError, match="window-undecided, which has an undo"):
+    with pytest.raises(DefinitionError, match="may call window-undecided, which has an undo"):
         looping(3, book, name="window-undecided")
+
+
+def test_an_undo_that_no_node_mentions_needs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "beside", write(Receiver(), name="window-beside", undo=True))
+    flow = looping(3, write(Receiver(), name="window-called"), name="window-alone")
+    assert "window-beside" in flow.activities
 
 
 async def test_an_uncertain_call_holds_the_floor(world: World) -> None:

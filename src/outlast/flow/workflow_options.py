@@ -95,7 +95,8 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     business time. Rows before it are purged, so a run may go on for years. Without it everything is kept."""
     undo: UndoTerm | None
     """With `history`: rule for calls behind the window that have an undo. "keep": their rows stay, so that the
-    end of the run can undo them. "window": they count as kept for good. Without it, no activity may have an undo."""
+    end of the run can undo them. "window": they count as kept for good. Without it, no activity that the code mentions
+    may have an undo."""
     results: ResultsTerm
     """With `history`: "purge" deletes results that were emitted before the window ["keep"]."""
     dedupe_for: Duration
