@@ -10,6 +10,7 @@ import pytest
 from outlast.core.enough import ENDED_EARLY
 from outlast.core.limits import CALLS_PER_VISIT_MAX
 from outlast.core.rows.effect_rows import MEMO
+from outlast.errors import InvalidInput
 from outlast.flow import (
     Allow,
     Context,
@@ -338,3 +339,16 @@ async def test_each_safeguard_is_needed(
     remove(removal, monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         await test(world, *given)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"min_successful": 1}])
+@pytest.mark.parametrize(("plans", "place"), [({"x": 5}, "'x'"), ([5], "0")])
+async def test_what_is_no_plan_is_refused(world: World, plans: Any, place: str, bounds: dict[str, int]) -> None:
+    async def body(ctx: Ctx) -> None:
+        with pytest.raises(InvalidInput, match=rf"(?s)got int at {place}.*write ask\.plan"):
+            await ctx.do_all(plans, **bounds)
+        ctx.state.said.append("refused")
+
+    world.worker(flow := one_node(body))
+    await world.start(flow)
+    assert world.outcome()["said"] == ["refused"]

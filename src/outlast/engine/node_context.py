@@ -263,10 +263,14 @@ class NodeContext(Context[Any]):
         if type(at_most) is not int or at_most < 0:
             raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
         each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
+        keys = list(plans) if isinstance(plans, Mapping) else list(range(len(each)))
+        for key, plan in zip(keys, each, strict=True):
+            if not isinstance(plan, Plan):
+                what = f"do_all got {type(plan).__name__} at {key!r}"[:200]
+                raise InvalidInput(what, "it makes planned calls", "write ask.plan(…) there")
         if is_bounded:
             bounds = SetBounds(len(each), min_successful, tolerated_failures)
             check_bounds("do_all", bounds)
-            keys = list(plans) if isinstance(plans, Mapping) else list(range(len(each)))
             make = partial(self._do_plan, proposed=proposed)
             return fan_out(keys, await CallSet(self._execution, each, bounds, at_most, make).end())
         self._execution.count(
