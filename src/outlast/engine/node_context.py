@@ -262,7 +262,7 @@ class NodeContext(Context[Any]):
             raise InvalidInput(f"do_all(refused={refused!r})", why, "leave out refused=")
         if type(at_most) is not int or at_most < 0:
             raise InvalidInput(f"do_all(at_most={at_most!r})", "it is a number of calls, 0 for no limit", "at_most=3")
-        each = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
+        each: list[Any] = list(plans.values()) if isinstance(plans, Mapping) else list(plans)
         keys = list(plans) if isinstance(plans, Mapping) else list(range(len(each)))
         for key, plan in zip(keys, each, strict=True):
             if not isinstance(plan, Plan):
