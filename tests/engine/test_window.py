@@ -213,6 +213,12 @@ def test_an_undo_that_no_node_mentions_needs_no_decision(monkeypatch: pytest.Mon
     assert "window-beside" in flow.activities
 
 
+@pytest.mark.parametrize("history", ["500y", "5", "x", "0s"])
+def test_a_wrong_window_names_both_kinds(history: str) -> None:
+    with pytest.raises(DefinitionError, match="a number of visits: history=1_000"):
+        Workflow("window-wrong", state=State, history=history)
+
+
 async def test_an_uncertain_call_holds_the_floor(world: World) -> None:
     """The run waits for a person, and what is in its window stays."""
     receiver = Receiver(*[None] * 30, Acts(ConnectionResetError("lost")))

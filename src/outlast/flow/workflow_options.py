@@ -121,7 +121,11 @@ def window_terms(options: WorkflowOptions[Any], title: str, where: str) -> Windo
     if isinstance(given, int):
         check.number("history", given, 1, VISITS_MAX)
         return WindowTerms(given, 0, undo, results, dedupe_ms)
-    kept = positive(f"history of {title}", options["history"], where=where)  # type: ignore[arg-type]
+    try:
+        kept = positive(f"history of {title}", options["history"], where=where)  # type: ignore[arg-type]
+    except DefinitionError as error:
+        fix = 'history="30d", or a number of visits: history=1_000'
+        raise DefinitionError(error.what, error.why, fix, where=where) from None
     return WindowTerms(0, ms_of("history", kept, any_length=True), undo, results, dedupe_ms)
 
 
