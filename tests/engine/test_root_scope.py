@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import pytest
 
-from outlast import Context, Fail, Workflow, activity, lookup, workflow
+from outlast import Context, Fail, Workflow, activity, lookup, role, workflow
 from outlast.core.keys import plain_key, scope_of_shared, tree_key
 from outlast.core.rows.effect_rows import EFFECT, USED, Effect
 from outlast.engine import fork_start
 from outlast.engine.fork_start import ForkRequest
 from outlast.errors import DefinitionError
 from outlast.testing.virtual_runtime import App, AppRun
+from outlast.upkeep.fsck import Fsck
 from tests.engine.world import MINUTE, QUIET, Go, Receiver, Slow, State, World, one_node, write
 
 Ctx = Context[State]
@@ -58,6 +59,24 @@ async def test_a_root_and_its_children_make_a_call_once(world: World) -> None:
     assert (row.key, row.by_run, row.shared, row.keep_ms) == (tree_key("r1", "order/a"), "r1", USED, 1)
     await world.start(flow, "r2")
     assert len(shop.attempts) == 2, "another tree makes its own call"
+
+
+async def test_an_approved_call_consumes_its_approval(world: World) -> None:
+    """Its row has the key of the tree; the approved plan has the key as the activity renders it."""
+    act = per_root(Receiver())
+
+    async def body(ctx: Ctx) -> None:
+        await ctx.approval(act.plan("a"), summary="a", by=role("boss"), within="1h")
+        ctx.state.said.append(await ctx.do(act, "a"))
+
+    flow = one_node(body)
+    world.worker(flow)
+    await world.start(flow)
+    await world.decide(world.pending())
+    await world.settle()
+    assert world.outcome()["said"] == [A]
+    assert world.approvals()[0].consumed_by == "0:" + tree_key("r1", "order/a")
+    assert (await Fsck(world.store, chain=True).look()).findings == ()
 
 
 async def test_a_child_makes_the_call_and_its_parent_uses_it_later(world: World) -> None:

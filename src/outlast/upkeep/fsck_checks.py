@@ -369,7 +369,7 @@ def approval_consumed(one: CheckedRun) -> Violations:
         elif effect is None:
             if not one.ledger_purged and not one.is_purged(approval.visit):
                 yield violation(APPROVAL, approval, f"{approval.consumed_by} consumed it, which does not exist")
-        elif digest(effect.tenant, one.run.run, effect.activity, effect.key, effect.args) != approval.chosen:
+        elif _planned_digest(effect, one.run) != approval.chosen:
             yield violation(
                 APPROVAL, approval, f"{approval.consumed_by} consumed it, and differs from the approved plan"
             )
@@ -378,6 +378,11 @@ def approval_consumed(one: CheckedRun) -> Violations:
             effect.approval not in approvals or approvals[effect.approval].consumed_by != effect_name(effect)
         ):
             yield violation(EFFECT, effect, f"it names the approval {effect.approval}, which it did not consume")
+
+
+def _planned_digest(effect: Effect, run: Run) -> str:
+    """Return the digest of the plan that a call of the run was made from. A plan has the key without its tree."""
+    return digest(effect.tenant, run.run, effect.activity, plain_key(effect.key), effect.args)
 
 
 def approval_in_time(one: CheckedRun) -> Violations:
