@@ -12,6 +12,9 @@ from outlast.core.rows.run_rows import RUN, Run
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.detached_children import detach
 from outlast.errors import Conflict, InvalidInput, Stale
+from outlast.insight.explanation import explain
+from outlast.insight.run_reads import detail_of
+from outlast.insight.tenant_rows import TenantRows
 from outlast.upkeep.fsck import Fsck
 from tests.engine.world import MINUTE, Go, Receiver, State, World, one_node, write
 
@@ -63,6 +66,33 @@ async def test_a_parent_goes_on_without_a_detached_child(world: World) -> None:
     await whole(world)
     await world.signal("word", child, word="late")
     assert world.status(child) == "completed" and world.effect("k").code == "detached"
+    await whole(world)
+
+
+async def test_a_map_counts_a_detached_child_that_goes_on_alone(world: World) -> None:
+    """Nothing but its outcome says so: its row in the ledger is gone."""
+
+    async def body(ctx: Ctx) -> None:
+        done = await ctx.map(waits_for_word, {"tin": waits_for_word.arguments("tin")}, key="k", no_undo="it only waits")
+        try:
+            await done.value("tin")
+        except ChildFailed as failed:
+            ctx.state.said.append(failed.code)
+
+    flow = one_node(body)
+    world.worker(flow, waits_for_word)
+    await world.start(flow)
+    child = child_of(world, "k/tin")
+    rows = TenantRows(world.store, "t")
+    assert explain(await rows.run_facts(child)).facts["child of"] == "r1"
+    await detached(world, child)
+    assert world.status() == "completed" and world.outcome()["said"] == ["detached"]
+    assert world.status(child) == "waiting" and not world.effects("r1")
+    assert (await detail_of(rows, child)).detached
+    assert explain(await rows.run_facts(child)).facts["child of"] == "r1; detached: it goes on alone"
+    await whole(world)
+    await world.signal("word", child, word="late")
+    assert world.status(child) == "completed"
     await whole(world)
 
 

@@ -5,6 +5,9 @@ from outlast.core.acts import KeyedAct
 from outlast.core.commit import Commit, Expect, Instant
 from outlast.core.keys import check_given_reason
 from outlast.core.rows.effect_columns import DETACHED
+from outlast.core.rows.map_rows import MAP_OUTCOME
+from outlast.core.rows.row_kind import Key, key_of
+from outlast.core.rows.run_rows import Run
 from outlast.engine.child_runs import parent_rows
 from outlast.engine.commands import Once, check_seen, find_run, land, nothing
 from outlast.errors import Conflict
@@ -38,3 +41,13 @@ async def detach(
     except Conflict as error:
         if error.refusal != DETACHED:
             raise
+
+
+async def is_counted_detached(store: Store, child: Run) -> bool:
+    """Return True if a map of its parent has counted a child because it was detached. Its row is gone then (S-31)."""
+    after: Key = ()
+    while page := await store.rows(MAP_OUTCOME, (child.tenant, child.parent, children.place_of(child)[0]), after=after):
+        if any(row.child == child.run and row.is_detached for row in page):
+            return True
+        after = key_of(MAP_OUTCOME, page[-1])
+    return False

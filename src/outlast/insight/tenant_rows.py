@@ -31,6 +31,7 @@ from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.budget_checks import waiting_below
 from outlast.engine.commands import no_run
+from outlast.engine.detached_children import is_counted_detached
 from outlast.engine.snapshots import joined, state_of_rows
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound
@@ -397,7 +398,9 @@ class TenantRows:
         if not run.parent:
             return False
         call = await self.store.load(EFFECT, (run.tenant, run.parent, *children.place_of(run)))
-        return call is not None and call.external_id == run.run and call.child.detached
+        if call is None:
+            return not is_over(run) and await is_counted_detached(self.store, run)
+        return call.external_id == run.run and call.child.detached
 
     async def _spent_below(self, rows: RunRows, limits: Limits) -> Amounts | None:
         """Return the usage of the runs below a root; None for a run without children, and for one below a root."""

@@ -24,6 +24,7 @@ from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, TOKEN, Event, Floor, Result, Run, is_over
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
+from outlast.engine.detached_children import is_counted_detached
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Corrupt
@@ -321,8 +322,10 @@ class Fsck:
             if parent is not None and call is None and not purged:
                 floor = await self._store.load(FLOOR, parent[:2])
                 purged = floor is not None and 0 < place_of(run)[0] < floor.visit
-            if parent is not None and call is None and not purged and (purged := is_over(run)):
-                await self._defer(run)
+            if parent is not None and call is None and not purged:
+                purged = is_over(run) or await is_counted_detached(self._store, run)
+                if is_over(run):
+                    await self._defer(run)
             placed = fsck_families.child_placed(run, parent, call, purged=purged)
             found += _named("child_placed", RUN, run, placed)
         return found

@@ -52,6 +52,11 @@ class MapOutcome(NamedTuple):
         """Return why it did not complete; None if it did."""
         return MAP_OUTCOME.decode(effect_columns.ERROR, self.error_text, self) if self.error_text else None
 
+    @property
+    def is_detached(self) -> bool:
+        """True if it was counted because an operator had detached it: its run goes on alone."""
+        return self.error is not None and self.error.code == effect_columns.DETACHED
+
     def answer(self) -> Any:
         """Return the outcome of the child, decoded at each call; None without one."""
         return None if self.response is None else MAP_OUTCOME.decode_data("response", self.response, self)
