@@ -314,7 +314,7 @@ def counts(progress: MapProgress) -> dict[str, int]:
 
 def kept(name: str, terms: MapTerms, progress: MapProgress) -> str:
     """Return what stays of a map if its run fails: its completed children, of which no row says so. '' for none."""
-    n = counts(progress)["completed"]
+    n = counts(progress)[MemberStatus.COMPLETED.value]
     why = f": {terms.no_undo}" if terms.no_undo else ""
     return f"{title(terms.workflow, name)}: {n:,} completed {'run' if n == 1 else 'runs'} of its map{why}" if n else ""
 
