@@ -13,6 +13,7 @@ from outlast.core.rows.run_rows import FLOOR, RESULT, RUN, STATE_CHUNK, TOKEN, F
 from outlast.core.usage import SUMMED, Budget, CallUsage
 from outlast.errors import DefinitionError
 from outlast.flow import Context, Workflow, activity, this_call, workflow
+from outlast.insight.run_history import RunHistory
 from outlast.upkeep.fsck import Fsck
 from tests.engine.world import HOUR, MINUTE, QUIET, SECOND, Acts, Go, Receiver, Slow, State, World, write
 
@@ -418,3 +419,23 @@ async def test_a_budget_counts_the_usage_behind_the_window(world: World) -> None
     await world.pass_(MINUTE)
     assert world.reasons() == ["budget_exhausted"] and world.run().visit == 101
     await sound(world)
+
+
+async def test_the_visits_of_a_history_are_those_of_the_window(world: World) -> None:
+    flow = Workflow("window-visits", state=State, history=10)
+
+    @flow.node(start=True)
+    async def turn(ctx: Context[State]) -> Literal["turn"] | None:
+        ctx.state.n += 1
+        await ctx.sleep("10s")
+        return "turn" if ctx.state.n < 40 else None
+
+    world.worker(flow.validate())
+    await world.start(flow)
+    await world.pass_(HOUR)
+    history = RunHistory(world.run(), world.events())
+    first = floor_of(world).visit
+    assert [each.visit for each in history.visits] == list(range(first, 41))
+    assert all(each.left - each.entered == 10 * SECOND for each in history.visits)
+    assert history.entry(first + 1) == history.visits[1] and history.entry(40) == history.visits[-1]
+    assert history.visit_at(history.visits[2].entered) == first + 2

@@ -143,8 +143,10 @@ def comparison_of(run: ComparedRows, other: ComparedRows, *, after: int = 0, lim
 
 def _of_forks(*sides: _Side) -> Iterator[str]:
     for each in sides:
-        if each.copied:
-            visits = f"{each.copied} visit{'' if each.copied == 1 else 's'}"
+        visits = f"{each.copied} visit{'' if each.copied == 1 else 's'}"
+        if each.copied and not each.rows.run.forked_from:
+            yield f"the first {visits} of {each.rows.run.run} have been purged, so they are not compared"
+        elif each.copied:
             yield f"{each.rows.run.run} is a fork: its input and its first {visits} are those of its ancestor"
 
 

@@ -78,13 +78,15 @@ class RunHistory:
 
     @cached_property
     def visits(self) -> tuple[RunVisit, ...]:
-        """Every visit in order. The last one is the present one."""
-        run, number, entered = self.run, 1, self.run.created_at
+        """Every visit in order, from the first kept one on (S-32). The last one is the present one."""
+        run, number, entered, before = self.run, 1, self.run.created_at, 0
         found: list[RunVisit] = []
         places = [(run.created_at, self.events[0].node if self.events else run.node)]
         for event in self.events:
+            is_first_kept, before = event.seq > before + 1 and before > 0, event.seq
             if event.type == EventType.CHECKPOINT:
-                found.append(RunVisit(event.visit - 1, tuple(places), number, entered, event.at))
+                if not is_first_kept:
+                    found.append(RunVisit(event.visit - 1, tuple(places), number, entered, event.at))
                 number, entered, places = event.seq, event.at, [(event.at, event.node)]
             elif event.node != places[-1][1]:
                 places.append((event.at, event.node))
@@ -101,11 +103,11 @@ class RunHistory:
 
     def entry(self, visit: int) -> RunVisit:
         """Return a visit by its number, or the last one for a number beyond it."""
-        return self.visits[min(visit, len(self.visits)) - 1]
+        return self.visits[max(0, min(visit - self.visits[0].visit, len(self.visits) - 1))]
 
     def visit_at(self, at: int) -> int:
         """Return the number of the visit at an instant."""
-        return bisect_right(self.visits, at, hi=len(self.visits) - 1, key=lambda visit: visit.left) + 1
+        return self.visits[bisect_right(self.visits, at, hi=len(self.visits) - 1, key=lambda each: each.left)].visit
 
     # --- claims and waits ----------------------------------------------------------------------
     @cached_property
