@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.children import CHILD_KIND
 from outlast.core.codec import digest
-from outlast.core.commit import Commit, Erase, Instant, Put, actions_of, bytes_of, further_items
+from outlast.core.commit import Commit, Erase, Instant, Put, actions_of, bytes_of, further_items, in_portions
 from outlast.core.divergence import MAP
 from outlast.core.enough import SetBounds, SetState, state_of
 from outlast.core.limits import ACTIONS_MAX, LARGE_ITEMS_MAX, PORTION_BYTES
@@ -107,10 +107,10 @@ def portions_of(run: Run, name: str, inputs: Sequence[MapInput]) -> list[MapInpu
     ]
 
 
-def keep_inputs(run: Run, portions: Sequence[MapInputs]) -> Commit:
-    """Write portions of inputs, before the map begins."""
-    puts = tuple(Put(MAP_INPUTS, each, 0) for each in portions)
-    return Commit(puts, fence(run), label=f"{run.run} map inputs {portions[0].name} {portions[0].first}")
+def keep_inputs(run: Run, rows: Iterable[MapInputs]) -> list[Commit]:
+    """Write rows of inputs, before the map begins. Returns commits in order."""
+    portions = in_portions(Put(MAP_INPUTS, each, 0) for each in rows)
+    return [Commit(puts, fence(run), label=f"{run.run} map inputs {n}") for n, puts in enumerate(portions)]
 
 
 def begin_map(run: Run, name: str, of: str, terms: MapTerms, now: Instant) -> Commit:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from outlast.core import children, maps
-from outlast.core.codec import canonical, digest
+from outlast.core.codec import canonical
 from outlast.core.commit import Commit
 from outlast.core.compensation import NO_UNDO
 from outlast.core.conclude import Parked
@@ -44,6 +44,7 @@ from outlast.engine.start_budget import check_room_left, start_room
 from outlast.errors import InvalidInput, LimitExceeded
 from outlast.flow.activity import BoundCall
 from outlast.flow.calls import Plan
+from outlast.flow.child_tool import child_digest
 from outlast.flow.fan_out import FanOut, Loaded
 from outlast.flow.outcomes import ChildFailed
 from outlast.flow.workflow import Workflow
@@ -170,7 +171,7 @@ class MapWait:
         under = (run.tenant, run.run, run.visit, self.name)
         stored = {each.first for each in await store.rows(MAP_INPUTS, under)}
         missing = [each for each in portions if each.first not in stored]
-        for commit in maps.merged([maps.keep_inputs(run, [each]) for each in missing]):
+        for commit in maps.keep_inputs(run, missing):
             await session.chain.land(commit)
         if self.execution.observed:
             self.execution.record_observed()
@@ -297,7 +298,7 @@ class MapWait:
         begun = workflow.begin(data)
         no_undo = NO_UNDO + terms.no_undo if terms.no_undo else ""
         child = NO_CHILD._replace(undo=planned, map=self.name, place=place)
-        of, undo_by = digest(workflow.name, begun.digest), no_undo if planned is None else planned.activity
+        of, undo_by = child_digest(workflow, begun), no_undo if planned is None else planned.activity
         call = children.ChildCall(run.visit, maps.child_key(terms.prefix, key), of, data, undo_by, child)
         return AskedChild(workflow, call)
 

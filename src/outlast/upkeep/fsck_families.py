@@ -13,7 +13,8 @@ from outlast.upkeep.fsck_checks import Violations, violation
 def child_living(calls: Sequence[Effect], runs: Mapping[str, Run], root: Run | None) -> Violations:
     """Check that each row of a child has its run, and that a row without an outcome has a living one.
 
-    The last commit of a child settles its row. `root`: of the tree. No purge takes a run of a tree whose root lives.
+    The last commit of a child settles its row. `root`: of the tree. While it lives, only a run goes that a
+    window has passed (S-32); `calls` has no row of such a child.
     """
     for call in calls:
         run, is_open = runs.get(call.external_id), call.status is EffectStatus.INTENDED
