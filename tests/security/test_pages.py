@@ -72,7 +72,7 @@ def test_every_page_is_secured_by_an_operation_of_the_api() -> None:
     below = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
     assert {route.path for route in below if not isinstance(route, PageRoute)} == {"/ui/static/{digest}/{name}"}
     assert {route.path for route in PAGES if isinstance(route, OpenPageRoute)} == {
-        "/ui/login", "/ui/logout", "/ui/login/issuer", "/ui/login/callback",
+        "/ui/login", "/ui/logout", "/ui/login/issuer", "/ui/login/callback", "/ui/theme",
     }  # fmt: skip
     for route in CLOSED:
         row = OF_V1[operation_of(route)]

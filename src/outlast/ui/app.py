@@ -13,6 +13,7 @@ from outlast.service.request_limits import Bounds
 from outlast.service.service_app import create
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
+from outlast.ui import themes
 from outlast.ui.page_route import error_page as error_page
 from outlast.ui.routes import approval_pages as approvals
 from outlast.ui.routes import assets, board, comparison_page, fork_pages, run_actions, sign_in, workflows
@@ -26,7 +27,7 @@ from outlast.ui.routes import worker_pages as workers
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
-    workflows.router, sign_in.router,
+    workflows.router, sign_in.router, themes.router,
 )  # fmt: skip
 
 

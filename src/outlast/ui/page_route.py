@@ -22,7 +22,7 @@ from typing_extensions import override
 from outlast.core.limits import KIB
 from outlast.errors import BadRequest, Busy, InvalidInput, OutlastError, TooManyFailures, Unauthenticated
 from outlast.service.connections import PROVED
-from outlast.service.identity import permit
+from outlast.service.identity import Anonymous, permit
 from outlast.service.problems import ProblemError, for_callers, of_exception, status_of
 from outlast.service.request_limits import read_body
 from outlast.service.secured_route import READS, Handler, audited, check_query
@@ -101,12 +101,15 @@ class PageRoute(APIRoute):
 
 
 class OpenPageRoute(PageRoute):
-    """Route for callers without a credential: the sign-in and the sign-out. Its forms have a token, too."""
+    """Route for callers without a credential: sign-in, sign-out and theme. Its forms have a token, too."""
 
     @override
     async def _answer(self, state: ServiceState, request: Request, takes: frozenset[str], inner: Handler) -> Response:
         await sessions.load(state, request)  # the query is not checked, because issuers add parameters
         if request.method not in READS:
+            if isinstance(state.authenticator, Anonymous):  # its forms are bound to the caller, not to a session
+                request.state.principal = principal = await sessions.principal_of(state, request)
+                request.state.operations = state.operations(principal)
             await read_form(state, request, most=OPEN_FORM_BYTES)
             sessions.check_form(request, form_of(request).text(sessions.TOKEN_FIELD))
         return await inner(request)

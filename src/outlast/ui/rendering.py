@@ -39,6 +39,10 @@ POLICY: Final = (
     "require-trusted-types-for 'script'; trusted-types htmx"
 )
 PLACEHOLDER: Final = "…"
+THEME_COOKIE: Final = "outlast-theme"
+THEMES: Final = ("system", "light", "dark")
+ID_CHARS: Final = 25
+"""Most characters of an id in a list."""
 PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:/-]*")
 TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})"')
 
@@ -91,6 +95,7 @@ def environment() -> Environment:
         counted=counted,
         grouped="{:,}".format,
         as_id=_as_id,
+        middle=middle,
         pieces=isolated_pieces,
         marked=lambda text: isolated_pieces(marked(text)),
         arguments=arguments,
@@ -126,6 +131,12 @@ def _took(ms: int) -> str:
 def _as_id(key: str) -> str:
     """Return a key as a part of an id, which `aria-describedby` can name: a digest unless it is plain."""
     return key if PLAIN_ID.fullmatch(key) else stamp(key)
+
+
+def middle(name: str) -> str:
+    """Return an id of at most ID_CHARS characters: a longer one without its middle."""
+    half = (ID_CHARS - 1) // 2
+    return name if len(name) <= ID_CHARS else f"{name[:half]}{PLACEHOLDER}{name[-half:]}"
 
 
 def stamp(*parts: object) -> str:
@@ -171,6 +182,8 @@ async def render(
         "feedback": done,
         "live": live,
         "nonce": nonce,
+        "theme": theme_of(request),
+        "themes": THEMES,
         "root": root_of(request),
         "here": _here(request),
         "now": now,
@@ -220,6 +233,12 @@ async def _counts(request: Request, principal: Principal | None) -> StatusSummar
 
 async def _now(state: ServiceState) -> datetime:
     return exact_instant((await state.store.now()).business)
+
+
+def theme_of(request: Request) -> str:
+    """Return the theme that the person chose in this browser, else that of the system."""
+    chosen = request.cookies.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else THEMES[0]
 
 
 def _here(request: Request) -> str:

@@ -17,9 +17,24 @@
       const ms = Date.now() + ahead - Date.parse(each.dateTime);
       const text = Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
       if (each.textContent !== text) each.textContent = text;
+      each.title = local(each.dateTime);
     }
   };
+  // The instant in the zone of the viewer. A phone and a keyboard cannot read a title, so a tap shows it as text.
+  const zoned = new Intl.DateTimeFormat("sv", {dateStyle: "short", timeStyle: "medium"});
+  const zone = new Intl.DateTimeFormat("en", {timeZoneName: "short"});
+  const local = at => {
+    const when = new Date(at);
+    return zoned.format(when) + " " + zone.formatToParts(when).find(each => each.type === "timeZoneName").value;
+  };
+  document.addEventListener("click", event => {
+    const time = event.target.closest("time[datetime]");
+    if (!time || time.closest("a, button, summary")) return;
+    if (time.dataset.fixed === undefined) { time.dataset.fixed = "shown"; time.textContent = local(time.dateTime); }
+    else if (time.dataset.fixed === "shown") { delete time.dataset.fixed; tick(); }
+  });
   setInterval(tick, 10000);
+  tick();
 
   // --- one polite sentence at a time, at most one in five seconds ---
   let waiting = "", saying = 0;
@@ -86,7 +101,9 @@
   // --- copying ---
   document.addEventListener("click", event => {
     const button = event.target.closest("[data-copy]");
-    if (button) navigator.clipboard?.writeText(button.previousElementSibling.textContent).then(() => say("copied"));
+    if (!button) return;
+    const text = button.dataset.copy || button.previousElementSibling.textContent;
+    navigator.clipboard?.writeText(text).then(() => say("copied"));
   });
 
   // --- keys; none decides anything ---

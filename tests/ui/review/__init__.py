@@ -1,0 +1,1 @@
+"""A store like that of a bad night, for pictures of the pages and for tasks in a browser."""

@@ -1,0 +1,76 @@
+"""The runs of the review in a real service: `filled` starts them and waits until each has stopped."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from tests.service.conftest import Service
+from tests.ui.review.flows import NODES, PARALLEL, REGIONS
+
+FAULTS: Final = (("key", 1311), ("zero", 402), ("card", 300), ("json", 60), ("arabic", 15))
+"""Failing orders by their fault: 2,088, as in the review."""
+DONE: Final = 400
+PAYOUTS: Final = 67
+APPROVALS: Final = 44
+CUSTOMERS: Final = (
+    "acme",
+    "hooli",
+    "initech",
+    "umbrella",
+    "جمعية النور",
+    "pay to \u202evil\u202c acme",
+    "<b>bold & co</b>",
+)
+SHARES: Final = {"small": 10, "whole": 1}
+"""Divisors of the numbers of runs."""
+
+
+class Filled(NamedTuple):
+    """Runs that pages of the review show."""
+
+    failed: str
+    agent: str
+    long: str
+    parallel: str
+    approval: str
+    uncertain: str
+
+
+def filled(service: Service, size: str = "whole") -> Filled:
+    """Start the runs and return those that pages show. Their numbers are those of the review, or a part."""
+    share = SHARES[size]
+    orders = list(_orders(share))
+    for at in range(0, len(orders), 200):
+        _started(service, "order-fulfilment", orders[at : at + 200])
+    sellers = [{"seller": f"seller-{n}", "cents": 900 + n} for n in range(PAYOUTS // share)]
+    payouts = _started(service, "payout", sellers)
+    asked = [_refund(n) for n in range(max(8, APPROVALS // share))]
+    _started(service, "refund", asked)
+    long = [_started(service, f"pipeline-{n}", [{"stop_at": 37}])[0] for n in NODES]
+    (parallel,) = _started(service, "slow-import", [{"parts": PARALLEL}])
+    (agent,) = _started(service, "incident", [{"objective": "The search of the shop answers slowly. Find out why."}])
+    service.ended(agent)
+    for run in (*long, parallel):  # each in the node that waits
+        service.waits(run)
+    flagged = sum(1 for order in orders if order["fault"]) + len(payouts)
+    service.until("/v1/summary", lambda body: body["attention_runs"] >= flagged and body["uncertain"] >= len(payouts))
+    pending = service.until("/v1/approvals?status=pending", lambda body: len(body["approvals"]) >= min(50, len(asked)))
+    failed = service.get("/v1/attention?reason=exception&limit=1").json()["attention"][0]["run"]
+    return Filled(failed, agent, long[-1], parallel, pending["approvals"][0]["approval"], payouts[0])
+
+
+def _orders(share: int) -> Iterator[dict[str, Any]]:
+    number = 0
+    for fault, count in (*FAULTS, ("", DONE)):
+        for _ in range(count // share):
+            number += 1
+            customer, region = CUSTOMERS[number % len(CUSTOMERS)], REGIONS[number % len(REGIONS)]
+            yield {"number": number, "customer": customer, "region": region, "fault": fault}
+
+
+def _refund(n: int) -> dict[str, Any]:
+    why = "the parcel arrived damaged; photos are in the ticket " * (1 + n % 9)
+    return {"customer": f"{CUSTOMERS[n % len(CUSTOMERS)]} {n}", "cents": 99_900 - 1_700 * n, "why": why}
+
+
+def _started(service: Service, workflow: str, inputs: Sequence[dict[str, Any]]) -> list[str]:
+    return [service.start(workflow, **given) for given in inputs]

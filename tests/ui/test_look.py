@@ -1,0 +1,66 @@
+"""The look of the pages: theme, density, ids that can be copied, and instants in the zone of the viewer."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.ui.conftest import Service
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 28)"
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_person_chooses_a_theme(service: Service, open_page: Callable[..., Page], scripts: bool) -> None:
+    page = open_page(scheme="light", java_script_enabled=scripts)
+    page.goto(f"{service.url}/ui/runs?status=failed")
+    page.click("#theme-dark")
+    page.wait_for_url(f"{service.url}/ui/runs?status=failed")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.goto(f"{service.url}/ui/approvals")
+    expect(page.locator("#theme-dark")).to_have_attribute("aria-pressed", "true")
+    if scripts:
+        assert page.evaluate(GROUND) == DARK
+    page.click("#theme-system")
+    assert page.locator("html").get_attribute("data-theme") is None
+    if scripts:
+        assert page.evaluate(GROUND) == LIGHT
+
+
+def test_an_unknown_theme_is_refused_and_never_shown(service: Service) -> None:
+    page = service.get("/ui/runs").text
+    token = page.split('name="form_token" value="')[1].split('"')[0]
+    sent = {"Origin": service.url, "Content-Type": "application/x-www-form-urlencoded"}
+    refused = service.client.post("/ui/theme", content=f"form_token={token}&theme=%22x", headers=sent)
+    assert refused.status_code == 422 and "themes are system, light, dark" in refused.text
+    shown = service.client.get("/ui/runs", headers={"Cookie": 'outlast-theme="x onload=1"'}).text
+    assert "data-theme" not in shown and "onload" not in shown
+
+
+def test_a_tap_shows_an_instant_in_the_zone_of_the_viewer(service: Service, open_page: Callable[..., Page]) -> None:
+    """A phone and a keyboard cannot read the title of an element."""
+    run = service.start("job", rounds=1)
+    service.ended(run)
+    page = open_page(timezone_id="Asia/Tokyo", locale="en-US")
+    page.goto(f"{service.url}/ui/runs")
+    time = page.locator(f"tr[id='run-{run}'] time, li[id='run-{run}'] time").first
+    expect(time).to_have_attribute("title", re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d GMT\+9"))
+    relative = time.inner_text()
+    time.click()
+    assert "GMT+9" in time.inner_text()
+    time.click()
+    assert "GMT+9" not in time.inner_text() and relative.split()[-1] in time.inner_text()
+
+
+def test_tables_are_dense_and_fingers_have_room(service: Service, open_page: Callable[..., Page]) -> None:
+    service.ended(service.start("job", rounds=1))
+    page = open_page(width=1440)
+    page.goto(f"{service.url}/ui/runs")
+    size = page.evaluate("getComputedStyle(document.querySelector('table')).fontSize")
+    assert 13 <= float(size.removesuffix("px")) <= 14
+    phone = open_page(width=360, has_touch=True, is_mobile=True)
+    phone.goto(f"{service.url}/ui/runs")
+    heights = phone.evaluate("[...document.querySelectorAll('button:not(.copy)')].map(each => each.offsetHeight)")
+    assert heights and min(height for height in heights if height) >= 44
