@@ -1,7 +1,7 @@
 """Promises about reads: rows, their order, and their tenant."""
 
 from base64 import urlsafe_b64encode
-from typing import Final
+from typing import Any, Final
 
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
@@ -13,7 +13,7 @@ from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
 from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import InvalidInput
-from outlast.store.open_rows import LaneCounts, OpenRows, Summary
+from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import (
     ROWS_MAX,
@@ -473,16 +473,59 @@ async def pending_approvals_come_by_deadline(s: Subject) -> None:
         raise AssertionError(f"{wrong} was accepted")
 
 
+async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
+    """`FlaggedCounts` counts all flagged runs of a tenant by their causes, and `OpenRows` lists those of a cause."""
+    a, b = await two(s)
+    one, two_ = (Attention(Reason.EXCEPTION, T0 + n, "it broke", cause=f"{n:012}") for n in (1, 2))
+    lost = Attention(Reason.EFFECT_UNCERTAIN, T0 + 3, "lost", "k", cause="3" * 12, until=T0 + 9)
+    of_run = {"run-1": [one], "run-2": [two_, lost], "run-3": [one], "run-4": [], "run-5": [lost]}
+    for n, (name, entries) in enumerate(of_run.items()):
+        row = run_row(name, created_at=T0 + n, attention_text=ATTENTION.encode(entries), workflow=f"w{n % 2}")
+        await a.commit(start(row))
+    await a.commit(start(run_row("run-1", "globex", attention_text=ATTENTION.encode([one]))))
+    counts = await b.query(FlaggedCounts("acme"))
+    both = f" effect_uncertain/{lost.cause} exception/{two_.cause} "
+    assert counts == (
+        FlaggedRuns(f" effect_uncertain/{lost.cause} ", 1, T0 + 3, T0 + 9),
+        FlaggedRuns(both, 1, T0 + 2, T0 + 9),
+        FlaggedRuns(f" exception/{one.cause} ", 2, T0 + 1, 0),
+    )
+    assert await b.query(FlaggedCounts("initech")) == ()
+
+    async def listed(**of: Any) -> list[str]:
+        found, cursor = list[str](), ""
+        while True:
+            page = await b.query(OpenRows(RUN, "acme", cursor=cursor, limit=1, **of))
+            found += [row.run for row in page.rows]
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+    assert await listed(cause=one.cause) == ["run-3", "run-1"]
+    assert await listed(cause=lost.cause) == ["run-5", "run-2"]
+    assert await listed(cause=lost.cause, reason="effect_uncertain") == ["run-5", "run-2"]
+    assert await listed(cause=lost.cause, reason="exception") == []
+    assert await listed(cause=lost.cause, where=(("workflow", "w1"),)) == ["run-2"]
+    assert await listed(reason="exception") == ["run-3", "run-2", "run-1"]
+    assert await listed(cause="4" * 12) == []
+    first = await a.load(RUN, ("acme", "run-5"))
+    assert first is not None
+    answered = first._replace(version=first.version + 1, attention_text="", causes="", flagged_at=0, flagged_until=0)
+    await a.commit(Commit((Put(RUN, answered, first.version),)))
+    assert await listed(cause=lost.cause) == ["run-2"]
+    assert [each.runs for each in await b.query(FlaggedCounts("acme"))] == [1, 2]
+
+
 async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject) -> None:
     """`Summary` reads the open rows of one tenant, and counts waiting runs in lanes that no live worker serves."""
     a, b = await two(s)
     lanes = {"run-1": "auction@1", "run-2": "auction@2", "run-3": "auction@2", "run-4": "refund@1"}
     for name, lane in lanes.items():
-        row = run_row(name, lane=lane, attention_text="[]" if name == "run-4" else "")
+        row = run_row(name, lane=lane, flagged_at=int(name == "run-4"))
         if name == "run-2":
             row = row._replace(status=RunStatus.WAITING, due_at=None, waiting_for_text='["bid"]')
         await a.commit(start(row))
-    await a.commit(start(run_row("run-1", "globex", lane="other@1", attention_text="[]")))
+    await a.commit(start(run_row("run-1", "globex", lane="other@1", flagged_at=1)))
     await a.commit(Commit(puts(approval_row(), approval_row("ap-2", tenant="globex"))))
     await a.commit(Commit((Put(EFFECT, effect_row()._replace(status=EffectStatus.UNCERTAIN), 0),)))
     pause = Pause("acme", "activity/pay", 1, 1, "ann", "closed", T0)
@@ -491,7 +534,7 @@ async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject)
     query = Summary("acme", s.clock.time, tuple(sorted({*lanes.values(), "other@1"})))
     found = await b.query(query)
     assert found.approvals == (approval_row()._replace(plans_text=""),)
-    assert [row.run for row in found.flagged] == ["run-4"]
+    assert [(each.causes, each.runs) for each in found.flagged] == [("", 1)]
     assert (found.uncertain, found.pauses, found.subscriptions, found.dead) == (1, (pause,), (), ())
     assert found.unserved == {"auction@2": 2, "refund@1": 1}
     later = await b.query(Summary("acme", s.clock.time + 10**9, query.lanes))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from outlast.core.causes import flagged
 from outlast.core.commit import AppendMessage, Commit, Done, Expect, Fence, Instant, Mapping, Put
 from outlast.core.machine import ENDED, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.rows.approval_columns import PLANS, OfferedCall
@@ -11,7 +12,7 @@ from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN, STATE_CHUNK, TOKEN, Event, Message, Run, Token
 from outlast.core.rows.store_rows import STORE, WORKER, Worker
 from outlast.core.state.snapshot_codec import StateChunk
-from outlast.errors import StoreError
+from outlast.errors import Corrupt, StoreError
 from outlast.store.port import Store
 
 T0: Final = 1_700_000_000_000
@@ -66,7 +67,11 @@ def run_row(run: str = "run-1", tenant: str = TENANT, **changes: object) -> Run:
         ceiling_at=0,
         created_at=T0, ended_at=0, requested_by="local:ann", correlation_id="", trace_id="",
     )  # fmt: skip
-    return row._replace(**changes)  # type: ignore[arg-type]
+    row = row._replace(**changes)  # type: ignore[arg-type]
+    try:
+        return flagged(row) if row.attention_text and "causes" not in changes else row
+    except Corrupt:
+        return row
 
 
 def event_row(run: str = "run-1", seq: int = 1, tenant: str = TENANT, snapshot: bytes | None = b"{}") -> Event:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from outlast.core.approvals import Actor
+from outlast.core.causes import flagged as with_flags
 from outlast.core.commit import Commit, Put
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
@@ -24,12 +25,13 @@ RUNS = 7
 
 def flagged(n: int, reason: Reason, workflow: str = "refund") -> Run:
     """Return a flagged run of the tenant."""
-    return ROW._replace(
+    row = ROW._replace(
         tenant="default", run=f"r{n}", version=1, seq=1, status=RunStatus.WAITING, workflow=workflow,
         created_at=1_000 + n,
         waiting_for_text=WAITING_FOR.encode([WaitingFor("attention", f"a person: {reason.value}")]),
         attention_text=ATTENTION.encode([Attention(reason, 1_000 + n, "it broke")]),
     )  # fmt: skip
+    return with_flags(row)
 
 
 async def opened(*rows: Run) -> Operations:

@@ -137,7 +137,8 @@ def test_a_run_as_json() -> None:
         {
             "reason": "exception", "since": "1970-01-01T00:00:03.000Z", "detail": "it broke", "key": "",
             "trigger": "",
-            "choices": ["continue", "fail", "cancel"], "if_ignored": "stays as it is",
+            "choices": ["continue", "fail", "cancel"], "if_ignored": "stays as it is", "name": "",
+            "cause": "exception",
         }
     ]  # fmt: skip
     assert plain["ended_at"] is None and plain["waiting_for"][0]["since"] == "1970-01-01T00:00:02.000Z"

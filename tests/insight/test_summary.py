@@ -1,6 +1,7 @@
 """The summary of a tenant, from rows that are made here."""
 
 from outlast.core.approvals import Actor
+from outlast.core.causes import flags_of
 from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import HOUR
 from outlast.core.limits import COUNT_MAX
@@ -8,12 +9,11 @@ from outlast.core.machine import Reason, SubscriptionStatus
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Subscription
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import GONE
 from outlast.insight.summary import status_summary
 from outlast.models.service import StatusSummary
-from outlast.store.open_rows import GivenUp, SummaryRows
-from tests.conformance.subject import T0, approval_row, run_row
+from outlast.store.open_rows import FlaggedRuns, GivenUp, SummaryRows
+from tests.conformance.subject import T0, approval_row
 
 ANA = Actor("ana", frozenset({"finance"}), ("finance",))
 NOTHING = SummaryRows((), (), 0, {}, (), (), ())
@@ -23,8 +23,9 @@ def summary(rows: SummaryRows = NOTHING, *, actor: Actor = ANA, at: int = T0) ->
     return status_summary(rows, actor, Instant(at, at, 0), Mapping(0, 0, 0, 1.0))
 
 
-def flagged(n: int, *entries: Attention) -> Run:
-    return run_row(f"run-{n}", attention_text=ATTENTION.encode(entries))
+def flagged(*entries: Attention) -> FlaggedRuns:
+    flags = flags_of(ATTENTION.encode(entries))
+    return FlaggedRuns(flags.causes, 1, flags.flagged_at, flags.flagged_until)
 
 
 def webhook(name: str, **changes: object) -> Subscription:
@@ -46,7 +47,7 @@ def test_approvals_are_counted_for_the_caller() -> None:
         approval_row("ap-3")._replace(within_until=T0 + 100 * HOUR, who="legal"),
         approval_row("ap-4")._replace(within_until=T0 + 30 * HOUR, not_requester=1, requested_by="ana"),
     ]
-    late = flagged(1, Attention(Reason.APPROVAL_TIMEOUT, T0 - HOUR, "late"))
+    late = flagged(Attention(Reason.APPROVAL_TIMEOUT, T0 - HOUR, "late"))
     found = summary(NOTHING._replace(approvals=tuple(rows), flagged=(late,)))
     assert (found.approvals_pending, found.approvals_mine) == (4, 2)
     assert (found.approvals_overdue, found.approvals_due) == (2, 1)
@@ -58,10 +59,10 @@ def test_approvals_are_counted_for_the_caller() -> None:
 
 def test_reasons_come_by_their_nearest_consequence() -> None:
     rows = (
-        flagged(1, Attention(Reason.EXCEPTION, T0 - 5, "a"), Attention(Reason.EXCEPTION, T0 - 9, "b", "k")),
-        flagged(2, Attention(Reason.EXCEPTION, T0 - 7, "c")),
-        flagged(3, Attention(Reason.APPROVAL_TIMEOUT, T0, "late")),
-        flagged(4, Attention(Reason.EFFECT_UNCERTAIN, T0 - 99, "lost", "pay/1")),
+        flagged(Attention(Reason.EXCEPTION, T0 - 5, "a"), Attention(Reason.EXCEPTION, T0 - 9, "b", "k")),
+        flagged(Attention(Reason.EXCEPTION, T0 - 7, "c")),
+        flagged(Attention(Reason.APPROVAL_TIMEOUT, T0, "late")),
+        flagged(Attention(Reason.EFFECT_UNCERTAIN, T0 - 99, "lost", "pay/1")),
     )
     breaker = Pause("acme", "provider/erp", 1, 1, "outlast", "away", T0 - 50, "breaker", T0 + HOUR)
     manual = Pause("acme", "activity/pay", 1, 1, "ann", "closed", T0)

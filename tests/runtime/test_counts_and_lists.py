@@ -35,7 +35,7 @@ TENANT = "default"
 ANA = Actor("ana", frozenset({"finance"}), ("finance",))
 REASONS = (Reason.EXCEPTION, Reason.EFFECT_UNCERTAIN, Reason.CONTRADICTION, Reason.STRANDED_VERSION, Reason.NODE_GONE)
 UNREADABLE = '[{"reason":"exception"'
-"""Attention that is no JSON: lists and counts show a contradiction."""
+"""Attention that is no JSON: lists and counts show the reasons of its causes."""
 
 
 class Given:
@@ -46,8 +46,8 @@ class Given:
 
     def reasons(self, run: str) -> set[Reason]:
         """Return the reasons that a list shows of a run."""
-        of_run, _, _, spoilt = self.runs[run]
-        return {Reason.CONTRADICTION} if spoilt else set(of_run)
+        of_run, *_ = self.runs[run]
+        return set(of_run)
 
     def with_reason(self, reason: Reason) -> list[str]:
         """Return the runs of a reason, newest first."""
@@ -163,22 +163,6 @@ def test_a_reason_with_few_runs_is_not_hidden_by_one_with_many() -> None:
     summary = asyncio.run(go())
     assert {each.reason: each.count for each in summary.reasons} == {"exception": 3_000, "effect_uncertain": 1}
     assert (summary.attention, summary.at_least) == (3_001, [])
-
-
-@pytest.mark.req("OBS-5")
-def test_counts_beyond_the_limit_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def go() -> StatusSummary:
-        monkeypatch.setattr(MemoryStore, "flagged_max", 10, raising=False)
-        store = await open_store("memory:")
-        await Given(
-            [((Reason.EFFECT_UNCERTAIN,), 1, False, False)] + [((Reason.EXCEPTION,), 1, False, False)] * 10
-        ).put(store)
-        return await operations(store).summary()
-
-    summary = asyncio.run(go())
-    (only,) = summary.reasons
-    assert (only.reason, only.count, only.at_least) == ("exception", 10, True)
-    assert summary.at_least == ["approvals_overdue", "attention", "attention_runs", "reasons"]
 
 
 def test_the_count_of_ones_own_approvals_is_marked_if_not_all_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
-from outlast.store.open_rows import LaneCounts, OpenRows, Summary
+from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
 from outlast.store.postgres.connection import Address, connect
 from outlast.store.postgres.reads import ONE_TRIP
 from outlast.store.postgres.statements import numbered
@@ -47,7 +47,8 @@ from tests.postgres import server
 
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
-SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary")
+SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
+         "flagged of a reason", "flagged of a cause")  # fmt: skip
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -78,6 +79,8 @@ def queries() -> dict[str, Query[Any]]:
         "flagged after": OpenRows(RUN, "acme", cursor=cursor_of(RUN, run_row())),
         "flagged of a workflow": OpenRows(RUN, "acme", (("workflow", "w"),)),
         "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
+        "flagged of a cause": OpenRows(RUN, "acme", reason="exception", cause="0", cursor=cursor_of(RUN, run_row())),
+        "flagged counts": FlaggedCounts("acme"),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
@@ -122,7 +125,7 @@ def scans(query: Query[Any]) -> bool:
 
 def finds_by_index(plan: str) -> bool:
     """Return True if each step of SQLite's plan uses an index, and scans at most a small one."""
-    made = {f"SCAN {step.split()[1]}" for step in plan.split("; ") if step.startswith("CO-ROUTINE")}
+    made = {f"SCAN {step.split()[1]}" for step in plan.split("; ") if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
     steps = [step for step in plan.split("; ") if step.startswith(("SCAN", "SEARCH")) and step not in made]
     return all(" USING " in step and (step.startswith("SEARCH") or step.endswith(SMALL)) for step in steps)
 
@@ -130,6 +133,13 @@ def finds_by_index(plan: str) -> bool:
 def _sqlite_plan(db: Any, query: Query[Any]) -> str:
     found = [db.execute(f"EXPLAIN QUERY PLAN {text}", values) for text, values in query.statements()]
     return "; ".join(str(row[3]) for rows in found for row in rows)
+
+
+@pytest.mark.parametrize("name", ["flagged of a reason", "flagged of a cause", "flagged counts"])
+def test_runs_of_a_cause_are_found_in_an_index_alone(name: str, tmp_path: Path) -> None:
+    database = Database(tmp_path / "s.db", synchronous=OFF)
+    database.migrate()
+    assert "SEARCH run USING COVERING INDEX run_" in _sqlite_plan(database.connect(), queries()[name])
 
 
 @pytest.mark.parametrize("name", queries())

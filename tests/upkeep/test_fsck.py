@@ -171,6 +171,7 @@ WORD = "tenant = 'default' AND run = 'r-word'"
 CANARIES: dict[str, Canary] = {
     "run_row": Canary(f"UPDATE run SET owner = '' WHERE {DONE}", RUN_DONE),
     "row_columns": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
+    "run_causes": Canary(f"UPDATE run SET causes = ' exception/0 ' WHERE {ASKS}", RUN_ASKS),
     "run_visits": Canary(f"UPDATE run SET visits = '{{\"review\":3}}' WHERE {ASKS}", RUN_ASKS),
     "run_clocks": Canary(f"UPDATE run SET due_at = NULL WHERE {ASKS}", RUN_ASKS),
     "run_mail": Canary(f"DELETE FROM message WHERE {DONE} AND n = 1", (*RUN_DONE, 1), "message"),

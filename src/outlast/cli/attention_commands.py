@@ -247,18 +247,39 @@ def attention() -> None:
 @attention.command("ls")
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Only this reason.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--version", "of_version", type=click.IntRange(0), help="Only runs of this version of a workflow.")
+@click.option("--node", default="", metavar="NAME", help="Only runs in this node.")
+@click.option("--cause", default="", metavar="ID", help="Only items with this cause.")
 @click.option("--assigned-to", default="", metavar="NAME", help="Only items of this person: a name, me or none.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, help="Approximate maximum number of runs [200].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
 @reads_client
 async def ls(
-    client: Client, screen: Screen, reason_name: str | None, workflow: str, assigned_to: str, limit: int, cursor: str
+    client: Client,
+    screen: Screen,
+    reason_name: str | None,
+    workflow: str,
+    of_version: int | None,
+    node: str,
+    cause: str,
+    assigned_to: str,
+    limit: int,
+    cursor: str,
 ) -> int:
     """List runs that need a person, by reason, with the choices."""
     reason = Reason(reason_name) if reason_name else None
     away: list[ProviderAttention | WebhookAttention] = []
     views: list[RunAttention] = []
-    runs, read = 0, partial(client.attention, reason=reason, workflow=workflow, assigned_to=assigned_to)
+    runs = 0
+    read = partial(
+        client.attention,
+        reason=reason,
+        workflow=workflow,
+        version=of_version,
+        node=node,
+        cause=cause,
+        assigned_to=assigned_to,
+    )
     async for page in pages(read, cursor):
         for item in page.attention:
             if isinstance(item, RunAttention):

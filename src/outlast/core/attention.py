@@ -5,6 +5,7 @@ from shlex import quote
 from typing import Final, NamedTuple, cast
 
 from outlast.core import compensation, mailbox
+from outlast.core.causes import with_causes
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Expect, Instant, Mapping
 from outlast.core.events import EventType
@@ -25,7 +26,8 @@ from outlast.errors import Conflict, InvalidInput, NotFound
 def joined(run: Run, reasons: Sequence[Attention]) -> list[Attention]:
     """Return the attention set with `reasons` added; each replaces an entry of the same reason and key."""
     new = {(r.reason, r.key) for r in reasons}
-    return [*(a for a in run.attention if (a.reason, a.key) not in new), *reasons]
+    kept = [a for a in run.attention if (a.reason, a.key) not in new]
+    return [*kept, *with_causes(run, reasons, kept)]
 
 
 def tripped(run: Run, reason: Attention) -> tuple[Run, LogEntry]:

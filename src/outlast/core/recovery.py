@@ -58,7 +58,7 @@ def restore_run(
     called = [
         Attention(Reason.RESTORED, now.business, reason, seen=run.inbox_seq),
         *(
-            Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit)
+            Attention(Reason.EFFECT_UNCERTAIN, now.business, f"{e.activity}: {WHY}", e.key, e.visit, name=e.activity)
             for e in effects
             if e.status is EffectStatus.UNCERTAIN
         ),

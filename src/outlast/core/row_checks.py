@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any, Final, get_args, get_type_hints
 
 from outlast.core.approver_rule import Rule, identity
+from outlast.core.causes import Flags, causes_in, flags_of
 from outlast.core.commit import changed
 from outlast.core.detail_fields import Bounds
 from outlast.core.machine import (
@@ -127,6 +128,17 @@ def wrong_visits(run: Run) -> str:
     if sum(visits.values()) != run.visit or not visits.get(run.node):
         return f"visit {run.visit} at node {run.node}, but it was entered {dict(visits)}"
     return ""
+
+
+def wrong_flags(run: Run) -> str:
+    """Return why the columns by which flagged runs are counted do not follow from the attention of the run."""
+    if run.ended_at:
+        return ""
+    flags, has = flags_of(run.attention_text), Flags(run.causes, run.flagged_at, run.flagged_until)
+    earlier = any(each.reason == each.cause for each in causes_in(flags.causes))  # its instants are not known
+    if has == flags or (earlier and has.causes == flags.causes):
+        return ""
+    return f"its row says {tuple(has)}, its attention {tuple(flags)}"
 
 
 def wrong_approval(a: Approval) -> str:
@@ -315,7 +327,7 @@ def listed_attention(text: str) -> tuple[Attention, ...]:
     try:
         return ATTENTION.decode(text)
     except Corrupt as error:
-        return (_of_unreadable(error.what),)
+        return tuple(_of_unreadable(error.what))
 
 
 def _listed_effect(kind: Kind[R], row: R) -> R:
@@ -386,9 +398,16 @@ def _in_list(of: type, value: object) -> object:
 
 def _without(kind: Kind[R], row: R, changes: dict[str, object], why: str) -> R:
     if kind.name == RUN.name:
-        changes = {**changes, "attention_text": ATTENTION.encode([_of_unreadable(why)])}
+        assert isinstance(row, Run)
+        changes = {**changes, "attention_text": ATTENTION.encode(_of_unreadable(why, row.causes))}
     return changed(row, **changes)
 
 
-def _of_unreadable(why: str) -> Attention:
-    return Attention(Reason.CONTRADICTION, 0, f"its row cannot be read: {why}; check the store: outlast fsck")
+def _of_unreadable(why: str, causes: str = "") -> list[Attention]:
+    """Return the attention that a list shows of a run that cannot be read: the reasons by which it is counted."""
+    entry = Attention(Reason.CONTRADICTION, 0, f"its row cannot be read: {why}; check the store: outlast fsck")
+    known = {each.value: each for each in Reason}
+    found = (name.partition("/") for name in causes.split())
+    return [entry._replace(reason=known[reason], cause=cause) for reason, _, cause in found if reason in known] or [
+        entry
+    ]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from outlast.core.causes import flagged
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
 from outlast.core.events import FORKED_FROM, TYPES, EventType, chain_hash, make_body, trace_of
@@ -82,6 +83,8 @@ def transition(
     before, puts = _logged(run, log_entries, now) if log_entries else (run, ())
     status = run_target(verb, run.status)
     after = changed(before, version=run.version + 1, status=status, seq=before.seq + 1, **changes)
+    if after.attention_text or after.causes:
+        after = flagged(after)
     row = event(after, type_, now.business, data, snapshot)
     after = changed(after, event_hash=row.hash)
     check_run(after)
@@ -92,6 +95,8 @@ def write_log(run: Run, log_entries: Sequence[LogEntry], *, now: Instant) -> Com
     """Add entries to the history of a run whose node goes on. Status, visit and checkpoint stay."""
     moved = run._replace(version=run.version + 1, status=run_target("log", run.status))
     after, puts = _logged(moved, log_entries, now)
+    if after.attention_text or after.causes:
+        after = flagged(after)
     check_run(after)
     label = f"{run.run} log {log_entries[0].key}"
     return Commit((Put(RUN, after, run.version), *puts), fence(run), label=label)

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import withdraw
+from outlast.core.causes import failure
 from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, LARGE_ITEMS_MAX, RESULT_BYTES_MAX
@@ -377,6 +378,9 @@ def finish(
         waiting_for_text="",
         timers_text="",
         attention_text="",
+        causes=failure(run, reason) if outcome is RunStatus.FAILED else "",
+        flagged_at=0,
+        flagged_until=0,
         slots_text="",
         ended_at=max(now.business, 1),
     )

@@ -98,8 +98,8 @@ def _shown(effects: list[Effect]) -> str:
 
 def attention(session: RunSession, reason: Reason, detail: str, effect: Effect | None = None) -> Attention:
     """Return an entry of the attention set. Only messages that this execution has not read can answer it."""
-    key, visit = (effect.key, effect.visit) if effect else ("", 0)
-    return Attention(reason, session.clock.now.business, detail, key, visit, seen=session.held.inbox_read)
+    key, visit, name = (effect.key, effect.visit, effect.activity) if effect else ("", 0, "")
+    return Attention(reason, session.clock.now.business, detail, key, visit, seen=session.held.inbox_read, name=name)
 
 
 def paused_by(pause: Pause, now_real: int) -> Parked:
@@ -229,7 +229,15 @@ def exhausted_in(session: RunSession, error: BaseException) -> tuple[Attention, 
     if not all(isinstance(e, EffectRefused) for e in leaves):
         return ()
     entries = (attention(session, Reason.RETRIES_EXHAUSTED, e.detail) for e in found.values())
-    return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
+    return tuple(
+        entry._replace(visit=visit, key=key, name=_activity_at(session, (visit, key)))
+        for entry, (visit, key) in zip(entries, found, strict=True)
+    )
+
+
+def _activity_at(session: RunSession, ident: EffectKey) -> str:
+    effect = session.held.effects.get(ident)
+    return effect.activity if effect is not None else ""
 
 
 def children_failed_in(session: RunSession, error: BaseException) -> tuple[Attention, ...]:
@@ -242,7 +250,10 @@ def children_failed_in(session: RunSession, error: BaseException) -> tuple[Atten
         attention(session, Reason.CHILD_FAILED, str(e))._replace(trigger=_without_retry(session, e))
         for e in found.values()
     ]
-    return tuple(entry._replace(visit=visit, key=key) for entry, (visit, key) in zip(entries, found, strict=True))
+    return tuple(
+        entry._replace(visit=visit, key=key, name=_activity_at(session, (visit, key)))
+        for entry, (visit, key) in zip(entries, found, strict=True)
+    )
 
 
 def _without_retry(session: RunSession, error: ChildFailed) -> str:

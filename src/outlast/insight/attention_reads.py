@@ -12,10 +12,10 @@ from outlast.core.durations import HOUR, RUN_CEILING
 from outlast.core.machine import CHOICES, RULES, Choice, Reason
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.limit_rows import Pause
-from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_columns import Attention, until_of
 from outlast.core.rows.run_rows import Run
 from outlast.errors import OutlastError
-from outlast.insight.labels import happened_options, until_of
+from outlast.insight.labels import happened_options
 from outlast.insight.row_models import late_evidence
 from outlast.insight.tenant_rows import EffectEvidence, TenantRows, effect_name
 from outlast.models import exact_instant, instant
@@ -202,6 +202,8 @@ def attention_item(
         version=run.version,
         trigger=entry.trigger,
         key=entry.key,
+        name=entry.name,
+        cause=entry.cause or entry.reason.value,
         missing=list(entry.missing),
         evidence=[late_evidence(each) for each in evidence.evidence] if evidence else [],
         assigned_to=assigned.to if assigned is not None else "",

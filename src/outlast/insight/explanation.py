@@ -25,7 +25,7 @@ from outlast.core.maps import waited_map
 from outlast.core.route import ENGINE, Answer, EndCancelled, EndFailed, Rest, Route, route
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
 from outlast.core.rows.limit_rows import Slot
-from outlast.core.rows.run_columns import Attention, Ending, WaitingFor
+from outlast.core.rows.run_columns import Attention, Ending, WaitingFor, until_of
 from outlast.core.rows.run_rows import Floor, Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.core.usage import NO_LIMITS
@@ -34,7 +34,7 @@ from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
-from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text, until_of
+from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text
 from outlast.insight.row_models import FAILED_MAX, failed_alone, failed_child, late_evidence
 from outlast.insight.run_facts import (
     ExplanationPart,

@@ -6,15 +6,15 @@ from collections.abc import Collection
 from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
 from outlast.core.compensation import BY_HAND
-from outlast.core.durations import APPROVAL_STALE_AFTER, HEARTBEAT_EVERY, MINUTE, span
+from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
-from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, Reason, RunStatus
+from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
 from outlast.core.mailbox import REOPENED
 from outlast.core.maps import waited_map
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
 from outlast.core.rows.effect_rows import BY_ITSELF, Effect
-from outlast.core.rows.run_columns import Attention, StatusLabels, WaitingFor, WaitingKind, labels_of
+from outlast.core.rows.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
@@ -118,11 +118,6 @@ def _one_wait(wait: WaitingFor, run: Run, serving: Collection[str]) -> str:
         case "child":
             return f"{wait.kind} {wait.what} ({wait.who})"
     return f"{wait.kind} {wait.what}{by}"
-
-
-def until_of(entry: Attention) -> int:
-    """Return the business time at which the engine acts without an answer; 0 = never."""
-    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
 
 
 def engine_label(worker: Worker, now: Instant) -> str:

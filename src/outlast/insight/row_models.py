@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from outlast.core import children
 from outlast.core.approvals import EVERY_ROLE, Actor
+from outlast.core.causes import causes_in
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
 from outlast.core.durations import MINUTE
@@ -93,9 +94,12 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
                 trigger=a.trigger,
                 choices=[choice.value for choice in a.choices(run.attention)],
                 if_ignored=RULES[a.reason].if_ignored,
+                name=a.name,
+                cause=a.cause or a.reason.value,
             )
             for a in run.attention
         ],
+        causes=[each.cause for each in causes_in(run.causes)],
         served=is_over(run) or run.lane in serving,
         results=results,
     )

@@ -17,11 +17,10 @@ from outlast.core.commit import Instant
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
 from outlast.core.rows.effect_rows import Approval, Effect, Wait
-from outlast.core.rows.run_columns import WaitingFor
+from outlast.core.rows.run_columns import WaitingFor, until_of
 from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.errors import InvalidInput
-from outlast.insight.labels import until_of
 from outlast.insight.row_models import visit_models
 from outlast.insight.run_history import HistorySpan, RunHistory
 from outlast.models import checked_instant, exact_instant, instant, milliseconds

@@ -5,39 +5,39 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from outlast.core.approvals import Actor, waits_for
+from outlast.core.causes import causes_in
 from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
-from outlast.core.machine import RULES, EffectStatus, Reason
+from outlast.core.machine import IF_IGNORED, RULES, EffectStatus, Reason
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.outbox_rows import Subscription
-from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import Run
 from outlast.core.webhooks.deliveries import GONE, is_active, shown_url
 from outlast.engine.known_pauses import BREAKER
 from outlast.insight.attention_reads import AWAY, BREAKER_IGNORED
-from outlast.insight.labels import until_of
 from outlast.models import exact_instant, instant, milliseconds
 from outlast.models.service import ActiveStop, ReasonCount, StatusSummary, TroubledWebhook, UnservedLane
-from outlast.store.open_rows import GivenUp, SummaryRows
+from outlast.store.open_rows import FlaggedRuns, GivenUp, SummaryRows
 
 VERSION_CHARS: Final = 16
 
 
 class _Item(NamedTuple):
-    """Item of attention: its reason, its beginning and when it continues without an answer (0 = never)."""
+    """Items of attention of a reason: the first beginning, the first end without an answer (0 = never), the number."""
 
     reason: str
     since: int
     until: int
     if_ignored: str
+    runs: int = 1
 
 
 def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mapping) -> StatusSummary:
     """Return the counts of a tenant for one caller. `version` is a digest of everything else but the time."""
     pending = [row for row in rows.approvals if now.business < row.within_until]
     due = sum(row.within_until <= now.business + DAY for row in pending)
-    expired = sum(a.reason is Reason.APPROVAL_TIMEOUT for run in rows.flagged for a in run.attention)
+    expired = sum(each.runs for each in rows.flagged if Reason.APPROVAL_TIMEOUT in _reasons_in(each.causes))
+    runs = sum(each.runs for each in rows.flagged)
     late = len(rows.approvals) - len(pending)
     breakers = [pause for pause in rows.pauses if pause.up and pause.kind == BREAKER]
     webhooks = _webhooks(rows.subscriptions, rows.dead)
@@ -51,8 +51,8 @@ def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mappi
         approvals_overdue=late + expired,
         approvals_due=due,
         next_deadline=instant(min((row.within_until for row in pending), default=0)),
-        attention=len(rows.flagged) + len(breakers) + len(webhooks),
-        attention_runs=len(rows.flagged),
+        attention=runs + len(breakers) + len(webhooks),
+        attention_runs=runs,
         reasons=_reasons(
             [*_items(rows.flagged), *map(_of_breaker, breakers), *map(_of_webhook, webhooks)],
             {*([] if rows.flagged_all else Reason), *([] if rows.dead_all else [Reason.WEBHOOK_DEAD])},
@@ -89,17 +89,21 @@ def _at_least(rows: SummaryRows, late: int, soon: int) -> list[str]:
     return [name for name, least in bounds.items() if least]
 
 
-def _items(flagged: Iterable[Run]) -> list[_Item]:
-    """Return each reason of each run once, with its first beginning and its first end."""
+def _items(flagged: Iterable[FlaggedRuns]) -> list[_Item]:
+    """Return each reason of flagged runs, with its first beginning and its first end."""
     found: list[_Item] = []
-    for run in flagged:
-        of_reason: dict[Reason, list[Attention]] = {}
-        for entry in run.attention:
-            of_reason.setdefault(entry.reason, []).append(entry)
-        for reason, entries in of_reason.items():
-            until = min((until_of(each) for each in entries if until_of(each)), default=0)
-            found.append(_Item(reason.value, min(each.since for each in entries), until, RULES[reason].if_ignored))
+    for of in flagged:
+        for reason in _reasons_in(of.causes):
+            if_ignored = RULES[reason].if_ignored
+            until = 0 if if_ignored == IF_IGNORED else of.until  # of another reason of the same runs
+            found.append(_Item(reason.value, of.since, until, if_ignored, of.runs))
     return found
+
+
+def _reasons_in(causes: str) -> list[Reason]:
+    """Return the reasons in the column `causes` of flagged runs, each once."""
+    named = dict.fromkeys(each.reason for each in causes_in(causes))
+    return [reason for reason in Reason if reason.value in named] or [Reason.CONTRADICTION]
 
 
 def _of_breaker(pause: Pause) -> _Item:
@@ -121,7 +125,7 @@ def _reasons(items: Iterable[_Item], at_least: Collection[str]) -> list[ReasonCo
         since = min(item.since for item in of_reason)
         count = ReasonCount(
             reason=reason,
-            count=len(of_reason),
+            count=sum(item.runs for item in of_reason),
             at_least=reason in at_least,
             since=instant(since),
             until=instant(until),

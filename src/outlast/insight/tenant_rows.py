@@ -15,6 +15,7 @@ from outlast.core.durations import ms_of
 from outlast.core.events import selects
 from outlast.core.forks import ForkTerms, terms_in, terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
+from outlast.core.lanes import version_in
 from outlast.core.limits import DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
@@ -239,27 +240,28 @@ class TenantRows:
         *,
         reason: Reason | None = None,
         workflow: str = "",
+        version: int | None = None,
+        node: str = "",
+        cause: str = "",
         keep: Callable[[Run], bool] | None = None,
         cursor: str = "",
         limit: int = RUNS_PER_READ,
     ) -> Page[Run]:
-        """Return at most `limit` runs that need a person, for one reason or any, and the next cursor.
+        """Return at most `limit` runs that need a person, for one reason and cause or any, and the next cursor.
 
         Other runs are passed over, so that the first page of a reason, and of those to `keep`, has its first runs.
         """
         _check_page(limit)
-        where = (("workflow", workflow),) if workflow else ()
-        size = limit if reason is None and keep is None else max(limit, RUNS_PER_READ)
-        # A run that cannot be read is listed as a contradiction, whatever reason its row has.
-        stored = reason.value if reason not in (None, Reason.CONTRADICTION) else ""
+        where = tuple((name, value) for name, value in (("workflow", workflow), ("node", node)) if value)
+        filtered = keep is not None or version is not None
+        size = max(limit, RUNS_PER_READ) if filtered else limit
 
         def is_asked_for(row: Run) -> bool:
-            flagged = reason is None or any(entry.reason is reason for entry in row.attention)
-            return flagged and (keep is None or keep(row))
+            return version in (None, version_in(row.lane)) and (keep is None or keep(row))
 
         return await self._kept(
-            lambda after: OpenRows(RUN, self.tenant, where, after, size, stored),
-            is_asked_for if reason is not None or keep is not None else None,
+            lambda after: OpenRows(RUN, self.tenant, where, after, size, reason.value if reason else "", cause),
+            is_asked_for if filtered else None,
             cursor,
             limit,
         )
@@ -653,7 +655,7 @@ class TenantRows:
         """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
         now = await self.store.now()
         of = self.store
-        return await of.query(Summary(self.tenant, now.real, tuple(lanes), of.count_max, of.flagged_max)), now
+        return await of.query(Summary(self.tenant, now.real, tuple(lanes), of.count_max)), now
 
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""

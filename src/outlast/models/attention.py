@@ -45,6 +45,8 @@ class RunAttention(AttentionItem):
     version: int = Field(description="Version of the run for If-Match.")
     trigger: str
     key: str
+    name: str = Field(description="Activity or type of the exception. Empty: the reason concerns none.")
+    cause: str = Field(description="Cause that it shares with alike reasons of other runs.")
     missing: list[str] = Field(
         description="For node_diverged: recorded calls that were not asked for, as activity?key."
     )

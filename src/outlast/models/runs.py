@@ -35,6 +35,8 @@ class AttentionReason(Model):
     trigger: str
     choices: list[str]
     if_ignored: str
+    name: str = Field(description="Activity or type of the exception. Empty: the reason concerns none.")
+    cause: str = Field(description="Cause that it shares with alike reasons of other runs.")
 
 
 class PendingRequest(Model):
@@ -73,6 +75,7 @@ class RunSummary(Model):
     waiting_for: list[Waiting]
     waiting_text: str
     attention: list[AttentionReason]
+    causes: list[str] = Field(description="Causes of its attention, or of its failure.")
     served: bool = Field(description="True if a live worker serves its version.")
     results: Count = Field(description="Number of its result rows.")
 

@@ -197,7 +197,7 @@ class StatusSummary(Model):
     """Counts of the items that need a person, and of all that cannot continue, for one caller.
 
     A count is exact unless `at_least` names it. Approvals, uncertain effects and runs of a version are counted up to
-    `count_max`, runs that need a person up to 10,000, on DynamoDB up to 100.
+    `count_max`. Runs that need a person are all counted, on DynamoDB up to 10,000.
     """
 
     version: str = Field(description="It changes if anything else here but `now` has changed. The ETag of the answer.")
@@ -210,7 +210,9 @@ class StatusSummary(Model):
     )
     approvals_pending: Count
     approvals_mine: Count = Field(description="Pending approvals that the caller may decide now.")
-    approvals_overdue: Count = Field(description="Approvals past their deadline whose run waits for a person.")
+    approvals_overdue: Count = Field(
+        description="Pending approvals past their deadline, and runs that need a person because one expired."
+    )
     approvals_due: Count = Field(
         description="Pending approvals whose deadline is within 24 hours, without the overdue."
     )

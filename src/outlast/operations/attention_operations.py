@@ -11,7 +11,7 @@ from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.runs import RequestRecorded
 from outlast.operations.declaration import Operation, OperationRequest, Sent, composed
-from outlast.operations.field_types import By, Cursor, Key, Name, Reasoned, Remark
+from outlast.operations.field_types import By, Cursor, Key, Name, Reasoned, Remark, Word
 from outlast.operations.run_operations import RUN
 
 OneReason = Annotated[Reason | None, Sent("attention"), Field(description="The reason, if the run has several.")]
@@ -25,6 +25,9 @@ class ListAttention(OperationRequest[AttentionList]):
     _: KW_ONLY
     reason: Annotated[Reason | None, Field(description="Only this reason.")] = None
     workflow: Annotated[str, Field(max_length=100, description="Only runs of this workflow.")] = ""
+    version: Annotated[int | None, Field(ge=0, le=2**53, description="Only runs of this version of a workflow.")] = None
+    node: Annotated[Word, Field(description="Only runs in this node.")] = ""
+    cause: Annotated[str, Field(max_length=32, description="Only reasons with this cause.")] = ""
     assigned_to: Annotated[
         str,
         Field(

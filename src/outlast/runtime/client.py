@@ -784,19 +784,29 @@ class Client(ABC):
         *,
         reason: Reason | None = None,
         workflow: str = "",
+        version: int | None = None,
+        node: str = "",
+        cause: str = "",
         assigned_to: str = "",
         cursor: str = "",
         limit: int = RUNS_PER_READ,
     ) -> AttentionList:
         """Return the items of one page of runs that need a person. The first page has items without a run, too.
 
-        `limit` counts runs, which may have several items.
+        `limit` counts runs, which may have several items. `cause`: only items with this cause, as `causes` lists them.
 
         `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
         """
         return await self._call(
             attention_ops.ListAttention(
-                reason=reason, workflow=workflow, assigned_to=assigned_to, cursor=cursor, limit=limit
+                reason=reason,
+                workflow=workflow,
+                version=version,
+                node=node,
+                cause=cause,
+                assigned_to=assigned_to,
+                cursor=cursor,
+                limit=limit,
             )
         )
 

@@ -451,17 +451,23 @@ class Operations(Client):
         def is_for(run: Run, entry: Attention) -> bool:
             if request.reason not in (None, entry.reason):
                 return False
+            if request.cause not in ("", entry.cause or entry.reason.value):
+                return False
             found = assignment_of(assigned or {}, run, entry)
             return not request.assigned_to or is_assigned_to(found.to if found else "", request.assigned_to, self.me)
 
         rows, further = await self.rows.flagged(
             reason=request.reason,
             workflow=request.workflow,
+            version=request.version,
+            node=request.node,
+            cause=request.cause,
             cursor=request.cursor,
             limit=request.limit,
             keep=(lambda run: any(is_for(run, entry) for entry in run.attention)) if request.assigned_to else None,
         )
-        general = not (request.cursor or request.assigned_to)
+        of_runs = request.assigned_to or request.cause or request.node or request.version is not None
+        general = not (request.cursor or of_runs)
         items = await general_attention(self.rows, self.webhooks, request.reason) if general else []
         items += await run_attention(self.rows, rows, assigned, is_for)
         return AttentionList(attention=items, next_cursor=further)

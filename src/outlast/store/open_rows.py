@@ -10,15 +10,16 @@ from typing import ClassVar, Final, NamedTuple
 
 from typing_extensions import override
 
-from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
-from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, SubscriptionStatus
+from outlast.core.causes import cause_mark, reason_mark
+from outlast.core.limits import COUNT_MAX
+from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, Reason, SubscriptionStatus
 from outlast.core.row_checks import listed
 from outlast.core.rows.all_kinds import R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.run_rows import RUN
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
@@ -34,7 +35,7 @@ class _Open(NamedTuple):
 
 
 _OPEN: Final = {
-    RUN.name: _Open("attention <> ''", "created_at", False),
+    RUN.name: _Open("flagged_at > 0", "created_at", False),
     APPROVAL.name: _Open(f"status = '{ApprovalStatus.PENDING}'", "within_until", True),
     EFFECT.name: _Open(f"status = '{EffectStatus.UNCERTAIN}'", "first_at", False),
     DELIVERY.name: _Open(f"status = '{DeliveryStatus.DEAD}'", "first_at", False),
@@ -63,25 +64,30 @@ def open_cursor(kind: AnyKind, row: Row) -> str:
     return cursor_at(open_place(kind, row))
 
 
-def reason_text(reason: str) -> str:
-    """Return the text that the stored attention of a run contains if, and only if, it has this reason.
+def marks(reason: str, cause: str) -> tuple[str, ...]:
+    """Return the texts that the column `causes` of a run with this reason and this cause has; '' is any."""
+    if reason and cause:
+        return (f"{reason_mark(reason)}{cause_mark(cause)[1:]}",)
+    return (*([reason_mark(reason)] if reason else ()), *([cause_mark(cause)] if cause else ()))
 
-    A text inside of it cannot spell this, because JSON escapes the quotation marks of a text.
-    """
-    return f'"reason":"{reason}"'
+
+def has_marks(kind: AnyKind, row: Row, wanted: Sequence[str]) -> bool:
+    """Return True if the column `causes` of a run has these texts. One without causes has a contradiction."""
+    if not wanted:
+        return True
+    causes = str(row[kind.columns.index("causes")])
+    return all(mark in causes for mark in wanted) or (not causes and wanted == _CONTRADICTION)
 
 
-def has_reason(kind: AnyKind, row: Row, reason: str) -> bool:
-    """Return True if the stored attention of a run has this reason; '' is any."""
-    return not reason or reason_text(reason) in str(row[kind.columns.index("attention")])
+_CONTRADICTION: Final = marks(Reason.CONTRADICTION.value, "")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRows(Query[Page[R]]):
     """One page of a tenant's open rows whose columns equal `where`.
 
-    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first. `reason`: only runs
-    whose stored attention has this reason. A run that cannot be read is shown with another reason (`listed`).
+    Approvals come by their deadline, the earliest first. The rows of other kinds come newest first. `reason`, `cause`:
+    only runs with an entry of this reason and this cause.
     """
 
     polls: ClassVar[bool] = True
@@ -92,6 +98,7 @@ class OpenRows(Query[Page[R]]):
     cursor: str = ""
     limit: int = 50
     reason: str = ""
+    cause: str = ""
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -101,14 +108,28 @@ class OpenRows(Query[Page[R]]):
         place = (of.order, *kind.columns[1 : kind.key])
         begin = f" AND ({', '.join(place)}) {'>' if of.earliest else '<'} ({', '.join(MARK for _ in place)})"
         order = ", ".join(name if of.earliest else f"{name} DESC" for name in place)
+        wanted = marks(self.reason, self.cause)
         # Not LIKE, in which "_" stands for any character.
-        flagged = f" AND replace(attention, {MARK}, '') <> attention" if self.reason else ""
-        text = (
-            f"SELECT {SQL[kind.name].columns} FROM {kind.name} WHERE {equal(['tenant', *names])} AND {of.condition}"
-            f"{flagged}{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
+        or_none = "causes = '' OR " if wanted == _CONTRADICTION else ""
+        marked = f" AND ({or_none}replace(causes, {MARK}, '') <> causes)" * len(wanted)
+        rest = (
+            f" FROM {kind.name} WHERE {equal(['tenant', *names])} AND {of.condition}"
+            f"{marked}{begin if after else ''} ORDER BY {order} LIMIT {MARK}"
         )
-        values = [*(value for _, value in self.where), *([reason_text(self.reason)] if self.reason else ())]
-        return (Select(text, (self.tenant, *values, *(after or ()), self._rows_max() + 1)),)
+        values = (self.tenant, *(value for _, value in self.where), *wanted, *(after or ()), self._rows_max() + 1)
+        if not wanted or names:
+            return (Select(f"SELECT {SQL[kind.name].columns}{rest}", values),)
+        # The index of open runs has all columns that the inner statement reads, so few of many runs are found fast.
+        columns = ", ".join(f"r.{name}" for name in kind.columns)
+        ordered = ", ".join(f"r.{name} DESC" for name in place)
+        found = f"SELECT tenant, run{rest}"
+        return (
+            Select(
+                f"SELECT {columns} FROM ({found}) found JOIN run r ON r.tenant = found.tenant AND r.run = found.run "
+                f"ORDER BY {ordered}",
+                values,
+            ),
+        )
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Page[R]:
@@ -128,7 +149,8 @@ class OpenRows(Query[Page[R]]):
         return self._page(tuple([listed(self.kind, row) for _, row in found[: self._rows_max() + 1]]))
 
     def _fits(self, row: Row, columns: Sequence[tuple[int, object]]) -> bool:
-        return has_reason(self.kind, row, self.reason) and all(row[i] == value for i, value in columns)
+        wanted = marks(self.reason, self.cause)
+        return has_marks(self.kind, row, wanted) and all(row[i] == value for i, value in columns)
 
     def _rows_max(self) -> int:
         return min(self.limit, PAGE_MAX)
@@ -148,11 +170,20 @@ class GivenUp(NamedTuple):
     error: str
 
 
+class FlaggedRuns(NamedTuple):
+    """Flagged runs with the same reasons and causes: their number, the first beginning and the first end (0: none)."""
+
+    causes: str
+    runs: int
+    since: int
+    until: int
+
+
 class SummaryRows(NamedTuple):
     """Rows of a summary. Approvals are without their calls, those with the earliest deadline first."""
 
     approvals: tuple[Approval, ...]
-    flagged: tuple[Run, ...]
+    flagged: tuple[FlaggedRuns, ...]
     uncertain: int
     unserved: dict[str, int]
     """Number of unfinished runs of each lane that no live worker serves."""
@@ -162,7 +193,7 @@ class SummaryRows(NamedTuple):
     most: int = COUNT_MAX
     """Rows of a kind that were counted at most, but for flagged runs and deliveries."""
     flagged_all: bool = True
-    """True if `flagged` has every flagged run. Otherwise it has the newest."""
+    """True if `flagged` counts every flagged run."""
     dead_all: bool = True
     """True if `dead` counts every delivery that was given up."""
 
@@ -191,9 +222,10 @@ _UNSERVED: Final = (
     f"AND w.lease_until > {MARK} "
     "AND replace(' ' || w.lanes || ' ', ' ' || lanes.lane || ' ', '') <> ' ' || w.lanes || ' ')"
 )
+# An index has these columns, in this order.
 _FLAGGED: Final = (
-    f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} "
-    f"ORDER BY created_at DESC, run DESC LIMIT {MARK}"
+    "SELECT causes, count(*), min(flagged_at), min(CASE WHEN flagged_until > 0 THEN flagged_until END) "
+    f"FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} GROUP BY causes ORDER BY causes"
 )
 # By webhook, because so many of one could hide those of another. Parameters: tenant, twice.
 _DEAD: Final = (
@@ -203,6 +235,42 @@ _DEAD: Final = (
     f"FROM delivery d WHERE d.tenant = {MARK} AND d.{_OPEN[DELIVERY.name].condition} GROUP BY d.subscription"
 )
 _REMOVED: Final = SubscriptionStatus.REMOVED
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedCounts(Query[tuple[FlaggedRuns, ...]]):
+    """All flagged runs of a tenant, counted by their reasons and causes."""
+
+    polls: ClassVar[bool] = True
+
+    tenant: str
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (Select(_FLAGGED, (self.tenant,)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[FlaggedRuns, ...]:
+        return tuple(
+            [FlaggedRuns(str(causes), int(n), _instant(since), _instant(until)) for causes, n, since, until in found[0]]
+        )
+
+    @override
+    def find(self, rows: RowsInMemory) -> tuple[FlaggedRuns, ...]:
+        return flagged_counts((run.causes, run.flagged_at, run.flagged_until) for run in rows.open(RUN, self.tenant))
+
+
+def flagged_counts(flags: Iterable[tuple[str, int, int]]) -> tuple[FlaggedRuns, ...]:
+    """Count runs by causes. `flags`: the columns `causes`, `flagged_at` and `flagged_until` of each run."""
+    found: dict[str, FlaggedRuns] = {}
+    for causes, since, until in flags:
+        of = found.get(causes)
+        if of is None:
+            found[causes] = FlaggedRuns(causes, 1, since, until)
+        else:
+            end = min(of.until, until) if of.until and until else of.until or until
+            found[causes] = FlaggedRuns(causes, of.runs + 1, min(of.since, since), end)
+    return tuple([found[causes] for causes in sorted(found)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +300,7 @@ class LaneCounts(Query[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Query[SummaryRows]):
-    """The rows that a summary of a tenant is made from, at most `most` of a kind, and of flagged runs `flagged_max`.
+    """The rows that a summary of a tenant is made from, at most `most` of a kind. All flagged runs are counted.
 
     `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
     runs (DynamoDB).
@@ -244,14 +312,13 @@ class Summary(Query[SummaryRows]):
     real: int
     lanes: tuple[str, ...] = ()
     most: int = COUNT_MAX
-    flagged_max: int = FLAGGED_MAX
 
     @override
     def statements(self) -> Sequence[Select]:
         tenant, most = self.tenant, self.most
         return (
             Select(_PENDING, (tenant, most)),
-            Select(_FLAGGED, (tenant, self.flagged_max + 1)),
+            *FlaggedCounts(tenant).statements(),
             Select(_UNCERTAIN, (tenant, most)),
             Select(_UNSERVED, (tenant, tenant, tenant, most, self.real)),
             Select(f"SELECT {SQL[PAUSE.name].columns} FROM pause WHERE tenant = {MARK} ORDER BY key", (tenant,)),
@@ -268,14 +335,13 @@ class Summary(Query[SummaryRows]):
         approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, approvals)]),
-            listed_rows(RUN, flagged[: self.flagged_max]),
+            FlaggedCounts(self.tenant).answer([flagged]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
             listed_rows(PAUSE, stops),
             tuple([row for row in listed_rows(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
             tuple([GivenUp(str(name), int(n), _instant(since), str(error)) for name, n, since, error in dead]),
             self.most,
-            flagged_all=len(flagged) <= self.flagged_max,
         )
 
     @override
@@ -284,17 +350,15 @@ class Summary(Query[SummaryRows]):
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
         lanes = {lane: min(most, n) for lane, n in rows.unfinished(tenant).items() if lane not in served}
         subscriptions = rows.under(SUBSCRIPTION, (tenant,))
-        flagged = sorted(rows.open(RUN, tenant), key=lambda run: open_place(RUN, run), reverse=True)
         return SummaryRows(
             tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
-            tuple([listed(RUN, run) for run in flagged[: self.flagged_max]]),
+            FlaggedCounts(tenant).find(rows),
             len(OpenRows(EFFECT, tenant, limit=most).find(rows).rows),
             lanes,
             tuple([listed(PAUSE, row) for row in rows.under(PAUSE, (tenant,))]),
             tuple([listed(SUBSCRIPTION, row) for row in subscriptions if row.status is not _REMOVED]),
             _given_up(listed(DELIVERY, row) for row in rows.open(DELIVERY, tenant)),
             most,
-            flagged_all=len(flagged) <= self.flagged_max,
         )
 
 

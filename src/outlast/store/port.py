@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from outlast.core.commit import Chain, Commit, Done, Instant, Mapping
-from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
+from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Approval, Effect, Evidence, Memo, Wait
 from outlast.core.rows.map_rows import MAP_KINDS
@@ -59,9 +59,7 @@ class Store(Protocol):
     url: str
     writer: str  # unique per opened store
     count_max: int = COUNT_MAX
-    """Rows of a kind that a summary reads at most, but for flagged runs."""
-    flagged_max: int = FLAGGED_MAX
-    """Flagged runs that a summary reads at most, the newest first. Beyond them, its counts are lower bounds."""
+    """Rows of a kind that a summary reads at most. Flagged runs are counted without reading them."""
     skew: int = 0
     """Ms by which the clocks of two processes of this store may differ (S-4). 0 if one clock tells the store's time.
 

@@ -17,7 +17,7 @@ from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt
 IS_OPEN: Final[dict[str, Callable[[Any], bool]]] = {
-    RUN.name: lambda run: bool(run.attention_text),
+    RUN.name: lambda run: run.flagged_at > 0,
     APPROVAL.name: lambda approval: approval.status is ApprovalStatus.PENDING,
     EFFECT.name: lambda effect: effect.status is EffectStatus.UNCERTAIN,
     DELIVERY.name: lambda delivery: delivery.status is DeliveryStatus.DEAD,

@@ -39,6 +39,7 @@ OF_A_RUN: Final[tuple[Check, ...]] = (
     fsck_checks.run_row,
     fsck_checks.row_columns,
     fsck_checks.run_visits,
+    fsck_checks.run_causes,
     fsck_checks.run_clocks,
     fsck_checks.floor_kept,
     fsck_checks.run_mail,

@@ -20,6 +20,7 @@ from outlast.core.row_checks import (
     wrong_approval,
     wrong_cursor,
     wrong_details,
+    wrong_flags,
     wrong_lease,
     wrong_offer,
     wrong_slot,
@@ -247,6 +248,11 @@ def columns_of(kind: AnyKind, row: Row) -> Violations:
 def run_visits(one: CheckedRun) -> Violations:
     """Check that the visit number equals the entries into nodes, the present one included (S-15)."""
     yield from own_rows(RUN, (one.run,), wrong_visits)
+
+
+def run_causes(one: CheckedRun) -> Violations:
+    """Check that the causes by which the run is counted are those of its attention."""
+    yield from own_rows(RUN, (one.run,), wrong_flags)
 
 
 def run_clocks(one: CheckedRun) -> Violations:

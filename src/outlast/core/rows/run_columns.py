@@ -123,6 +123,8 @@ class Attention(NamedTuple):
     until: int = 0  # business; from here on the run continues without an answer; 0 = never
     missing: tuple[str, ...] = ()  # node_diverged: names of what was recorded and not asked for again
     goes_on: bool = False  # approval_timeout: other waits of its ctx.first may end; budget_exhausted: runs below wait
+    name: str = ""  # the activity or the type of the exception, if the reason concerns one
+    cause: str = ""  # digest that alike entries of many runs share; '' of entries of earlier versions
 
     @property
     def stops(self) -> bool:
@@ -283,8 +285,9 @@ def _dump_attention(items: Iterable[Attention]) -> str:
     for each in plain:
         if not each["missing"]:
             del each["missing"]
-        if not each["goes_on"]:
-            del each["goes_on"]
+        for name in ("goes_on", "name", "cause"):
+            if not each[name]:
+                del each[name]
     return compact(plain) if plain else ""
 
 
@@ -398,6 +401,11 @@ def entered_visits(text: str, node: str) -> str:
     """
     visits = VISITS.decode(text)
     return VISITS.encode({**visits, node: visits.get(node, 0) + 1})
+
+
+def until_of(entry: Attention) -> int:
+    """Return the business time at which the engine acts without an answer; 0 = never."""
+    return entry.since + APPROVAL_STALE_AFTER if entry.reason is Reason.APPROVAL_TIMEOUT else entry.until
 
 
 def attention_timers(reasons: Iterable[Attention]) -> tuple[Timer, ...]:

@@ -56,6 +56,9 @@ class Run(NamedTuple):
     root_created_at: int = 0  # business; 0 = started by a version without child runs, so before all other runs
     depth: int = 0  # number of runs above it
     descent_text: str = ""
+    causes: str = ""  # of its attention, or of its failure: reason/cause, between spaces (core/causes.py)
+    flagged_at: int = 0  # business; the first beginning of its attention; 0 = it needs no person
+    flagged_until: int = 0  # business; from when on the engine acts without an answer; 0 = never
 
     @property
     def scheduler(self) -> str:

@@ -58,6 +58,7 @@ INDEXES: Final[dict[str, dict[str, tuple[tuple[str, str], tuple[str, str]]]]] = 
         "asking": (("asking_of", "S"), ("asking_at", "N")),
         "lane": (("lane_of", "S"), (PK, "S")),
         "tree": (("tree_of", "S"), ("ended_at", "N")),
+        "flagged": (("flagged_of", "S"), ("flagged_as", "S")),
     },
     IDEMPOTENCY: {
         "listed": (("list", "S"), ("list_at", "N")),
@@ -318,7 +319,7 @@ _COLUMNS: Final = {kind.name: _columns(kind) for kind in KINDS}
 ADDED: Final = frozenset({
     PK, SK, RECEIPT, "bodies", "ttl", "kept_until", "mapping", "at_once", "writer", "due_lane", "held_by", "list",
     "list_at", "queue_of", "ended_of", "spent_of", "asking_of", "asking_at", "lane_of", "tree_of", "shards", "settings",
-    "step_name", "step_status", "completed_at",
+    "step_name", "step_status", "completed_at", "flagged_of", "flagged_as",
 })  # fmt: skip
 """Attributes that are no columns."""
 assert not ADDED & {name for columns in _COLUMNS.values() for name in columns.names}
@@ -332,6 +333,9 @@ LATER: Final = {
     (RUN.name, "root_created_at"): 0,
     (RUN.name, "depth"): 0,
     (RUN.name, "descent"): "",
+    (RUN.name, "causes"): "",
+    (RUN.name, "flagged_at"): 0,
+    (RUN.name, "flagged_until"): 0,
     (SUBSCRIPTION.name, "forks"): 0,
 }
 """Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""
@@ -409,9 +413,22 @@ def _of_run(run: Run, mapping: int, stamp: Stamp) -> Item:
         found["lane_of"] = text(lane_list_of(run.tenant, run.lane))
     if run.root:
         found["tree_of"] = text(tree_list_of(run.tenant, run.root))
-    if run.attention_text:
-        found |= _open(open_list_of(RUN, run.tenant), run.created_at)
+    if run.flagged_at:
+        of_tenant = open_list_of(RUN, run.tenant)
+        found |= _open(of_tenant, run.created_at)
+        found |= {"flagged_of": text(of_tenant), "flagged_as": text(flagged_as(run))}
     return found
+
+
+def flagged_as(run: Run) -> str:
+    """Return the key of a flagged run in the index `flagged`, from which runs are counted by cause."""
+    return f"{run.causes}#{run.flagged_at}#{run.flagged_until}"
+
+
+def flags_in(key: str) -> tuple[str, int, int]:
+    """Return the columns `causes`, `flagged_at` and `flagged_until` from a key of the index `flagged`."""
+    causes, since, until = key.rsplit("#", 2)
+    return causes, int(since), int(until)
 
 
 def _of_approval(row: Any) -> Item:

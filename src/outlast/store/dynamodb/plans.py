@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
-from outlast.core.limits import COUNT_MAX
+from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE
 from outlast.core.rows.graph_rows import GRAPH_THREAD
@@ -27,6 +27,7 @@ from outlast.store.dynamodb.items import (
     Item,
     ItemPlace,
     decided_list_of,
+    flags_in,
     lane_list_of,
     lane_of,
     list_of,
@@ -42,12 +43,16 @@ from outlast.store.dynamodb.items import (
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, Unreadable, place_of
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import (
+    FlaggedCounts,
+    FlaggedRuns,
     LaneCounts,
     OpenRows,
     Summary,
     SummaryRows,
     earliest_first,
-    has_reason,
+    flagged_counts,
+    has_marks,
+    marks,
     open_order,
     open_place,
 )
@@ -90,6 +95,7 @@ SPENT: Final = ("spent", "spent_of", "at")
 OPEN: Final = ("asking", "asking_of", "asking_at")
 LANE: Final = ("lane", "lane_of", "pk")
 TREE: Final = ("tree", "tree_of", "ended_at")
+FLAGGED: Final = ("flagged", "flagged_of", "flagged_as")
 LOOKS: Final = 3  # at the index for an approval that a caller names, because it may be a moment old
 LOOK_AGAIN_S: Final = 0.5
 
@@ -281,11 +287,12 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
     kind, earliest = query.kind, earliest_first(query.kind)
     after = place_after(kind, query.cursor)
     columns = [(kind.columns.index(name), value) for name, value in query.where]
+    wanted = marks(query.reason, query.cause)
 
     def fits(row: Row) -> bool:
         if not IS_OPEN[kind.name](row) or not all(row[i] == value for i, value in columns):
             return False
-        if not has_reason(kind, row, query.reason):
+        if not has_marks(kind, row, wanted):
             return False
         return after is None or (open_place(kind, row) > after) is earliest
 
@@ -299,14 +306,14 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
 async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     """Read the rows of each kind, and the number of the effects and of the runs of each lane from the keys alone."""
     rows = RowsInMemory()
-    kinds: tuple[AnyKind, ...] = (APPROVAL, RUN, DELIVERY)
-    most = {RUN.name: query.flagged_max}
-    wanted = [OpenRows(kind, query.tenant, limit=most.get(kind.name, query.most)) for kind in kinds]
+    kinds: tuple[AnyKind, ...] = (APPROVAL, DELIVERY)
+    wanted = [OpenRows(kind, query.tenant, limit=query.most) for kind in kinds]
     of_tenant = [Under(kind, (query.tenant,)) for kind in (PAUSE, SUBSCRIPTION)]
     of_store = [Under(kind, (STORE,)) for kind in (WORKER, TOPOLOGY)]
     effects = Listing(IDEMPOTENCY, OPEN, open_list_of(EFFECT, query.tenant)).pages(reads, limit=query.most)
-    uncertain, _ = await asyncio.gather(
+    uncertain, (flagged, flagged_all), _ = await asyncio.gather(
         _keys(effects, query.most),
+        _flagged(reads, query.tenant),
         asyncio.gather(
             *(_open_rows(reads, each, rows) for each in wanted),
             *(_under(reads, each, rows) for each in (*of_tenant, *of_store)),
@@ -316,7 +323,23 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
     unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served, query.most)
     dead_all = len(rows.open(DELIVERY, query.tenant)) <= query.most
-    return found._replace(uncertain=uncertain, unserved=unserved, dead_all=dead_all)
+    return found._replace(
+        uncertain=uncertain, unserved=unserved, dead_all=dead_all, flagged=flagged, flagged_all=flagged_all
+    )
+
+
+async def _flagged_counts(reads: DynamoReads, query: FlaggedCounts) -> tuple[FlaggedRuns, ...]:
+    return (await _flagged(reads, query.tenant))[0]
+
+
+async def _flagged(reads: DynamoReads, tenant: str) -> tuple[tuple[FlaggedRuns, ...], bool]:
+    """Count flagged runs from the keys of their index, and tell if these are all: at most FLAGGED_MAX are read."""
+    found: list[tuple[str, int, int]] = []
+    async for items in Listing(RUNS, FLAGGED, open_list_of(RUN, tenant)).pages(reads):
+        found += [flags_in(item[FLAGGED[2]]["S"]) for item in items]
+        if len(found) > FLAGGED_MAX:
+            break
+    return flagged_counts(found[:FLAGGED_MAX]), len(found) <= FLAGGED_MAX
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
@@ -520,6 +543,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     OpenRows: _filled(_open_rows),
     Summary: _summary,
     LaneCounts: _lane_counts,
+    FlaggedCounts: _flagged_counts,
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -539,7 +563,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
-    **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, CountBy), Unreadable.REPLACE),
+    **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, FlaggedCounts, CountBy), Unreadable.REPLACE),
     **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""

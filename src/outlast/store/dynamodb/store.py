@@ -49,7 +49,6 @@ class DynamoStore(LoopStore, Maintenance, Expiry):
     """Store in four tables of DynamoDB. Opened with `open_dynamodb`, usable only in the process that opened it."""
 
     count_max = 100  # a row costs 0.6 ms of CPU, and every page counts
-    flagged_max = 100
     not_inherited = "a connection does not pass to a child"
 
     def __init__(self, address: DynamoAddress, writer: str, clock: Clock, *, checked: bool = False) -> None:

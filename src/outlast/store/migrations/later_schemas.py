@@ -6,6 +6,14 @@ have.
 
 from typing import Final
 
+from outlast.core.machine import Reason
+
+_CAUSES: Final = "' ' || " + " || ".join(
+    f"CASE WHEN replace(attention, '\"reason\":\"{reason.value}\"', '') <> attention "
+    f"THEN '{reason.value}/{reason.value} ' ELSE '' END"
+    for reason in Reason
+)
+"""The column `causes` of a run that was flagged by a version without causes."""
 LATER: Final[tuple[tuple[str, ...], ...]] = (
     # 2: the visit in which an effect was first intended. Earlier rows have 0: the visit is not known.
     ("ALTER TABLE effect ADD COLUMN first_visit {integer} NOT NULL DEFAULT 0",),
@@ -170,5 +178,18 @@ CREATE TABLE map_outcome (
     PRIMARY KEY (tenant, run, visit, key, place)
 ){clustered}
 """,
+    ),
+    # 9: the causes of flagged and failed runs, and when the attention of a run began and ends. A run that was flagged
+    # earlier has its reasons as causes. An earlier failure has none.
+    (
+        "ALTER TABLE run ADD COLUMN causes TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE run ADD COLUMN flagged_at {integer} NOT NULL DEFAULT 0",
+        "ALTER TABLE run ADD COLUMN flagged_until {integer} NOT NULL DEFAULT 0",
+        f"UPDATE run SET flagged_at = created_at, causes = {_CAUSES} WHERE attention <> ''",
+        # pages of flagged runs, also of one cause without reading the others
+        "DROP INDEX run_open",
+        "CREATE INDEX run_open ON run (tenant, created_at, run, causes, flagged_at) WHERE flagged_at > 0",
+        # counts of flagged runs by cause
+        "CREATE INDEX run_flagged ON run (tenant, causes, flagged_at, flagged_until) WHERE flagged_at > 0",
     ),
 )
