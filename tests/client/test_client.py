@@ -610,6 +610,7 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         assert not await client.budgets()
         await client.set_budget(Budget(tokens=1_000_000, money="2.5"), reason="the plan")
         (budget,) = await client.budgets()
+        assert (await client.usage(days=3)).every
         assert (budget.limits.tokens, budget.limits.money, budget.limits.calls) == (1_000_000, "2.5", None)
         assert (budget.tenant, budget.reason, budget.runs) == ("default", "the plan", 0)
         assert budget.used.tokens >= 120

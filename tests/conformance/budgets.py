@@ -5,10 +5,11 @@ from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
 from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
 from outlast.store.port import maintenance
-from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage, TreeUsage
+from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage, UsageOfDays, UsageSum
 from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
 
-DAY = T0 // 86_400_000
+DAY_MS = 86_400_000
+DAY = T0 // DAY_MS
 
 
 def _used(run: str = "run-1", epoch: int = 1, n: int = 1, tokens: int = 10, **more: object) -> CallUsage:
@@ -26,7 +27,7 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
         _used(),
         _used(n=2, tokens=5, unpriced=1),
         _used(epoch=2, tokens=1),
-        _used(epoch=3, n=1, day=DAY + 1, at=T0 + 86_400_000),
+        _used(epoch=3, n=1, day=DAY + 1, at=T0 + DAY_MS),
     ]
     for row in rows:
         await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
@@ -55,6 +56,27 @@ async def usage_is_summed_by_tree(s: Subject) -> None:
     assert await b.query(TreeUsage(TENANT, "run-1", but="run-2")) == Amounts(10, 3, 1)
     assert await b.query(TreeUsage("globex", "run-1")) == Amounts()
     assert await b.query(RunUsage(TENANT, "run-2")) == Amounts(7, 6, 2, unpriced=1)
+
+
+async def usage_is_summed_by_day_workflow_and_model(s: Subject) -> None:
+    """`TenantUsage` adds up the days by workflow, model and activity, the latest reports first if there are many."""
+    a, b = await two(s)
+    first = await held(a)
+    assert await b.query(TenantUsage(TENANT, DAY - 1, DAY)) == UsageOfDays((), every=True)
+    rows = [_used(), _used(n=2, tokens=5, unpriced=1), _used(n=3, model="m-2", activity="print")]
+    rows += [_used(n=n, day=DAY + by, at=T0 + by * DAY_MS, tokens=7) for n, by in ((4, -1), (5, -2), (6, 1))]
+    for row in rows:
+        await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
+    today = (
+        UsageSum(DAY, first.workflow, "m-1", "ask", 15, 15, 0, 6, 2, 1, 2),
+        UsageSum(DAY, first.workflow, "m-2", "print", 10, 10, 0, 3, 1, 0, 1),
+    )
+    former = UsageSum(DAY - 1, first.workflow, "m-1", "ask", 7, 7, 0, 3, 1, 0, 1)
+    assert await b.query(TenantUsage(TENANT, DAY - 1, DAY)) == UsageOfDays((*today, former), every=True)
+    assert await b.query(TenantUsage(TENANT, DAY, DAY, most=3)) == UsageOfDays(today, every=True)
+    cut = await b.query(TenantUsage(TENANT, DAY - 1, DAY, most=2))
+    assert not cut.every and {each.day for each in cut.sums} == {DAY}
+    assert (await b.query(TenantUsage("globex", DAY - 1, DAY))).sums == ()
 
 
 async def usage_goes_with_its_run(s: Subject) -> None:

@@ -214,6 +214,7 @@ def _operate(ask: Recorder) -> dict[str, str]:
     ask("get", "/v1/pauses")
     ask("post", "/v1/budgets", {"tokens": 1_000_000, "money": "50", "reason": "the plan of March"})
     ask("get", "/v1/budgets")
+    ask("get", "/v1/usage")
     ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
     return {"continue": flagged[1], "resolve": flagged[2]}

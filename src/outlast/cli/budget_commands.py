@@ -8,6 +8,7 @@ from outlast.cli.global_options import Group
 from outlast.cli.run_page import used_lines
 from outlast.cli.screen import Screen
 from outlast.cli.text import amount
+from outlast.core.limits import USAGE_DAYS_MAX
 from outlast.core.usage import Budget
 from outlast.runtime.client import Client
 
@@ -34,6 +35,27 @@ async def ls(client: Client, screen: Screen) -> int:
     screen.table(("TENANT", "USED TODAY", "WAITING", "SINCE", "BY", "REASON"), rows)
     if any(v.runs for v in views):
         screen.advice("→ outlast attention ls")
+    return OK
+
+
+@budgets.command()
+@click.option("--days", type=click.IntRange(1, USAGE_DAYS_MAX), default=14, help="Number of business days [14].")
+@reads_client
+async def usage(client: Client, screen: Screen, days: int) -> int:
+    """Add up the usage of each of the last business days (UTC) by workflow, model and activity."""
+    found = await client.usage(days=days)
+    if screen.data(found):
+        return OK
+    if not found.usage:
+        screen.line(f"no call has reported usage since {found.since}")
+        return OK
+    rows = [
+        (each.day, each.workflow, each.model, each.activity, each.money, f"{each.tokens:,}", f"{each.calls:,}")
+        for each in found.usage
+    ]
+    screen.table(("DAY", "WORKFLOW", "MODEL", "ACTIVITY", "MONEY", "TOKENS", "CALLS"), rows)
+    if not found.every:
+        screen.line("these days have more reports than were added up: the numbers of the earliest days are too low")
     return OK
 
 

@@ -236,6 +236,7 @@ async def _serve(settings: CliSettings, served: Sequence[Workflow[Any]], live: L
             pages=pages(),
             error_page=error_page,
             public_url=loaded.serve.public_url,
+            currency=loaded.serve.currency,
         )
         parts: list[ServicePart] = [StoreFileWatch(bound.store)]
         serving: Serving | None = None

@@ -49,6 +49,7 @@ from outlast.models.service import (
     PauseEnded,
     SlotLimit,
     StatusSummary,
+    UsageList,
     VersionStatus,
     WorkerStatus,
 )
@@ -1012,6 +1013,13 @@ class SyncClient:
     def budgets(self) -> Sequence[DailyBudget]:
         """Return the daily budget of the tenant with its usage today; empty if it has none."""
         return self._loop.run(lambda: self._target.budgets())
+
+    def usage(self, *, days: int = 14) -> UsageList:
+        """Add up the usage that calls have reported on each of the last `days` business days, today included.
+
+        Raises InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.usage(days=days))
 
     def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.

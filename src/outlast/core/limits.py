@@ -134,6 +134,8 @@ ATTEMPTS_MAX = 100
 VISITS_MAX = 10_000
 FORKS_NOTED_MAX = 100  # forks of one run that are started before it has ended: a claim reads each note
 COUNT_MAX = 1_000  # rows of one kind that a page counts: a count of so many means so many or more
+USAGE_ROWS_MAX = 50_000  # reports of usage that one table adds up, the latest days first
+USAGE_DAYS_MAX = 90  # business days of such a table
 FLAGGED_MAX = 10_000  # flagged runs that are counted by reason, because a reason must not hide another one
 
 assert INPUT_BYTES_MAX <= STATE_BYTES_MAX, "an input becomes the first state"

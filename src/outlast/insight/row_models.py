@@ -11,8 +11,8 @@ from outlast.core.approvals import EVERY_ROLE, Actor
 from outlast.core.causes import causes_in
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
-from outlast.core.durations import MINUTE
-from outlast.core.events import EventType
+from outlast.core.durations import DAY, MINUTE
+from outlast.core.events import EventType, iso
 from outlast.core.keys import OncePer, scope_of_shared
 from outlast.core.lanes import OWN
 from outlast.core.machine import RULES, EffectStatus
@@ -51,7 +51,8 @@ from outlast.models.runs import (
     Visit,
     Waiting,
 )
-from outlast.models.service import ActivePause, CallerInfo, DailyBudget, WorkerStatus
+from outlast.models.service import ActivePause, CallerInfo, DailyBudget, UsageLine, UsageList, WorkerStatus
+from outlast.store.usage_sums import UsageOfDays
 
 
 # --- runs ------------------------------------------------------------------------------------------
@@ -187,6 +188,35 @@ def used_amounts(used: Amounts) -> UsedAmounts:
         unpriced=used.unpriced,
         children=used.children,
     )
+
+
+def usage_list(found: UsageOfDays, days: int, until: int) -> UsageList:
+    """Return the usage of the business days up to `until`, in the units of people."""
+    return UsageList(
+        usage=[
+            UsageLine(
+                day=day_text(each.day),
+                workflow=each.workflow,
+                model=each.model,
+                activity=each.activity,
+                tokens=each.tokens,
+                input_tokens=each.input_tokens,
+                output_tokens=each.output_tokens,
+                money=money_text(each.money),
+                calls=each.calls,
+                unpriced=each.unpriced,
+            )
+            for each in found.sums
+        ],
+        since=day_text(until - days + 1),
+        until=day_text(until),
+        every=found.every,
+    )
+
+
+def day_text(day: int) -> str:
+    """Return a business day, counted since 1970, as text."""
+    return iso(day * DAY)[: len("2026-03-01")]
 
 
 def allowed_amounts(limits: Limits) -> AllowedAmounts:

@@ -39,6 +39,7 @@ from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
 from outlast.insight.labels import is_held, may_have_open_calls
+from outlast.insight.row_models import usage_list
 from outlast.insight.run_facts import (
     BlockingRun,
     RunFacts,
@@ -52,6 +53,7 @@ from outlast.insight.run_facts import (
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_maps import counted_children, maps_of
 from outlast.insight.run_timeline import TimelineRows
+from outlast.models.service import UsageList
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
 from outlast.store.open_calls import OpenCalls
@@ -69,7 +71,7 @@ from outlast.store.queries import (
     place_after,
     place_of,
 )
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 EVERY_RUN: Final = ListRuns()
 PAGE_ROWS_MAX = 1_000
@@ -670,6 +672,11 @@ class TenantRows:
         today = day_of((await self.store.now()).business)
         used = await self.store.query(TenantDayUsage(self.tenant, today))
         return row, used.amounts, await self._waiting_for_budget()
+
+    async def usage_of_days(self, days: int) -> UsageList:
+        """Return the sums of usage of the last business days."""
+        until = day_of((await self.store.now()).business)
+        return usage_list(await self.store.query(TenantUsage(self.tenant, until - days + 1, until)), days, until)
 
     async def _waiting_for_budget(self) -> int:
         return sum([len(page.rows) async for page in pages(partial(self.flagged, reason=Reason.BUDGET_EXHAUSTED))])

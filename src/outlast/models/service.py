@@ -144,6 +144,30 @@ class BudgetList(Model):
     budgets: list[DailyBudget]
 
 
+class UsageLine(Model):
+    """Usage that calls have reported on one business day (UTC), by workflow, model and activity."""
+
+    day: str = Field(examples=["2026-03-01"])
+    workflow: str = Field(description="Empty if the run was purged.")
+    model: str = Field(description="Empty for calls that named none.")
+    activity: str
+    tokens: Count
+    input_tokens: Count
+    output_tokens: Count
+    money: str = Field(examples=["1.25"], description="Decimal number, exact to a millionth.")
+    calls: Count = Field(description="Calls that have reported usage.")
+    unpriced: Count = Field(0, description="Calls that have reported tokens without a price.")
+
+
+class UsageList(Model):
+    """Usage of a tenant on its last business days, the latest day first, then the most money."""
+
+    usage: list[UsageLine]
+    since: str = Field(description="First day.", examples=["2026-03-01"])
+    until: str = Field(description="Last day: today.", examples=["2026-03-14"])
+    every: bool = Field(description="False if the days have more reports than were added up: the earliest are missing.")
+
+
 class SlotLimit(Model):
     """Maximum of admitted runs of one tenant, or of all tenants."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
-from outlast.core.limits import KEY_BYTES_MAX, SLOTS_MAX
+from outlast.core.limits import KEY_BYTES_MAX, SLOTS_MAX, USAGE_DAYS_MAX
 from outlast.core.rows.run_columns import What
 from outlast.models.service import (
     ActivePause,
@@ -18,6 +18,7 @@ from outlast.models.service import (
     PauseList,
     SlotLimit,
     StatusSummary,
+    UsageList,
     VersionList,
     VersionStatus,
     WorkerList,
@@ -164,6 +165,32 @@ LIST_BUDGETS: Final = Operation(
     summary="List budgets",
     tag="operators",
     description="List the tenant's daily budget with its usage today.",
+)
+
+
+@dataclass(frozen=True)
+class ListUsage(OperationRequest[UsageList]):
+    """Add up the usage that calls have reported on each of the last business days, today included."""
+
+    _: KW_ONLY
+    days: Annotated[int, Field(ge=1, le=USAGE_DAYS_MAX, description="Number of days.")] = 14
+
+
+LIST_USAGE: Final = Operation(
+    "list_usage",
+    ListUsage,
+    UsageList,
+    "GET",
+    "/usage",
+    ("viewer",),
+    ListUsage(days=7),
+    summary="Add up usage by day",
+    tag="operators",
+    description=(
+        "Add up tokens, money and calls of each business day (UTC) by workflow, model and activity.\n"
+        "\n"
+        "The usage of a run goes with the run when it is purged."
+    ),
 )
 
 

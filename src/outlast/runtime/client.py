@@ -51,6 +51,7 @@ from outlast.models.service import (
     PauseEnded,
     SlotLimit,
     StatusSummary,
+    UsageList,
     VersionStatus,
     WorkerStatus,
 )
@@ -936,6 +937,13 @@ class Client(ABC):
     async def budgets(self) -> Sequence[DailyBudget]:
         """Return the daily budget of the tenant with its usage today; empty if it has none."""
         return await self._call(service_ops.ListBudgets())
+
+    async def usage(self, *, days: int = 14) -> UsageList:
+        """Add up the usage that calls have reported on each of the last `days` business days, today included.
+
+        Raises InvalidInput.
+        """
+        return await self._call(service_ops.ListUsage(days=days))
 
     async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.

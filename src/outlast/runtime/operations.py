@@ -18,7 +18,7 @@ from outlast.core.attention import AttentionAnswer, check_for_all, check_many
 from outlast.core.commit import Expect
 from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
-from outlast.core.limits import SLOTS_MAX
+from outlast.core.limits import SLOTS_MAX, USAGE_DAYS_MAX
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.effect_rows import Approval, Effect
 from outlast.core.rows.run_columns import Attention
@@ -88,6 +88,7 @@ from outlast.models.service import (
     PauseEnded,
     SlotLimit,
     StatusSummary,
+    UsageList,
     VersionStatus,
     WorkerStatus,
 )  # fmt: skip
@@ -703,6 +704,11 @@ class Operations(Client):
     async def _list_budgets(self, request: service_ops.ListBudgets) -> Sequence[DailyBudget]:
         found = await self.rows.daily_budget()
         return [] if found is None else [daily_budget(*found)]
+
+    @handles(service_ops.LIST_USAGE)
+    async def _list_usage(self, request: service_ops.ListUsage) -> UsageList:
+        Arguments("usage", of_call=True).number("days", request.days, 1, USAGE_DAYS_MAX)
+        return await self.rows.usage_of_days(request.days)
 
     @handles(service_ops.SET_BUDGET)
     async def _set_budget(self, request: service_ops.SetBudget) -> None:

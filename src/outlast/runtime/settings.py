@@ -112,6 +112,9 @@ class ServeSettings(Section):
         pattern=r"^(https?://[A-Za-z0-9._~:/\[\]-]+)?$",
         description="Address at which people reach the service, e.g. https://outlast.example.com; for links.",
     )
+    currency: str = Field(
+        default="", max_length=8, description="Name or sign of the currency of amounts in the web UI, e.g. EUR."
+    )
     proxies: Words = Field(default=(), description="Proxies whose X-Forwarded-For is trusted.")
 
 

@@ -58,6 +58,7 @@ class ServiceState:
     error_page: "Callable[[Request, OutlastError], Awaitable[Response]] | None" = None
     """Maker of the page that answers an error below /ui. Without it, errors there are problems as elsewhere."""
     public_url: str = ""
+    currency: str = ""
     """Address of the service for browsers, if it is not the one that their requests name."""
     stopping: bool = False
     """True once the process stops. /readyz then answers 503."""

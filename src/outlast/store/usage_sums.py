@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from outlast.core.limits import USAGE_ROWS_MAX
 from outlast.core.rows.limit_rows import CALL_USAGE
+from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import NOTHING_USED, Amounts, CallUsage
 from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory
@@ -97,6 +99,75 @@ class TenantDayUsage(Query[DayUsage]):
     def find(self, rows: RowsInMemory) -> DayUsage:
         of_day = [row for row in rows.under(CALL_USAGE, (self.tenant,)) if row.day == self.day]
         return DayUsage(total(of_day), any(row.activity == self.activity for row in of_day))
+
+
+class UsageSum(NamedTuple):
+    """Usage of a business day by workflow, model and activity. `workflow` is '' if its run was purged."""
+
+    day: int
+    workflow: str
+    model: str
+    activity: str
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    money: int  # micros
+    calls: int
+    unpriced: int
+    rows: int
+
+
+class UsageOfDays(NamedTuple):
+    """Sums of the usage of a tenant, the latest day first. `every`: False if the earliest rows were left out."""
+
+    sums: tuple[UsageSum, ...]
+    every: bool
+
+
+_OF_DAYS: Final = (
+    "SELECT u.day, coalesce(r.workflow, ''), u.model, u.activity, sum(u.tokens), sum(u.input_tokens), "
+    "sum(u.output_tokens), sum(u.money), sum(u.calls), sum(u.unpriced), count(*) FROM (SELECT * FROM call_usage "
+    f"WHERE tenant = {MARK} AND day >= {MARK} AND day <= {MARK} ORDER BY day DESC LIMIT {MARK}) u "
+    "LEFT JOIN run r ON r.tenant = u.tenant AND r.run = u.run "
+    "GROUP BY u.day, coalesce(r.workflow, ''), u.model, u.activity"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUsage(Query[UsageOfDays]):
+    """The usage of a tenant from business day `since` to `until`, of at most `most` reports, the latest days first."""
+
+    tenant: str
+    since: int
+    until: int
+    most: int = USAGE_ROWS_MAX
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (Select(_OF_DAYS, (self.tenant, self.since, self.until, self.most + 1)),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> UsageOfDays:
+        sums = [UsageSum(int(day), str(flow), str(model), str(activity), *map(int, counts))
+                for day, flow, model, activity, *counts in found[0]]  # fmt: skip
+        return _of_days(sums, self.most)
+
+    @override
+    def find(self, rows: RowsInMemory) -> UsageOfDays:
+        workflows = {run.run: run.workflow for run in rows.under(RUN, (self.tenant,))}
+        of_days = [row for row in rows.under(CALL_USAGE, (self.tenant,)) if self.since <= row.day <= self.until]
+        of_days.sort(key=lambda row: row.day, reverse=True)
+        sums: dict[tuple[int, str, str, str], list[int]] = {}
+        for row in of_days[: self.most + 1]:
+            group = row.day, workflows.get(row.run, ""), row.model, row.activity
+            counts = row.tokens, row.input_tokens, row.output_tokens, row.money, row.calls, row.unpriced, 1
+            sums[group] = [a + b for a, b in zip(sums.get(group, [0] * len(counts)), counts, strict=True)]
+        return _of_days([UsageSum(*group, *counts) for group, counts in sums.items()], self.most)
+
+
+def _of_days(sums: Iterable[UsageSum], most: int) -> UsageOfDays:
+    found = sorted(sums, key=lambda each: (-each.day, -each.money, -each.tokens, *each[1:4]))
+    return UsageOfDays(tuple(found), sum(each.rows for each in found) <= most)
 
 
 def total(rows: Iterable[CallUsage]) -> Amounts:

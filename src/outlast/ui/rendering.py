@@ -182,6 +182,7 @@ async def render(
         "feedback": done,
         "live": live,
         "nonce": nonce,
+        "currency": state.currency,
         "theme": theme_of(request),
         "themes": THEMES,
         "root": root_of(request),

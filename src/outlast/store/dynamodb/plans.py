@@ -80,7 +80,7 @@ from outlast.store.queries import (
 from outlast.store.queries import place_of as position_of
 from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
 Fill = Callable[[DynamoReads, Any, RowsInMemory], Awaitable[None]]
@@ -533,6 +533,20 @@ async def _day_usage(reads: DynamoReads, query: TenantDayUsage, rows: RowsInMemo
         put(rows, CALL_USAGE, await reads.rows(items, CALL_USAGE))
 
 
+async def _usage_of_days(reads: DynamoReads, query: TenantUsage, rows: RowsInMemory) -> None:
+    """Read the usage of each day, the latest first, until there is enough of it, and the runs that reported it."""
+    n, runs = 0, dict[Key, None]()
+    for day in range(query.until, query.since - 1, -1):
+        async for items in Listing(RUNS, SPENT, spending_of(query.tenant, day)).pages(reads):
+            found = await reads.rows(items, CALL_USAGE)
+            put(rows, CALL_USAGE, found)
+            n += len(found)
+            runs.update(dict.fromkeys((row.tenant, row.run) for row in found))
+        if n > query.most:
+            break
+    put(rows, RUN, [each for each in await reads.load(RUN, list(runs)) if each is not None])
+
+
 PLANS: Final[dict[type[Query[Any]], Plan]] = {
     Load: _load,
     LoadMany: _load_many,
@@ -557,6 +571,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     RunUsage: _filled(_run_usage),
     TreeUsage: _filled(_tree_usage),
     TenantDayUsage: _filled(_day_usage),
+    TenantUsage: _filled(_usage_of_days),
     UnusedThreads: _filled(_unused_threads),
 }
 
@@ -564,6 +579,8 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, FlaggedCounts, CountBy), Unreadable.REPLACE),
-    **dict.fromkeys((Census, Moving, Owing, OpenCalls, TenantDayUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE),
+    **dict.fromkeys(
+        (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
+    ),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""
