@@ -136,12 +136,13 @@ def test_the_steps_of_a_run_are_read_in_pages(place: Place) -> None:
         await run.result(PATIENCE)
         kinds = ["tool_call", "checkpoint", "approval_request", "approval_response", "tool_call", "checkpoint"]
         whole = await client.steps(run.id)
-        assert ([step.kind for step in whole.steps], whole.next_cursor) == (kinds, "")
-        response = whole.steps[3]
+        acts = [step for step in whole.steps if step.kind in kinds]
+        assert ([step.kind for step in acts], whole.steps[0].kind, whole.next_cursor) == (kinds, "start", "")
+        response = acts[3]
         assert (response.status, response.detail, response.visit, response.node) == ("approved", "cheap", 2, "decide")
         assert '"cents":4000' in response.input.text and '"changes":{"cents":4000}' in response.input.text
         found, cursor = [], ""
-        for _ in range(3):
+        for _ in range(0, len(whole.steps), 2):
             page = await client.steps(run.id, limit=2, cursor=cursor)
             found += page.steps
             cursor = page.next_cursor

@@ -54,6 +54,11 @@ def steps(app: App, run: AppRun[Any], **filters: Any) -> StepList:
     return app.do(app.runtime.operations.steps(run.id, **filters))
 
 
+def acts(page: StepList) -> list[Step]:
+    """Return the steps of the agent, without those of the course of the run."""
+    return [step for step in page.steps if step.kind not in ("start", "wait", "log", "takeover")]
+
+
 def of(page: StepList, kind: str) -> list[Step]:
     return [step for step in page.steps if step.kind == kind]
 
@@ -78,12 +83,12 @@ def test_an_agents_run_is_read_as_five_kinds_of_steps(outlast_app: AppFactory) -
     assert (request.status, request.by, request.key, request.ended) == ("pending", "lead", "steps-ticket/disk", None)
     run.approve("it is full", by="ana")
     page = steps(app, run)
-    assert [(step.kind, step.status) for step in page.steps] == [
+    assert [(step.kind, step.status) for step in acts(page)] == [
         ("model_decision", "answered"), ("approval_request", "approved"), ("tool_call", "done"),
         ("approval_response", "approved"), ("tool_call", "done"), ("checkpoint", "saved"),
         ("model_decision", "answered"), ("checkpoint", "completed"),
     ]  # fmt: skip
-    decision = page.steps[0]
+    decision = acts(page)[0]
     assert [(each.tool, each.outcome, each.code) for each in decision.proposals] == [
         ("read_log", "admitted", ""), ("open_ticket", "admitted", ""), ("open_ticket", "not_admitted", "denied"),
         ("format", "not_admitted", "unknown_tool"),
@@ -110,7 +115,7 @@ def test_pages_and_filters_together_give_every_step_once(outlast_app: AppFactory
     script = [*(answer(("read_log", {"lines": n}), ("open_ticket", {"title": f"t{n}"})) for n in range(5)), "done"]
     app, run = begin(ScriptedModel(script), outlast_app)
     whole = steps(app, run).steps
-    assert len(whole) == 6 + 2 * 5 + 6 and len({step.id for step in whole}) == len(whole)
+    assert len(acts(steps(app, run))) == 6 + 2 * 5 + 6 and len({step.id for step in whole}) == len(whole)
     found: list[Step] = []
     cursor = ""
     while True:
@@ -177,12 +182,17 @@ def test_rows_of_the_engine_are_left_out_or_belong_to_a_step(outlast_app: AppFac
     app = outlast_app(flow)
     run = app.start(flow, Task())
     app.clock.skip("1h")
-    assert [step.kind for step in steps(app, run).steps] == ["checkpoint"]
+    page = steps(app, run)
+    assert [step.kind for step in acts(page)] == ["checkpoint"]
+    (log,), (slept,) = of(page, "log"), [step for step in of(page, "wait") if step.what.startswith("timer")]
+    assert (log.what, log.visit) == ("a line of the log", 1)
+    assert slept.until is not None and slept.ended is not None and slept.until <= slept.ended
     denied = app.start(flow, Task(title="forbidden"))
     app.clock.skip("1h")
     page = steps(app, denied)
-    assert [(step.kind, step.status) for step in page.steps][:1] == [("tool_call", "denied")]
-    assert page.steps[0].detail == "no_such_title: never, [redacted]"
+    (call, *_) = acts(page)
+    assert (call.kind, call.status) == ("tool_call", "denied")
+    assert call.detail == "no_such_title: never, [redacted]"
 
 
 @pytest.mark.req("OBS-4")

@@ -186,11 +186,11 @@ def test_a_run_is_forked_without_javascript_and_the_lineage_shows(service: Servi
     (approval, _), waits = service.asked(fork), service.waits(fork)["waiting_for"]
     assert [each["kind"] for each in waits] == ["approval"]
     assert before == MADE, "no write before a person approves"
-    text = service.get(f"/ui/runs/{fork}").text
+    text = service.get(f"/ui/runs/{fork}/overview").text
     shown = HtmlPage(text).text
     assert f"Fork of {run} at checkpoint {at}" in shown and "Compare with ancestor" in shown
     assert f'href="/ui/runs/{fork}/compare?other={run}"' in text
-    assert f'href="/ui/runs?forked_from={run}"' in service.get(f"/ui/runs/{run}").text
+    assert f'href="/ui/runs?forked_from={run}"' in service.get(f"/ui/runs/{run}/overview").text
     listed = page_of(service, f"/ui/runs?forked_from={run}")
     assert f"run-{fork}" in listed.ids and f"run-{run}" not in listed.ids
     assert f"fork of {run}" in listed.text and f"--forked-from {run}" in listed.text
@@ -351,7 +351,7 @@ def test_a_run_in_flight_is_forked_with_a_reason(service: Service) -> None:
     assert started.status_code == 303, started.text
     (fork,) = forks_of(service, run)
     assert started.headers["location"] == f"/ui/runs/{fork}" and made == MADE
-    ancestor, child = page_of(service, f"/ui/runs/{run}"), page_of(service, f"/ui/runs/{fork}")
+    ancestor, child = page_of(service, f"/ui/runs/{run}/overview"), page_of(service, f"/ui/runs/{fork}/overview")
     assert "forks" in ancestor.ids and f"{fork} by" in ancestor.text
     for each in (ancestor, child):
         assert "the customer asked <b>twice</b>" in each.text
@@ -368,7 +368,7 @@ def test_rights_decide_about_the_page_and_a_live_fork(guarded: Service) -> None:
         assert who.sign_in(name).status_code == 303
     assert vic.get(f"/ui/runs/{run}/fork").status_code == 403
     assert "Fork this run" not in vic.get(f"/ui/runs/{run}").text
-    assert f'href="/ui/runs?forked_from={run}"' in vic.get(f"/ui/runs/{run}").text
+    assert f'href="/ui/runs?forked_from={run}"' in vic.get(f"/ui/runs/{run}/overview").text
     page = olaf.get(f"/ui/runs/{run}/fork?from={at}").text
     assert 'id="effects-live"' not in page and 'id="effects-recorded"' in page
     assert 'id="effects-live"' in ana.get(f"/ui/runs/{run}/fork?from={at}").text
@@ -501,8 +501,10 @@ def test_a_person_forks_a_run_in_flight_in_a_browser(service: Service, page: Pag
     expect(page.locator("#both-act")).to_contain_text("goes on, too")
     page.click("#start")
     expect(page.locator("#done")).to_contain_text("Forked from run")
+    page.click("#tab-overview")
     expect(page.locator("#facts")).to_contain_text("the customer asked for both")
     page.click("#fork-of a >> nth=0")
+    page.click("#tab-overview")
     expect(page.locator("#facts")).to_contain_text("the customer asked for both")
 
 

@@ -22,7 +22,7 @@ def test_a_typed_reason_survives_refreshes(service: Service, open_page: Callable
         service.post(f"/v1/runs/{run}/signals/note", {"payload": {"n": n}})
     service.post(f"/v1/runs/{run}/continue", {"reason": "try"})
     service.until(f"/v1/runs/{run}/events", lambda body: len(body["events"]) > 4)
-    expect(page.locator("#facts")).to_be_visible()
+    expect(page.locator("#story")).to_be_visible()
     expect(typed).to_have_value("the line is up again")
 
 

@@ -44,7 +44,7 @@ def test_the_page_of_a_run_draws_its_map_at_each_width(service: Service, open_pa
     run = service.start("mines", text=HOSTILE)
     service.until(f"/v1/runs/{run}", lambda body: [each["failed"] + each["completed"] for each in body["maps"]] == [38])
     page = open_page(reduced_motion="reduce")
-    page.goto(f"{service.url}/ui/runs/{run}")
+    page.goto(f"{service.url}/ui/runs/{run}/overview")
     expect(page.locator("#map-1 .counts rect")).to_have_count(3)
     expect(page.locator("#map-1")).to_contain_text(f"30 of {INPUTS} completed, 8 failed, 2 run")
     expect(page.locator("#map-1 p a.id")).to_have_count(5)

@@ -14,7 +14,7 @@ from outlast.ui.routes.run_actions import ACTIONS, RunAction, shown_for
 from tests.ui.conftest import Service
 from tests.ui.html_page import HtmlPage
 
-TABS = ("", "/effects", "/results", "/events", "/data", "/checkpoints", "/people", "/actions")
+TABS = ("", "/overview", "/effects", "/results", "/events", "/data", "/checkpoints", "/people", "/actions")
 PAGE_MAX = 60_000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

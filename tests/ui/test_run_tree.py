@@ -66,7 +66,7 @@ def test_the_page_of_a_run_draws_its_tree_at_each_width(
     service: Service, root: str, open_page: Callable[..., Page]
 ) -> None:
     page = open_page(reduced_motion="reduce")
-    page.goto(f"{service.url}/ui/runs/{root}")
+    page.goto(f"{service.url}/ui/runs/{root}/overview")
     expect(page.locator("#tree li")).to_have_count(CHILDREN)
     assert page.evaluate(STRANGERS) == 0
     assert [*complaints(page, "tree")] == []
@@ -116,7 +116,7 @@ def test_a_child_is_detached_on_its_page(service: Service, root: str) -> None:
     (entry,) = service.get(f"/v1/runs/{root}").json()["attention"]
     assert "was detached and goes on alone: it is on holiday" in entry["detail"]
     service.waits(run)
-    assert "; detached: it goes on alone</dd>" in service.get(f"/ui/runs/{run}").text
-    assert service.get(f"/ui/runs/{root}").text.count('<span class="quiet">detached</span>') == 1
+    assert "; detached: it goes on alone</dd>" in service.get(f"/ui/runs/{run}/overview").text
+    assert service.get(f"/ui/runs/{root}/overview").text.count('<span class="quiet">detached</span>') == 1
     refused = service.client.post(f"/ui/runs/{root}/detach", content=form.body(), headers=FORM)
     assert refused.status_code == 409 and "is no child" in refused.text

@@ -1,4 +1,4 @@
-"""The history of a run as steps of an agent, made from the rows that exist: a pure function (OBS-4).
+"""The history of a run as steps, made from the rows that exist: a pure function (OBS-4).
 
 | step | rows |
 |---|---|
@@ -6,6 +6,7 @@
 | tool_call | effects, memos of other lookups, and calls that policy denied |
 | approval_request, approval_response | approvals |
 | checkpoint | events that complete a node or end the run |
+| the others | `insight/course_steps.py` |
 """
 
 import json
@@ -31,6 +32,7 @@ from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow.policy import Allow, Deny, NeedsApproval
+from outlast.insight.course_steps import CourseRows, CourseStep, course_of
 from outlast.insight.labels import effect_label
 from outlast.insight.run_history import RunHistory, first_intent
 from outlast.models import instant
@@ -45,7 +47,8 @@ DENIED: Final = "denied"
 SAVED: Final = "saved"
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 _ORDER: Final[dict[StepKind, int]] = {
-    "model_decision": 0, "approval_request": 1, "approval_response": 2, "tool_call": 3, "checkpoint": 4,
+    "start": 0, "takeover": 1, "signal": 2, "answer": 3, "log": 4, "model_decision": 5, "approval_request": 6,
+    "approval_response": 7, "tool_call": 8, "wait": 9, "attention": 10, "change": 11, "checkpoint": 12,
 }  # fmt: skip
 """Order of steps of one visit that began in the same millisecond."""
 _REJECTED: Final = frozenset({ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
@@ -55,7 +58,7 @@ _NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
 
 
 class StepRows(NamedTuple):
-    """Rows of one run. `business` converts real instants to business time."""
+    """Rows of one run. `business` converts real instants to business time. `course`: None leaves its steps out."""
 
     history: RunHistory
     memos: Sequence[Memo]
@@ -63,6 +66,7 @@ class StepRows(NamedTuple):
     approvals: Sequence[Approval]
     usage: Sequence[CallUsage]
     business: Callable[[int], int]
+    course: CourseRows | None = None
 
 
 Place: TypeAlias = tuple[int, int, int, str]
@@ -75,6 +79,8 @@ class Placed(NamedTuple):
     place: Place
     kind: StepKind
     make: Callable[[Place], Step]
+    used: Sequence[CallUsage] = ()
+    """Usage that its call reported."""
 
     @property
     def step(self) -> Step:
@@ -105,9 +111,9 @@ def step_page(rows: StepRows, *, kind: str = "", step: str = "", cursor: str = "
     return StepList(steps=[each.step for each in page], next_cursor=_cursor_of(page[-1].place) if more else "")
 
 
-def steps_of(rows: StepRows) -> list[Placed]:
-    """Return all steps of a run in the order in which they began."""
-    return sorted(_Steps(rows).all(), key=lambda each: each.place)
+def steps_of(rows: StepRows, *, head: int = HEAD_CHARS) -> list[Placed]:
+    """Return all steps of a run in the order in which they began. `head`: characters of a text that are not cut."""
+    return sorted(_Steps(rows, head=head).all(), key=lambda each: each.place)
 
 
 def lookup_step(memo: Memo) -> str:
@@ -126,10 +132,11 @@ def request_step(approval: Approval) -> str:
 
 
 class _Steps:
-    """The steps of one run. `whole`: id of the step whose texts are not cut."""
+    """The steps of one run. `whole`: id of the step whose texts are not cut. `head`: length of the others."""
 
-    def __init__(self, rows: StepRows, whole: str = "") -> None:
+    def __init__(self, rows: StepRows, whole: str = "", head: int = HEAD_CHARS) -> None:
         self._rows = rows
+        self._head = head
         self._whole = whole
         self._history = rows.history
         self._used: dict[tuple[int, str], list[CallUsage]] = {}
@@ -151,14 +158,16 @@ class _Steps:
                 model = memo.activity == MODEL
                 kind: StepKind = "model_decision" if model else "tool_call"
                 make = partial(self._model_decision if model else self._lookup, memo)
-                yield self._at(kind, lookup_step(memo), memo.at, memo.visit, make)
+                used = self._used.get((memo.visit, memo.key.removeprefix(UNANSWERED)), ())
+                yield self._at(kind, lookup_step(memo), memo.at, memo.visit, make, used)
             elif memo.key.startswith(VERDICTS) and not memo.key.startswith(_OF_MODELS):
                 make = partial(self._denial, memo)
                 yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
         for effect in self._rows.effects:
             visit = 0 if effect.undoes else effect.visit or effect.first_visit
             began, make = first_intent(effect, self._rows.business), partial(self._effect, effect)
-            yield self._at("tool_call", call_step(effect), began, visit, make)
+            used = self._used.get((effect.visit, effect.key), ())
+            yield self._at("tool_call", call_step(effect), began, visit, make, used)
         for a in self._rows.approvals:
             yield self._at("approval_request", request_step(a), a.asked_at, a.visit, partial(self._request, a))
             for n, answer in enumerate(_answers(a), 1):
@@ -169,9 +178,35 @@ class _Steps:
             if saved or event.type in ENDINGS:
                 make = partial(self._checkpoint, event)
                 yield self._at("checkpoint", f"checkpoint/{event.seq}", event.at, event.visit - saved, make)
+        for each in course_of(self._rows.course) if self._rows.course is not None else ():
+            yield self._at(each.kind, each.id, each.at, each.visit, partial(self._course, each))
 
-    def _at(self, kind: StepKind, step: str, at: int, visit: int, make: Callable[[Place], Step]) -> Placed:
-        return Placed((at, visit or self._history.visit_at(at), _ORDER[kind], step), kind, make)
+    def _at(
+        self,
+        kind: StepKind,
+        step: str,
+        at: int,
+        visit: int,
+        make: Callable[[Place], Step],
+        used: Sequence[CallUsage] = (),
+    ) -> Placed:
+        return Placed((at, visit or self._history.visit_at(at), _ORDER[kind], step), kind, make, used)
+
+    def _course(self, each: CourseStep, place: Place) -> Step:
+        return self._made(
+            each.kind,
+            place,
+            status=each.status,
+            what=each.what,
+            began=each.at,
+            ended=each.ended or (0 if each.kind == "wait" else each.at),
+            until=instant(each.until),
+            detail=each.detail,
+            by=each.by,
+            key=each.key,
+            input=each.input,
+            event=each.event,
+        )
 
     # --- models and lookups ------------------------------------------------------------------
     def _model_decision(self, memo: Memo, place: Place) -> Step:
@@ -179,7 +214,9 @@ class _Steps:
         answer = _answer_of(memo)
         used["model"] = used["model"] or _model_of(answer)
         proposals = self._proposals(memo)
-        return self._of_memo("model_decision", memo, place, ANSWERED, end=_end_of(answer), **used, proposals=proposals)
+        said = _text(_words_of(answer), self._head if place[-1] != self._whole else 0)
+        end = _end_of(answer)
+        return self._of_memo("model_decision", memo, place, ANSWERED, end=end, **used, proposals=proposals, said=said)
 
     def _lookup(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
@@ -202,7 +239,7 @@ class _Steps:
         )
 
     def _usage(self, visit: int, key: str) -> dict[str, Any]:
-        """Return what the attempts of a call reported, and the last model that they named."""
+        """Return the usage of the attempts of a call, and the last model that they named."""
         used = self._used.get((visit, key), ())
         money = sum(row.money for row in used)
         return {
@@ -251,6 +288,7 @@ class _Steps:
             allowed_by=effect.allowed_by,
             approval=effect.approval,
             child=effect.external_id if effect.child_text else "",
+            undoes=effect.undoes,
             **self._usage(effect.visit, effect.key),
         )
 
@@ -288,6 +326,7 @@ class _Steps:
             input=compact(plans),
             approval=a.id,
             began=a.asked_at,
+            until=instant(a.within_until) if a.status is ApprovalStatus.PENDING else None,
         )
 
     def _response(self, a: Approval, answer: "_Answer", place: Place) -> Step:
@@ -333,6 +372,7 @@ class _Steps:
             ended=event.at,
             detail=detail,
             output=compact(results) if results else "",
+            event=event.seq,
         )
 
     # --- one step ----------------------------------------------------------------------------
@@ -353,19 +393,20 @@ class _Steps:
         at, visit, _, step = place
         plain = {"by": "", "key": "", "digest": "", "attempts": 0, "external_id": "", "settled_by": ""}
         plain |= {"allowed_by": "", "approval": "", "model": "", "tokens": 0, "input_tokens": 0, "output_tokens": 0}
-        cut = step != self._whole
+        head = self._head if step != self._whole else 0
         return Step(
             **{**plain, "money": "", "proposals": [], **fields},
             id=step,
             kind=kind,
             what=redacted(what),
             visit=visit,
+            nth=self._history.nth_visit(visit),
             detail=redacted(detail),
             node=node or self._history.entry(visit).node_at(at),
             began=instant(began),
             ended=instant(ended),
-            input=_text(input, cut=cut),
-            output=_text(output, cut=cut),
+            input=_text(input, head),
+            output=_text(output, head),
         )
 
 
@@ -386,20 +427,29 @@ def _answers(a: Approval) -> list[_Answer]:
     return found
 
 
-def _text(stored: bytes | str | None, *, cut: bool) -> StepText:
+def _text(stored: bytes | str | None, head: int = HEAD_CHARS) -> StepText:
+    """Return the first characters of a text, or all of it for 0."""
     if not stored:
         return _NO_TEXT
     size = len(stored) if isinstance(stored, bytes) else len(stored.encode(errors="replace"))
     text = stored.decode(errors="replace") if isinstance(stored, bytes) else stored
-    if not cut or len(text) <= HEAD_CHARS:
+    if not head or len(text) <= head:
         return StepText(text=redacted(text), bytes=size, cut=False)
-    return StepText(text=redacted(text[:REDACTED_CHARS])[:HEAD_CHARS], bytes=size, cut=True)
+    return StepText(text=redacted(text[:REDACTED_CHARS])[:head], bytes=size, cut=True)
 
 
 def _answer_of(memo: Memo) -> dict[str, Any]:
     """Return the answer of a model as it is stored; an empty one if it has no answer."""
     answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
     return answer if isinstance(answer, dict) else {}
+
+
+def _words_of(answer: dict[str, Any]) -> str:
+    """Return the words of an answer: its text, or the text parts of one that pydantic-ai has recorded."""
+    if "parts" not in answer:
+        return str(answer.get("text") or "")
+    parts = answer["parts"] if isinstance(answer["parts"], list) else []
+    return "\n".join(str(p.get("content")) for p in parts if isinstance(p, dict) and p.get("part_kind") == "text")
 
 
 def _model_of(answer: dict[str, Any]) -> str:
@@ -442,7 +492,7 @@ def _verdict(decision: RecordedDecision) -> ProposedCall:
         outcome=outcome,
         code=DENIED if isinstance(verdict, Deny) else "",
         reason=redacted(reason),
-        arguments=_text(compact(decision.arguments), cut=True).text,
+        arguments=_text(compact(decision.arguments)).text,
     )
 
 

@@ -10,6 +10,7 @@ The detail of a run, its explanation, its timeline and its steps read this value
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,6 +106,20 @@ class RunHistory:
         """Return a visit by its number, or the last one for a number beyond it."""
         return self.visits[max(0, min(visit - self.visits[0].visit, len(self.visits) - 1))]
 
+    @cached_property
+    def _nth(self) -> tuple[int, ...]:
+        counts: Counter[str] = Counter()
+        found = []
+        for each in self.visits:
+            counts[each.node] += 1
+            found.append(counts[each.node])
+        return tuple(found)
+
+    def nth_visit(self, visit: int) -> int:
+        """Return the number of a visit among those of its node; 0 if it is unknown, because earlier ones are gone."""
+        n = visit - self.visits[0].visit
+        return self._nth[n] if self.visits[0].visit == 1 and 0 <= n < len(self._nth) else 0
+
     def visit_at(self, at: int) -> int:
         """Return the number of the visit at an instant."""
         return self.visits[bisect_right(self.visits, at, hi=len(self.visits) - 1, key=lambda each: each.left)].visit
@@ -140,8 +155,8 @@ class RunHistory:
     def takeovers(self, workers: Iterable[Worker], real: Callable[[int], int]) -> list[Takeover]:
         """Return each takeover of the run from a worker that died or exceeded its budget.
 
-        `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown. `real` converts
-        business instants to real ones.
+        `after_ms`: real time from the former holder's last heartbeat to the claim; None if unknown, also because
+        business time has been moved ahead since. `real` converts business instants to real ones.
         """
         last_sign = {worker.id: worker.renewed_at for worker in workers}
         taken = [(event, event.data()) for event in self.events if event.type == EventType.TAKEN_OVER]
@@ -152,7 +167,7 @@ class RunHistory:
                 from_=data["from"],
                 to=data["worker"],
                 at=instant(event.at),
-                after_ms=max(0, real(event.at) - last_sign[data["from"]]) if data["from"] in last_sign else None,
+                after_ms=_after(real(event.at), last_sign.get(data["from"])),
             )
             for event, data in taken
         ]
@@ -182,6 +197,10 @@ def first_intent(effect: Effect, business: Callable[[int], int]) -> int:
     """Return the business instant of the first intent, by the mapping of today: it may have moved ahead since."""
     began = business(effect.first_at)
     return min(began, effect.settled_at or began)
+
+
+def _after(at: int, before: int | None) -> int | None:
+    return at - before if before is not None and at >= before else None
 
 
 def _releases(event: Event) -> bool:

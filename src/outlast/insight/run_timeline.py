@@ -66,6 +66,11 @@ def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datet
     return _timeline(rows, first, last)
 
 
+def wait_bars(rows: TimelineRows) -> Iterator[TimelineBar]:
+    """Yield each wait of a run once, in the order in which they began."""
+    return _Bars(rows).waits()
+
+
 def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
     history, run = rows.history, rows.history.run
     bars = [bar for bar in _Bars(rows).all() if _overlaps(bar, begin, end)]
@@ -132,7 +137,7 @@ class _Bars:
         yield from self._visits()
         for effect in self._rows.effects:
             yield from self._attempts(effect)
-        yield from self._merged_waits()
+        yield from self.waits()
 
     # --- visits ------------------------------------------------------------------------------
     def _visits(self) -> Iterator[TimelineBar]:
@@ -178,7 +183,7 @@ class _Bars:
             )
 
     # --- waits -------------------------------------------------------------------------------
-    def _merged_waits(self) -> Iterator[TimelineBar]:
+    def waits(self) -> Iterator[TimelineBar]:
         """Yield each wait once: a run that is woken and parks again for the same reason still waits."""
         merged: dict[tuple[int, str, str, int], TimelineBar] = {}
         for span in self._history.waited:
@@ -265,12 +270,13 @@ def _marks(events: Iterable[Event]) -> Iterator[TimelineMark]:
                 at=exact_instant(event.at),
                 node=event.node,
                 visit=event.visit,
-                text=redacted(_mark_text(kind, event.data())),
+                text=redacted(mark_text(kind, event.data())),
                 event=event.seq,
             )
 
 
-def _mark_text(kind: MarkKind, data: Mapping[str, Any]) -> str:
+def mark_text(kind: MarkKind, data: Mapping[str, Any]) -> str:
+    """Return the text of a mark from the data of its event."""
     match kind:
         case "crash":
             return f"worker {data.get('from')} is gone"

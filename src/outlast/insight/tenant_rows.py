@@ -38,6 +38,7 @@ from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
+from outlast.insight.course_steps import CourseRows
 from outlast.insight.labels import is_held, may_have_open_calls
 from outlast.insight.row_models import usage_list
 from outlast.insight.run_facts import (
@@ -279,20 +280,24 @@ class TenantRows:
 
     async def last_state(self, run: str) -> tuple[RunRows, Any]:
         """Return the rows of a run and its state at the last checkpoint."""
-        rows = await self._run_rows(run)
+        rows = await self.rows_of(run)
         if rows.last.snapshot is None:
             raise NotFound(f"the state of run {run} has been deleted")
         return rows, decoded(await state_of_rows(self.store, rows), f"the state of run {run}")
 
-    async def _run_rows(self, run: str) -> RunRows:
+    async def rows_of(self, run: str) -> RunRows:
+        """Read all rows of a run in one snapshot. Raises NotFound."""
         (rows,) = await self.store.run_rows([(self.tenant, run)])
         if rows is None:
             raise no_run(self.tenant, run)
         return rows
 
-    async def run_facts(self, run: str) -> RunFacts:
-        """Read the rows that an explanation of a run uses, with those of the run that holds it up in its tree."""
-        facts = await self._own_facts(run)
+    async def run_facts(self, run: str, rows: RunRows | None = None) -> RunFacts:
+        """Read the rows that an explanation of a run uses, with those of the run that holds it up in its tree.
+
+        `rows`: those of the run, if they were read before.
+        """
+        facts = await self._own_facts(run, rows)
         path = await self._blocking_path(facts.run)
         if not path:
             return facts
@@ -359,8 +364,8 @@ class TenantRows:
             parent = row.parent
         return found
 
-    async def _own_facts(self, run: str) -> RunFacts:
-        rows = await self._run_rows(run)
+    async def _own_facts(self, run: str, rows: RunRows | None = None) -> RunFacts:
+        rows = rows or await self.rows_of(run)
         after = max(0, rows.run.seq - EVENTS_EXPLAINED)
         events = await self.store.rows(
             EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=EVENTS_EXPLAINED
@@ -504,27 +509,38 @@ class TenantRows:
     async def step_rows(self, run: str, limit: int) -> StepRows:
         """Read the rows that a page of `limit` steps is made from: all of the run, its whole history included."""
         _check_page(limit)
-        return await self._step_rows(await self._run_rows(run))
+        return await self.steps_from(await self.rows_of(run))
 
-    async def _step_rows(self, rows: RunRows) -> StepRows:
+    async def steps_from(self, rows: RunRows) -> StepRows:
+        """Return the same from the rows of a run that were read before."""
         history, effects = await self.run_history(rows.run), (*rows.effects, *rows.shared)
         usage = await self.store.rows(CALL_USAGE, (self.tenant, rows.run.run))
-        return StepRows(history, rows.memos, effects, rows.approvals, usage, self.store.mapping().business)
+        given = await self._given(history)
+        whole = not await ledger_purged(self.store, rows.run)
+        course = CourseRows(await self._timeline(rows, history), rows.messages, given, whole)
+        return StepRows(history, rows.memos, effects, rows.approvals, usage, self.store.mapping().business, course)
+
+    async def _given(self, history: RunHistory) -> bytes | None:
+        """Return the input of a run as JSON; None if it has been deleted."""
+        first = history.events[0].snapshot if history.events else None
+        run = history.run
+        return None if first is None else (await joined(self.store, (run.tenant, run.run), first)).state
 
     async def compared_rows(self, run: str, limit: int) -> ComparedRows:
         """Read the rows by which a run is compared with another one, for a page of `limit` differences."""
         _check_page(limit)
-        rows = await self._run_rows(run)
-        steps = await self._step_rows(rows)
-        given = steps.history.events[0].snapshot if steps.history.events else None
-        state = None if given is None else (await joined(self.store, (self.tenant, run), given)).state
-        return ComparedRows(steps, rows.waits, rows.messages, state, await ledger_purged(self.store, rows.run))
+        rows = await self.rows_of(run)
+        steps = await self.steps_from(rows)
+        assert steps.course is not None
+        return ComparedRows(steps, rows.waits, rows.messages, steps.course.given, not steps.course.whole)
 
     async def timeline_rows(self, run: str) -> TimelineRows:
         """Read the rows that the timeline of a run is made from."""
-        rows = await self._run_rows(run)
-        history = await self.run_history(rows.run)
-        own = (*rows.effects, *(effect for effect in rows.shared if effect.by_run == run))
+        rows = await self.rows_of(run)
+        return await self._timeline(rows, await self.run_history(rows.run))
+
+    async def _timeline(self, rows: RunRows, history: RunHistory) -> TimelineRows:
+        own = (*rows.effects, *(effect for effect in rows.shared if effect.by_run == rows.run.run))
         mapping, workers = self.store.mapping(), await self.workers()
         return TimelineRows(history, own, rows.waits, rows.approvals, workers, rows.now, mapping.business, mapping.real)
 

@@ -1,4 +1,4 @@
-"""Steps: the history of a run as decisions of a model, calls, approvals and checkpoints."""
+"""Steps: the history of a run as decisions of a model, calls, approvals, waits, takeovers and checkpoints."""
 
 from typing import Literal, TypeAlias
 
@@ -6,7 +6,21 @@ from pydantic import Field
 
 from outlast.models import Count, Instant, Model, PagedList
 
-StepKind: TypeAlias = Literal["model_decision", "tool_call", "approval_request", "approval_response", "checkpoint"]
+StepKind: TypeAlias = Literal[
+    "start",
+    "model_decision",
+    "tool_call",
+    "approval_request",
+    "approval_response",
+    "wait",
+    "signal",
+    "attention",
+    "answer",
+    "takeover",
+    "log",
+    "change",
+    "checkpoint",
+]
 """Kinds of steps."""
 
 
@@ -35,7 +49,7 @@ class Step(Model):
     id: str
     kind: StepKind
     status: str
-    what: str = Field(description="The activity, the summary of the approval, or the completed node.")
+    what: str = Field(description="The activity, the summary of the approval, the awaited, or the completed node.")
     node: str
     visit: Count
     began: Instant | None = Field(description="None for the answer of a model and for a lookup: only its end is known.")
@@ -58,6 +72,11 @@ class Step(Model):
     money: str = Field(description="Reported price as a decimal number. '' if none was reported.")
     proposals: list[ProposedCall]
     child: str = Field("", description="The run that the call has started. '' for others.")
+    said: StepText = Field(StepText(text="", bytes=0, cut=False), description="Words of the model.")
+    undoes: str = Field("", description="Visit and key of the call that this one undoes. '' for others.")
+    until: Instant | None = Field(None, description="Deadline of a wait or of a request.")
+    nth: Count = Field(0, description="Number of the visit among those of its node. 0: its first visits were purged.")
+    event: Count = Field(0, description="Number of the event that it was made from. 0: other rows.")
 
 
 class StepList(PagedList):

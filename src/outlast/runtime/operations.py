@@ -56,6 +56,7 @@ from outlast.insight.run_reads import (
     state_of_run,
     summaries_of,
 )
+from outlast.insight.run_story import RunStory, chosen, story_of
 from outlast.insight.run_timeline import timeline_of
 from outlast.insight.run_tree import runs_below, tree_of
 from outlast.insight.shown_rows import after_commit, of_one
@@ -825,6 +826,22 @@ class Operations(Client):
         facts = await self.rows.run_facts(run)
         items = await run_attention(self.rows, [facts.run]) if facts.run.attention else []
         return RunOverview(facts.run, await detail_from(self.rows, facts), explain(facts), items)
+
+    @of_one
+    async def story(self, run: str, *, failed: bool = False, text: str = "") -> RunStory:
+        """Return the first page of a run with its steps, all of one state of the run. Raises NotFound.
+
+        `failed`: only steps that went otherwise than planned; `text`: only those with it in one of their texts.
+        """
+        read = await self.rows.rows_of(run)
+        steps = await self.rows.steps_from(read)
+        facts = await self.rows.run_facts(run, read)
+        items = await run_attention(self.rows, [facts.run]) if facts.run.attention else []
+        detail = await detail_from(self.rows, facts._replace(events=steps.history.events))
+        entries = story_of(steps)
+        kept = chosen(steps, entries, failed=failed, text=text)
+        nth = steps.history.nth_visit(facts.run.visit)
+        return RunStory(facts.run, detail, explain(facts), items, kept, len(entries), nth)
 
     @of_one
     async def acts(self, run: str) -> ActsOfRun:

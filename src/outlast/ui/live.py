@@ -19,6 +19,8 @@ A signal costs one or two requests of 17 ms of each page that it concerns: of ma
 BEAT: Final = "beat"
 HEARTBEAT: Final = notice(BEAT, {})
 """Frame that a page sees, because a page that sees none for a while is not live."""
+DELTA: Final = "delta"
+"""Type of the frames with words that a run streams. They are passed on, and change no row of a page."""
 _STEPS: Final = frozenset({
     EventType.CHECKPOINT, EventType.LOGGED, EventType.DENIED, EventType.ADMITTED, EventType.QUEUED, EventType.REQUEUED,
     EventType.HANDED_BACK,
@@ -45,13 +47,17 @@ async def signals(
     yield _changed(n)
     free_at = 0.0
     while True:
-        types: set[str] = set()
+        types, words = set[str](), b""
         with suppress(TimeoutError):  # the time of the signal that waits
             async with asyncio.timeout_at(free_at if changed else None):
                 items = await listener.received()  # even while a signal waits, because a full listener is cut off
                 if not items:
                     break
                 types = {_type(data) for _, data in items}
+                words = b"".join(data for _, data in items if _type(data) == DELTA)
+        if words:
+            types.discard(DELTA)
+            yield words
         changed = changed or any(each not in unrelated for each in types - {""})
         if "" in types:
             before, seen = seen, await news()

@@ -193,6 +193,8 @@ async def render(
         "local": isinstance(state.authenticator, Anonymous),
         "form_token": sessions.form_token(request),
         "when": lambda at: _when(at, now),
+        "clock": lambda ms: clock_time(exact_instant(ms)),
+        "clock_of": clock_time,
         "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
         "here_with": lambda **query: _address(request, query),
         "counts": None if region or "counts" in values or status_code >= 500 else await _counts(request, principal),
@@ -266,6 +268,14 @@ def _when(at: datetime | None, now: datetime | None) -> Markup:
     fixed = Markup(" data-fixed") if milliseconds(at) >= FAR_FROM else ""
     text = relative(at, now)
     return Markup('<time datetime="{0}" title="{0}"{1}>{2}</time>').format(iso(milliseconds(at)), fixed, text)
+
+
+def clock_time(at: datetime) -> Markup:
+    """Return an instant as a wall clock in UTC, which the script shows in the zone of the viewer."""
+    text = f"{at:%d %b %H:%M:%S} UTC"
+    return Markup('<time datetime="{0}" title="{0}" data-fixed data-clock>{1}</time>').format(
+        iso(milliseconds(at)), text
+    )
 
 
 def relative(at: datetime, now: datetime | None) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from outlast.insight.run_history import RunHistory
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalDetail
 from outlast.models.runs import RunSummary
+from outlast.models.steps import Step
 from outlast.models.timeline import Timeline
 from outlast.operations.field_types import Word
 from outlast.runtime.operations import Operations
@@ -29,12 +31,25 @@ from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import ShownWait, child_kind, effect_kind, event_data, folded, kind_of, waits_shown
+from outlast.ui.story_rows import (
+    PROPOSALS_MAX,
+    STORY_WORDS,
+    budget_bar,
+    fitting,
+    kind_of_step,
+    nth_of,
+    nth_text,
+    shown_text,
+    took,
+)
 from outlast.ui.timeline_drawing import LEFT, drawn_timeline
 from outlast.upkeep.export import export
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 DECIDABLE_MAX: Final = 3
 """Approvals that the page of a run shows whole."""
+STEPS: Final = 200
+"""Steps of a document."""
 ROWS: Final = 50
 """Rows of a tab's page."""
 After = Annotated[int, Query(ge=0, le=2**31)]
@@ -73,54 +88,159 @@ async def tab(
 
 
 @router.get("", operation_id="ui:get_run")
-async def show_run(ops: Ops, state: State, request: Request, run: RunId) -> Response:
-    """Show the wait of the run, its place in the graph, and the forms that end the wait."""
-    return await overview(ops, state, request, run)
+async def show_run(
+    ops: Ops,
+    request: Request,
+    run: RunId,
+    after: After = 0,
+    before: After = 0,
+    failed: Literal["", "yes"] = "",
+    text: Annotated[str, Query(alias="q", max_length=200)] = "",
+) -> Response:
+    """Show the state of the run, the forms that end its wait, and its story: every step in the order of time."""
+    return await story(ops, request, run, StoryQuery(after, before, bool(failed), text.strip()))
 
 
 async def overview(
     ops: Operations, state: ServiceState, request: Request, run: str, *, status_code: int = 200, **form: Any
 ) -> Response:
     """Return the first tab. `form`: the form that was refused, with its input and its errors."""
-    row, found, explained, items = await ops.overview(run)
+    return await story(ops, request, run, StoryQuery(), status_code=status_code, refused=form)
+
+
+class StoryQuery(NamedTuple):
+    """Filter and place of a page of the story. `before`: its last entry comes before this one of the filtered ones."""
+
+    after: int = 0
+    before: int = 0
+    failed: bool = False
+    text: str = ""
+
+
+async def story(
+    ops: Operations,
+    request: Request,
+    run: str,
+    query: StoryQuery,
+    *,
+    status_code: int = 200,
+    refused: Mapping[str, Any] | None = None,
+) -> Response:
+    """Return the state of a run, the forms that end its wait, and a page of its steps."""
+    found = await ops.story(run, failed=query.failed, text=query.text)
+    detail, entries = found.detail, found.entries
+    over = detail.status in TERMINAL
+    waits = [each for each in waits_shown(detail) if each.wait.kind != "child"]
+    decidable = await _decidable(ops, request, found.row, waits)
+    rows = fitting(entries[: query.before], backwards=True) if query.before else fitting(entries[query.after :])
+    after = max(0, query.before - len(rows)) if query.before else query.after
+    shown = stamp(
+        detail.version,
+        detail.shown,
+        detail.served,
+        detail.due,
+        detail.asked,
+        [(each.step.id, each.step.status, each.step.ended) for each in rows],
+        len(entries),
+        [each.version for each in decidable.values()],
+        [(each.assigned_to, each.assigned_at, each.assigned_note) for each in found.attention],
+    )
+    return await render(
+        request,
+        "run_story.html",
+        title=detail.objective or run,
+        live="" if over else f"run:{run}",
+        versions={"tab": shown},
+        status_code=status_code,
+        run=detail,
+        tab="story",
+        kind=kind_of(detail),
+        explained=found.explained,
+        waits=waits,
+        decidable=decidable,
+        items=found.attention,
+        refused=refused or {},
+        over=over,
+        rows=rows,
+        after=after,
+        count=len(entries),
+        total=found.total,
+        query=query,
+        here_node=nth_text(detail.node, found.nth, detail.visit),
+        budget=budget_bar(detail.used, detail.budget),
+        story_words=STORY_WORDS,
+        most_calls=PROPOSALS_MAX,
+        took_of=took,
+    )
+
+
+@router.get("/overview", operation_id="ui:get_run")
+async def show_overview(ops: Ops, state: State, request: Request, run: RunId) -> Response:
+    """Show the run in its graph, its maps and children, and its facts."""
+    _, found, explained, _ = await ops.overview(run)
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
     tree = await ops.tree(run) if found.children else None
-    waits = [each for each in waits_shown(found) if tree is None or each.wait.kind != "child"]
-    decidable = await _decidable(ops, request, row, waits)
-    shown = stamp(
-        found.version,
-        found.shown,
-        found.served,
-        found.due,
-        found.effects,
-        found.results,
-        found.asked,
-        tree,
-        [each.version for each in decidable.values()],
-        [(each.assigned_to, each.assigned_at, each.assigned_note) for each in items],
-    )
-    return await render(
+    nth = nth_of(found.visits)
+    return await tab(
         request,
-        "run_overview.html",
-        title=run,
-        live="" if over else f"run:{run}",
-        versions={"tab": shown},
-        status_code=status_code,
+        run,
+        "overview",
+        summary=found,
+        versions=(found.effects, found.results, found.asked, tree),
         graph=graph,
-        run=found,
-        tab="overview",
-        kind=kind_of(found),
         explained=explained,
-        waits=waits,
         tree=tree,
         child_kind=child_kind,
-        decidable=decidable,
-        items=items,
-        refused=form,
         over=over,
+        visit_text=lambda node, visit: nth_text(node, nth.get(visit, 0), visit),
     )
+
+
+StepId = Annotated[str, Query(max_length=700)]
+
+
+async def one_step(ops: Operations, run: str, step: str) -> Step:
+    """Return a step with its whole texts. Raises NotFound."""
+    if not step:
+        raise NotFound("the address names no step", "", "open the run")
+    (found,) = (await ops.steps(run, step=step)).steps
+    return found
+
+
+@router.get("/steps", operation_id="ui:list_steps")
+async def show_step(ops: Ops, request: Request, run: RunId, step: StepId = "") -> Response:
+    """Show one step with its whole texts: a page, and the card beside the story and the timeline."""
+    summary = await ops.run_summary(run)
+    found = await one_step(ops, run, step)
+    return await tab(
+        request,
+        run,
+        "step",
+        summary=summary,
+        versions=[(found.id, found.status)],
+        step=found,
+        step_kind=kind_of_step(found),
+        visit_text=nth_text,
+        given=shown_text(found.input.text),
+        said=shown_text(found.said.text),
+        answer=shown_text(found.output.text),
+        story_words=STORY_WORDS,
+        key=unquote(found.key),
+    )
+
+
+@router.get("/step", operation_id="ui:list_steps")
+async def get_step(ops: Ops, run: RunId, step: StepId = "") -> Response:
+    """Return one step whole, as JSON. Values like secrets are redacted."""
+    return document((await one_step(ops, run, step)).model_dump(mode="json"))
+
+
+@router.get("/steps.json", operation_id="ui:list_steps")
+async def get_steps(ops: Ops, run: RunId, cursor: Annotated[str, Query(max_length=2_000)] = "") -> Response:
+    """Return steps as JSON, as `/v1` does: inputs and answers are redacted and cut, `next_cursor` leads on."""
+    return document((await ops.steps(run, cursor=cursor, limit=STEPS)).model_dump(mode="json"))
 
 
 async def _decidable(

@@ -98,6 +98,45 @@
   });
   document.addEventListener("htmx:after:swap", tick);
 
+  // --- the story of a run: clocks in the zone of the viewer, cards beside it, words that a run streams ---
+  const clocks = () => {
+    const format = new Intl.DateTimeFormat("en-GB", {day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit"});
+    for (const each of document.querySelectorAll("time[data-clock]")) each.textContent = format.format(new Date(each.dateTime)).replace(",", "");
+    for (const each of document.querySelectorAll("[data-zone]")) each.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  };
+  clocks();
+  document.addEventListener("htmx:after:swap", clocks);
+  const panel = document.getElementById("panel");
+  let opened = "", soon = 0;
+  const card = (link, focus) => {
+    if (!panel || !link) return;
+    const address = link.getAttribute("href");
+    if (address !== opened) htmx.ajax("GET", address + "&region=tab", {source: panel, target: panel, swap: "innerHTML"}).then(() => { if (focus) panel.focus(); });
+    else if (focus) panel.focus();
+    opened = address;
+  };
+  document.addEventListener("click", event => {
+    const link = event.target.closest("a[data-card]");
+    if (!panel || !link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    card(link, true);
+  });
+  for (const kind of ["mouseover", "focusin"]) document.addEventListener(kind, event => {
+    const link = event.target.closest("svg a[data-card]");
+    clearTimeout(soon);
+    if (link) soon = setTimeout(() => card(link, false), 150);
+  });
+  let speaker = "";
+  document.addEventListener("htmx:sse:before:message", event => {
+    const box = document.getElementById("streamed");
+    if (event.detail.message?.event !== "delta" || !box) return;
+    const delta = JSON.parse(event.detail.message.data), who = [delta.visit, delta.key, delta.epoch, delta.attempt].join();
+    if (who !== speaker) { box.textContent = ""; speaker = who; }
+    const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+    box.textContent += delta.text.replace(hidden, c => "[U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "]");
+    box.hidden = false;
+  });
+
   // --- copying ---
   document.addEventListener("click", event => {
     const button = event.target.closest("[data-copy]");

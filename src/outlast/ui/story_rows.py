@@ -1,0 +1,178 @@
+"""Rows of a run's story as a page shows them: pure functions from entries to words, times and kinds."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from markupsafe import escape
+
+from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, span
+from outlast.core.machine import EffectStatus
+from outlast.core.usage import money_text
+from outlast.insight.run_story import StoryEntry, has_failed
+from outlast.models.runs import AllowedAmounts, UsedAmounts, Visit
+from outlast.models.steps import Step, StepKind
+from outlast.ui.run_words import FOLDED, FoldedValue
+from outlast.ui.shown_text import isolated
+
+HTML_MAX: Final = 42_000
+"""Characters of HTML for the entries of a page. Those that do not fit are on the next page."""
+ROWS_MAX: Final = 60
+FRAME: Final = 440
+"""Characters of HTML of an entry without its texts."""
+PROPOSALS_MAX: Final = 6
+PAIRS_MAX: Final = 12
+STORY_WORDS: Final[Mapping[StepKind, str]] = {
+    "start": "started", "model_decision": "model", "tool_call": "call", "approval_request": "asked",
+    "approval_response": "decided", "wait": "waited", "signal": "signal", "attention": "needs a person",
+    "answer": "answered", "takeover": "takeover", "log": "log", "change": "change", "checkpoint": "checkpoint",
+}  # fmt: skip
+_PERSON: Final = frozenset({"attention", "approval_request"})
+
+
+class StoryRow(NamedTuple):
+    """An entry of the story. `given`: arguments as names and texts; `left_out`: proposed calls that are not shown."""
+
+    entry: StoryEntry
+    step: Step
+    kind: str
+    elapsed: str
+    gap: str
+    key: str
+    given: list[tuple[str, str]]
+    left_out: int
+    totals: str
+
+    @property
+    def size(self) -> int:
+        """Return about the number of characters of its HTML."""
+        step = self.step
+        calls = [t for call in step.proposals[:PROPOSALS_MAX] for t in (call.tool, call.reason, call.arguments)]
+        texts = (step.what, step.detail, step.by, self.key, step.said.text, step.output.text, step.allowed_by, *calls)
+        pairs = [text for pair in self.given for text in pair]
+        return FRAME + len(escape(step.id)) + sum(len(escape(isolated(text))) + 30 for text in (*texts, *pairs) if text)
+
+
+def fitting(entries: Sequence[StoryEntry], *, backwards: bool = False) -> list[StoryRow]:
+    """Return the first entries, or the last ones, whose HTML fits a page: at least one."""
+    left, found = HTML_MAX, list[StoryRow]()
+    for entry in reversed(entries) if backwards else entries:
+        row = row_of(entry)
+        left -= row.size
+        if found and (left < 0 or len(found) == ROWS_MAX):
+            break
+        found.append(row)
+    return found[::-1] if backwards else found
+
+
+def row_of(entry: StoryEntry) -> StoryRow:
+    """Return an entry with its words."""
+    step = entry.placed.step
+    return StoryRow(
+        entry,
+        step,
+        kind_of_step(step),
+        elapsed(entry.elapsed_ms),
+        "" if entry.gap_ms is None else took(entry.gap_ms),
+        unquote(step.key),
+        pairs_of(step.input.text) if not step.input.cut else [("", step.input.text)],
+        max(0, len(step.proposals) - PROPOSALS_MAX),
+        totals(entry) if entry.placed.used else "",
+    )
+
+
+def kind_of_step(step: Step) -> str:
+    """Return the kind of a step's state, which decides its form and its colour."""
+    if step.status == EffectStatus.UNCERTAIN or step.kind in _PERSON:
+        return "person"
+    if has_failed(step):
+        return "bad"
+    if step.kind == "wait":
+        return "wait"
+    return "good" if step.kind in ("tool_call", "approval_response") else "plain"
+
+
+def totals(entry: StoryEntry) -> str:
+    """Return the usage that calls reported from the start up to an entry."""
+    money = f" · {money_text(entry.spent.money)}" if entry.spent.money else ""
+    return f"{entry.spent.tokens:,} tokens{money}"
+
+
+def pairs_of(text: str) -> list[tuple[str, str]]:
+    """Return the members of a JSON object as names and texts; another text under the name ''."""
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return [("", text)]
+    if not isinstance(found, dict) or len(found) > PAIRS_MAX:
+        return [("", text)]
+    return [
+        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for name, value in found.items()
+    ]
+
+
+def elapsed(ms: int) -> str:
+    """Return the time since the start: `+0.041 s`, `+3m 04.2s`, `+20h 05m`, `+3d 08h`."""
+    if ms < MINUTE:
+        return f"+{ms / SECOND:.3f} s"
+    if ms < HOUR:
+        return f"+{ms // MINUTE}m {ms % MINUTE / SECOND:04.1f}s"
+    if ms < DAY:
+        return f"+{ms // HOUR}h {ms % HOUR // MINUTE:02}m"
+    return f"+{ms // DAY}d {ms % DAY // HOUR:02}h"
+
+
+def took(ms: int) -> str:
+    """Return a duration: `8 ms`, `1.20 s`, then in the words of `span`."""
+    return f"{ms} ms" if ms < SECOND else f"{ms / SECOND:.2f} s" if ms < MINUTE else span(ms)
+
+
+def nth_text(node: str, nth: int, visit: int) -> str:
+    """Return a visit for a reader: `award, 1st visit`; with purged first visits `award, visit 7 of the run`."""
+    return f"{node}, {ordinal(nth)} visit" if nth else f"{node}, visit {visit} of the run" if visit else node
+
+
+def ordinal(n: int) -> str:
+    """Return a number as an ordinal: 1st, 2nd, 3rd, 11th."""
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+def nth_of(visits: Sequence[Visit]) -> dict[int, int]:
+    """Return the number of each visit among those of its node; {} if the first visits were purged."""
+    counts: Counter[str] = Counter()
+    found = dict[int, int]()
+    for each in visits if visits and visits[0].visit == 1 else ():
+        counts[each.node] += 1
+        found[each.visit] = counts[each.node]
+    return found
+
+
+def shown_text(text: str) -> FoldedValue:
+    """Return a text of a step for a page, JSON with its levels; '' and its size if it is too long."""
+    try:
+        shown = json.dumps(json.loads(text), ensure_ascii=False, indent=1) if text else ""
+    except (ValueError, RecursionError):
+        shown = text
+    return FoldedValue(shown if len(shown) <= FOLDED else "", len(shown))
+
+
+class BudgetBar(NamedTuple):
+    """The limit of a budget that is used most, in words and in percent."""
+
+    text: str
+    percent: float
+
+
+def budget_bar(used: UsedAmounts, allowed: AllowedAmounts) -> BudgetBar | None:
+    """Return the limit that is used most; None without a budget of tokens, money or calls."""
+    parts = (
+        (f"{used.tokens:,} of {allowed.tokens or 0:,} tokens", used.tokens, allowed.tokens),
+        (f"{used.money} of {allowed.money}", float(used.money), float(allowed.money or 0)),
+        (f"{used.calls:,} of {allowed.calls or 0:,} requests", used.calls, allowed.calls),
+    )
+    shares = [BudgetBar(text, min(100.0, round(100 * n / most, 1))) for text, n, most in parts if most]
+    return max(shares, key=lambda each: each.percent, default=None)

@@ -1,0 +1,219 @@
+"""The story of a run: every step once, whole texts, filters, hostile words of a model, and the question of the desk."""
+
+import asyncio
+import html
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from outlast import Refused, activity, lookup
+from outlast.agent import ModelAnswer, ScriptedModel, ToolCall, agent_workflow
+from outlast.core.usage import NOTHING_USED
+from outlast.insight.agent_steps import Placed
+from outlast.insight.run_story import StoryEntry
+from outlast.models.runs import AllowedAmounts, UsedAmounts
+from outlast.models.steps import ProposedCall, Step, StepText
+from outlast.service.event_stream import EventListener, notice
+from outlast.ui.live import signals
+from outlast.ui.story_rows import budget_bar, elapsed, fitting, nth_text, ordinal
+from tests.ui.conftest import Running, Service
+from tests.ui.test_axe import complaints
+from tests.ui.test_hostile import HOSTILE, STRANGERS
+from tests.ui.test_run_pages import PAGE_MAX, waiting
+
+HIDDEN_WORDS = f"{HOSTILE} \u202eevil\u202c"
+
+
+@lookup
+async def story_reads(text: str) -> str:
+    """Return the text."""
+    return f"read {text}"
+
+
+@activity(key="story-write/{text}", once_per="run", no_undo="it is only a test")  # outlast: ignore[OL101] tests only
+async def story_writes(text: str) -> str:
+    """Refuse the text."""
+    raise Refused("no_story", text)
+
+
+def hostile_agent() -> Any:
+    calls = (
+        ToolCall(id="c1", tool="story_reads", arguments={"text": HIDDEN_WORDS}),
+        ToolCall(id="c2", tool="story_writes", arguments={"text": HIDDEN_WORDS}),
+        ToolCall(id="c3", tool=HIDDEN_WORDS[:100], arguments={HIDDEN_WORDS[:40]: HIDDEN_WORDS}),
+    )
+    turn = ModelAnswer(text=HIDDEN_WORDS, calls=calls, model=HIDDEN_WORDS[:80], input_tokens=3, output_tokens=4)
+    tools = [story_reads, story_writes]
+    return agent_workflow("story_agent", model=ScriptedModel([turn, HIDDEN_WORDS]), tools=tools)
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, str]]:
+    """A service with the run of an agent whose model says hostile words everywhere."""
+    with Running(f"sqlite:{tmp_path_factory.mktemp('story') / 'outlast.db'}", [hostile_agent()]) as running:
+        run = running.start("story_agent", objective=HIDDEN_WORDS)
+        running.ended(run)
+        yield running, run
+
+
+def test_hostile_words_of_a_model_stay_text_in_every_card(
+    agent: tuple[Service, str], open_page: Callable[..., Page]
+) -> None:
+    service, run = agent
+    steps = service.get(f"/v1/runs/{run}/steps?limit=100").json()["steps"]
+    assert {"start", "model_decision", "tool_call", "checkpoint"} <= {step["kind"] for step in steps}
+    page = open_page(width=1440)
+    page.goto(f"{service.url}/ui/runs/{run}")
+    expect(page.locator("#story > li")).to_have_count(len(steps))
+    assert page.locator("blockquote bdi").count() and "U+202E" in page.locator("#story").inner_text()
+    assert page.evaluate(STRANGERS) == 0
+    for n in range(len(steps)):
+        page.locator("#story > li").nth(n).locator("a.open").click()
+        expect(page.locator("#panel h2")).to_be_visible()
+        assert page.evaluate(STRANGERS) == 0
+    assert [*complaints(page, "story")] == []
+    for width in (360, 900, 1440):
+        page.set_viewport_size({"width": width, "height": 780})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    still = open_page(java_script_enabled=False, width=360)
+    still.goto(f"{service.url}/ui/runs/{run}")
+    expect(still.locator("#story > li time").first).to_contain_text("UTC")
+    for address in still.locator("#story a.open").evaluate_all("all => all.map(each => each.href)"):
+        still.goto(address)
+        expect(still.locator("#step")).to_be_visible()
+
+
+def test_only_failed_and_the_search_keep_what_they_say(agent: tuple[Service, str]) -> None:
+    service, run = agent
+    everything = shown(service, f"/ui/runs/{run}")
+    failed = shown(service, f"/ui/runs/{run}?failed=yes")
+    assert 0 < len(failed) < len(everything) and set(failed) <= set(everything)
+    assert "no_story" in service.get(f"/ui/runs/{run}?failed=yes").text
+    assert "no_story" not in service.get(f"/ui/runs/{run}?q=read_nothing").text
+    found = shown(service, f"/ui/runs/{run}?q=NO_STORY")
+    assert found and {each.partition("/")[0] for each in found} <= {"call", "lookup", "checkpoint"}
+    assert "No step has" in service.get(f"/ui/runs/{run}?q=zebra").text
+
+
+def shown(service: Service, address: str) -> list[str]:
+    """Return the ids of the steps on a page."""
+    text = service.get(address).text
+    return [html.unescape(each) for each in re.findall(r'data-card href="[^"]*steps\?step=([^"]*)"', text)]
+
+
+@pytest.mark.req("OBS-4")
+def test_a_thousand_steps_are_on_pages_of_60_kb_each_once(service: Service) -> None:
+    run = service.start("job", rounds=999)
+    service.ended(run)
+    found, address = list[str](), f"/ui/runs/{run}"
+    while address:
+        page = service.get(address)
+        assert len(page.content) <= PAGE_MAX
+        found += re.findall(r'data-card href="[^"]*steps\?step=([^"]*)"', page.text)
+        later = re.search(r'rel="next" href="([^"]*)"', page.text)
+        address = html.unescape(later[1]) if later else ""
+    assert len(found) == len(set(found)) >= 1_000
+    back = service.get(f"/ui/runs/{run}?before=500").text
+    assert 'value="500"' in back and 'value="501"' not in back
+
+
+def test_entries_full_of_escaped_text_fit_a_page() -> None:
+    text = StepText(text='"' * 300, bytes=300, cut=True)
+    call = ProposedCall(tool='"' * 100, proposed_by="m", outcome="admitted", code="", reason="", arguments='"' * 300)
+    step = Step(
+        id="x" * 700, kind="model_decision", status="answered", what="m", node="n", visit=1, began=None, ended=None,
+        detail='"' * 300, by="", key='"' * 300, digest="", input=text, output=text, attempts=0, external_id="",
+        settled_by="", allowed_by="", approval="", model="m", tokens=1, input_tokens=1, output_tokens=0, money="",
+        proposals=[call] * 50, said=text,
+    )  # fmt: skip
+    entry = StoryEntry(1, Placed((0, 1, 0, step.id), "model_decision", lambda _: step), 0, None, NOTHING_USED)
+    rows = fitting([entry] * 100)
+    assert 1 <= len(rows) <= 8 and rows[0].left_out == 44
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "+0.000 s"),
+        (59_999, "+59.999 s"),
+        (184_200, "+3m 04.2s"),
+        (72_300_000, "+20h 05m"),
+        (288_000_000, "+3d 08h"),
+    ],
+)
+def test_the_time_since_the_start(ms: int, text: str) -> None:
+    assert elapsed(ms) == text
+
+
+def test_a_visit_is_the_one_of_its_node() -> None:
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 112)] == [
+        "1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "112th",
+    ]  # fmt: skip
+    assert nth_text("award", 1, 7) == "award, 1st visit" and nth_text("award", 0, 7) == "award, visit 7 of the run"
+
+
+def test_the_bar_of_a_budget_is_the_limit_that_is_used_most() -> None:
+    used = UsedAmounts(tokens=500, money="0.9", calls=3)
+    none = AllowedAmounts(tokens=None, money=None, calls=None)
+    assert budget_bar(used, AllowedAmounts(tokens=1_000, money="1", calls=100)) == ("0.9 of 1", 90.0)
+    assert budget_bar(used, AllowedAmounts(tokens=100, money=None, calls=None)) == ("500 of 100 tokens", 100.0)
+    assert budget_bar(used, none) is None
+
+
+def test_streamed_words_reach_the_page_and_refresh_nothing(service: Service) -> None:
+    async def go() -> list[bytes]:
+        listener = EventListener("default", "run-1")
+        found = signals(listener, "run", lambda: asyncio.sleep(0, "same"), lambda: 1)
+        await anext(found)
+        listener.offer(notice("delta", {"text": "I think"}))
+        frames = [await anext(found)]
+        listener.end(reopens=True)
+        return [*frames, *[each async for each in found]]
+
+    (delta,) = service.call(go())
+    assert b"event: delta" in delta and b"I think" in delta
+
+
+def test_words_of_a_stream_are_text_on_the_page(service: Service, page: Page) -> None:
+    _, run = waiting(service)
+    page.goto(f"{service.url}/ui/runs/{run}")
+    expect(page.locator("#live-state")).to_have_text("live")
+    assert not page.locator("#streamed").is_visible()
+    frame = notice("delta", {"visit": 1, "key": "k", "epoch": 1, "attempt": 1, "text": f"{HOSTILE}\u202e"})
+    (listener,) = [each for key, all_ in service.state.broadcaster._listeners.items() if key[1] == run for each in all_]
+    service.loop.call_soon_threadsafe(listener.offer, frame)
+    expect(page.locator("#streamed")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator("#streamed")).to_contain_text("[U+202E]")
+    assert page.evaluate(STRANGERS) == 0
+
+
+@pytest.mark.req("GATE-8")
+def test_the_desk_tells_why_the_service_was_not_restarted(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    """A reader of the pages answers it without the command line, with two clicks after the list of runs."""
+    store = f"sqlite:{tmp_path / 'desk.db'}"
+    command = [sys.executable, "-m", "outlast", "--store", store, "demo", "--sample", "desk", "--approve"]
+    played = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert played.returncode == 0, played.stdout + played.stderr
+    with Running(store, [], worker=False) as desk:
+        page, clicks = open_page(width=1440), 0
+        page.goto(f"{desk.url}/ui/runs")
+        for what in ("a[href*='/ui/runs/desk_']", "#only-failed"):
+            page.locator(what).first.click()
+            clicks += 1
+        denied = page.locator("#story > li", has_text="restart_service")
+        expect(denied).to_contain_text("deploy-freeze: search is frozen")
+        expect(denied).to_contain_text("slow since checkout held the connections")
+        takeover = page.locator("#story > li.takeover")
+        expect(takeover).to_contain_text("took over from")
+        expect(takeover).to_contain_text("nothing was sent again")
+        assert clicks <= 3
+        assert [*complaints(page, "desk")] == []
+        page.click("#every-step")
+        expect(page.locator("#story blockquote").first).to_have_text("I read the ticket.")
+        assert "%40" not in page.locator("#story").inner_text()
