@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from outlast.client.sync import SyncClient, connect_sync
     from outlast.flow import (
         Allow,
+        Amount,
         Budget,
         Cancel,
         ChildFailed,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allow",
+    "Amount",
     "Budget",
     "Cancel",
     "ChildFailed",

@@ -25,6 +25,7 @@ from outlast.core.rows.run_columns import StatusLabels
 from outlast.errors import DefinitionError, InvalidInput, LimitExceeded
 from outlast.flow import (
     Allow,
+    Amount,
     Budget,
     Cancel,
     Deny,
@@ -195,6 +196,10 @@ ROWS: Final[dict[str, Row]] = {
         lambda **given: Budget(**{"tokens": 1, **given}),
         {"tokens": FROM_ZERO, "money": MONEY, "calls": FROM_ZERO, "minutes": NUMBER_FROM_ZERO, "children": FROM_ZERO},
     ),
+    "Amount": Row(
+        lambda **given: Amount(**{"name": "cents", **given}),
+        {"name": TEXT, "currency": MAYBE_EMPTY, "decimals": Kind((-1, 13, True, 1.5, "2")), "words": MAYBE_EMPTY},
+    ),
     "Deny": Row(lambda **given: Deny(**{"rule": "no", **given}), {"rule": MAYBE_EMPTY, "detail": MAYBE_EMPTY}),
     "Failures": Row(
         lambda **given: Failures(**{"share": 0.5, **given}),
@@ -257,6 +262,7 @@ ROWS: Final[dict[str, Row]] = {
             "no_undo": Kind((5, True, "", " ")),
             "keep": DURATION,
             "transaction": Kind(("yes", 1, 0, None, ())),
+            "show": Kind(("cents", 5, None, ("nowhere",), (5,))),
         },
     ),
     "activity.undo": Row(

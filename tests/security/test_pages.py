@@ -19,8 +19,13 @@ from tests.security.test_matrix import TABLE, UNKNOWN_IDS, address
 OF_V1 = {row["operation"]: row for row in TABLE}
 OF_V1["export_run"] = {**OF_V1["cancel_run"], "method": "GET"}
 """The only operation of a page without one of `/v1`: the roles of an operator, and no viewer."""
-READS_OF_WRITES = {"/ui/runs/{run}/signals/{name}", "/ui/runs/{run}/fork", "/ui/runs/{run}/fork/state"}
-"""Pages that are read with the right of an operation that is sent as POST."""
+READS_OF_WRITES = {
+    "/ui/runs/{run}/signals/{name}",
+    "/ui/runs/{run}/fork",
+    "/ui/runs/{run}/fork/state",
+    "/ui/approvals/{approval}/preview",
+}
+"""Pages whose method is not that of the operation whose right they need."""
 PAGES = [route for router in ROUTERS for route in router.routes if isinstance(route, PageRoute)]
 CLOSED = [route for route in PAGES if not isinstance(route, OpenPageRoute)]
 FIELDS = {"reason": "x", "by": "1h", "decision": "approve", "choice": "continue", "text": "x", "outcome": "give_up",

@@ -41,7 +41,8 @@ def test_a_form_decides_without_scripts(service: Service) -> None:
     approval, _ = service.asked()
     form = shown(service, approval).form("decide").set(reason="as agreed")
     status, page = press(service, form, ("decision", "approve"))
-    assert status == 303 and "approved by local:ana: as agreed" in page.text
+    assert status == 303 and "Approved by you: Refund 4200" in page.text
+    assert "approved by local:ana: as agreed" in shown(service, approval).text
     body = service.get(f"/v1/approvals/{approval}").json()
     assert (body["status"], body["reason"]) == (ApprovalStatus.APPROVED, "as agreed")
     assert service.ended(body["run"])["outcome"] == "receipt-A-17-4200"
@@ -120,7 +121,8 @@ def test_wrong_values_stand_at_their_field(service: Service) -> None:
     status, page = press(service, page.form("decide").put({"changes/cents": "4200"}), ("decision", "reject"))
     assert status == 422 and "Reason is required" in page.text
     status, page = press(service, page.form("decide").set(reason="x"), ("decision", "again"))
-    assert status == 303 and "Rejected by you. Nothing is called. The run goes round once more." in page.text
+    said = "Rejected by you: Refund 4200 · Nothing is called. The run goes round once more."
+    assert status == 303 and said in page.text
     assert service.get(f"/v1/approvals/{approval}").json()["status"] == ApprovalStatus.AGAIN
 
 
@@ -192,8 +194,9 @@ def test_several_people_choose_among_alternatives(service: Service) -> None:
     assert f"decide-{approval}" not in ids, "the page of the run leaves the choice among calls to the approval's page"
     form = page.form("decide").put({"alternative": "1", "reason": "cheaper"})
     status, page = press(service, form, ("decision", "approve"))
-    assert status == 303 and "Votes 1 of 2" in page.text and "may not decide" in page.text
-    assert "Your vote is recorded: 1 of 2 approve. Nothing is called yet." in page.text
+    assert status == 303 and "Your vote is recorded: 1 of 2 approve. Nothing is called yet." in page.text
+    page = shown(service, approval)
+    assert "Votes 1 of 2" in page.text and "may not decide" in page.text
     assert not [each for each in page.forms if each.id == "decide"]
     status, page = press(service, form, ("decision", "approve"))
     assert status in (409, 412) and "cheaper" in page.text

@@ -22,6 +22,8 @@ def test_a_phone_decides_by_two_taps(service: Service, open_page: Callable[..., 
     assert box is not None and box["height"] >= 44
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     button.tap()
+    expect(page.locator("#done")).to_contain_text("Approved by you: Refund 4200")
+    page.locator("#done a").tap()
     expect(page.locator("#decided")).to_contain_text(f"{ApprovalStatus.APPROVED} by local:ana")
 
 
@@ -66,14 +68,13 @@ def test_a_reason_typed_on_the_board_keeps_its_caret(service: Service, page: Pag
 def test_edited_arguments_are_approved_after_their_difference(service: Service, page: Page) -> None:
     approval, _ = service.asked()
     page.goto(f"{service.url}/ui/approvals/{approval}")
-    page.locator("#edit summary").click()
+    page.locator(".edit summary").click()
     page.fill("[name='changes/cents']", "4100")
     page.fill("#reason", "agreed on less")
-    page.click("#approve")
     expect(page.locator("#difference del")).to_have_text("4200")
     expect(page.locator("#difference ins")).to_have_text("4100")
-    expect(page.locator("#decided")).to_have_count(0)
-    page.get_by_role("button", name="Approve with your changes").click()
+    page.get_by_role("button", name="Approve cents: 4100, A-17 (changed)").click()
+    page.locator("#done a").click()
     expect(page.locator("#decided")).to_contain_text("agreed on less")
     run = service.get(f"/v1/approvals/{approval}").json()["run"]
     assert service.ended(run)["outcome"].endswith("-4100")
@@ -98,6 +99,9 @@ def test_the_keyboard_alone_approves_and_settles(service: Service, page: Page) -
     tab_to(page, "#reason")
     page.keyboard.type("as agreed")
     tab_to(page, "#approve")
+    page.keyboard.press("Enter")
+    expect(page.locator("#done")).to_contain_text("Approved by you")
+    tab_to(page, "#done a")
     page.keyboard.press("Enter")
     expect(page.locator("#decided")).to_contain_text("as agreed")
     run = service.start("call", order="keys")

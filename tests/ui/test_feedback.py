@@ -57,23 +57,24 @@ def test_an_approval_says_that_it_worked_and_not_what_would_happen(service: Serv
     approval, _ = service.asked()
     page = f"/ui/approvals/{approval}"
     text = send(service, form_of(service, page, "/decision"), ("decision", "approve"))
-    assert first_line(text).startswith("Approved by you. Refund 4200 is called once, within ")
-    assert "If you approve" not in HtmlPage(text).text
+    assert first_line(text).startswith("Approved by you: Refund 4200 · ")
     again = service.get(page).text
-    assert 'id="done"' not in again, "it is shown once"
-    assert "Approved by" in HtmlPage(again).text and "If you approve" not in HtmlPage(again).text
+    assert 'id="done"' not in again and "If you approve" not in HtmlPage(again).text
+    assert again.index("Approved by you: Refund 4200") < again.index("<h1"), "a decided page begins with its decision"
 
 
 def test_a_rejection_and_an_edit_say_what_was_done(service: Service) -> None:
     approval, _ = service.asked()
     form = form_of(service, f"/ui/approvals/{approval}", "/decision").set(reason="no")
-    assert first_line(send(service, form, ("decision", "reject"))) == "Rejected by you. Nothing is called."
+    rejected = first_line(send(service, form, ("decision", "reject")))
+    assert rejected == "Rejected by you: Refund 4200 · Nothing is called. · Open"
     approval, _ = service.asked()
     form = form_of(service, f"/ui/approvals/{approval}", "/decision").put({"changes/cents": "850"})
     shown = service.client.post(form.action, content=form.body(("decision", "approve")), headers=FORM)
     assert shown.status_code == 200 and "Nothing is approved yet." in HtmlPage(shown.text).text
     form = next(each for each in HtmlPage(shown.text).forms if each.action.endswith("/decision"))
-    assert first_line(send(service, form, ("decision", "approve"))).startswith("Approved by you with your values. ")
+    approved = first_line(send(service, form, ("decision", "approve")))
+    assert approved.startswith("Approved by you with your values: pay_back cents: 850, A-17 · ")
 
 
 @pytest.mark.parametrize(
@@ -167,15 +168,17 @@ def test_the_difference_is_on_the_screen_with_its_button(service: Service, open_
     page.set_viewport_size({"width": 360, "height": 780})
     approval, _ = service.asked()
     page.goto(f"{service.url}/ui/approvals/{approval}")
-    page.get_by_text("Approve with other values").click()
+    page.locator(".edit summary").click()
     page.locator("input[name='changes/cents']").fill("850")
-    page.click("#approve")
-    expect(page.locator("#approve")).to_have_text("Approve with your changes")
     button, difference = page.locator("#approve"), page.locator("#difference")
+    expect(button).to_have_text("Approve cents: 850, A-17 (changed)")
+    expect(button).to_be_enabled()
     for part in (button, difference, page.locator("#difference ins")):
         expect(part).to_be_in_viewport()
-    expect(page.locator("#changing")).to_be_in_viewport()
-    expect(page.locator("#changing")).to_contain_text("850")
+    expect(page.locator("#changed-sentence")).to_have_text(
+        "You change it: pay_back cents: 850, A-17, not cents: 4200, A-17"
+    )
+    expect(page.locator("tr.changed .old")).to_have_text("4200")
     page.evaluate(MANY_CHANGES)
     bar = page.locator(".bar.decide").bounding_box()
     assert bar is not None and bar["height"] < 780, "many changes scroll, and leave the page and the buttons in sight"

@@ -255,6 +255,7 @@ def test_a_stopped_postgresql_is_shown_and_its_return_too(open_page: Callable[..
             page.go_back()
             expect(page.locator("#reason")).to_have_value("agreed with finance")
             page.click("#approve")
+            page.locator("#done a").click()
             expect(page.locator("#decided")).to_contain_text("agreed with finance")
     finally:
         server.close()

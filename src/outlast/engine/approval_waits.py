@@ -31,6 +31,7 @@ from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_rows import Approval
 from outlast.core.rows.run_columns import Attention, Timer, WaitingFor
 from outlast.core.rows.run_rows import Run
+from outlast.core.shown_arguments import ShownArgument
 from outlast.core.terms import Deadline, Length, deadline_of
 from outlast.engine.compatibility import activity_of
 from outlast.engine.former_digests import as_offered, rewritten_values
@@ -246,7 +247,7 @@ def _origin(execution: NodeExecution) -> str:
 async def _ask(execution: NodeExecution, question: Question, before: int) -> Approval:
     session, run = execution.session, execution.session.held.run
     now = await session.store.now()
-    plans = [offered_call(plan, run) for plan in question.plans]
+    plans = [offered_call(plan, run, _shown(execution, plan)) for plan in question.plans]
     ends, last = _deadline(question, "within", question.within, now.business), execution.visit_deadline()
     if 0 < last.ms < ends.ms:
         ends = last
@@ -285,6 +286,11 @@ async def _ask(execution: NodeExecution, question: Question, before: int) -> App
         execution.record_observed()
     await session.chain.land(approvals.ask(row, fence=_fence(execution)))
     return row
+
+
+def _shown(execution: NodeExecution, plan: Plan[Any]) -> tuple[ShownArgument, ...]:
+    activity = activity_of(execution.workflow, plan.activity)
+    return activity.shown if activity is not None else ()
 
 
 def _deadline(question: Question, option: str, length: Length, begins: int) -> Deadline:
@@ -328,10 +334,10 @@ def _fitting(question: Question, plans_text: str) -> str:
     )
 
 
-def offered_call(plan: Plan[Any], run: Run) -> OfferedCall:
-    """Return a plan as an approval of this run stores it."""
+def offered_call(plan: Plan[Any], run: Run, shown: tuple[ShownArgument, ...] = ()) -> OfferedCall:
+    """Return a plan as an approval of this run stores it. `shown`: the main arguments of its activity."""
     digest = plan.approval_digest(run.tenant, run.run)
-    return OfferedCall(plan.activity, plan.key, digest, plan.arguments.decode())
+    return OfferedCall(plan.activity, plan.key, digest, plan.arguments.decode(), shown=shown)
 
 
 async def _withdraw(execution: NodeExecution, approval: Approval) -> None:
@@ -434,7 +440,7 @@ def remake_with(workflow: Workflow[Any] | None, run: Run, by: str, now: Instant)
                 "load the module: outlast approvals approve … --module flows.py",
             )
         plan = _remade(workflow, offered, changes)
-        call = offered_call(plan, run)
+        call = offered_call(plan, run, offered.shown)
         if not changes:
             return ChangedCall(call)
         verdict = judge(workflow, run, plan, "decision", now, proposed_by=by)

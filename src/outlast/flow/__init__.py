@@ -9,6 +9,7 @@ from outlast.core.rows.effect_columns import FailedRun
 from outlast.core.rows.run_columns import StatusLabels
 from outlast.core.usage import Budget
 from outlast.flow.activity import Activity, BoundCall, Effectful, activity, lookup
+from outlast.flow.amount import Amount
 from outlast.flow.approval_rule import Approvers, Decision, person, role
 from outlast.flow.calendar_terms import business_days
 from outlast.flow.calls import Call, Plan, RecordedCall, this_call
@@ -37,6 +38,7 @@ from outlast.flow.workflow_options import Failures, WorkflowOptions
 __all__ = [
     "Activity",
     "Allow",
+    "Amount",
     "Approved",
     "Approvers",
     "BoundCall",

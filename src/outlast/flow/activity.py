@@ -1,7 +1,7 @@
 """Activities: functions with a side effect (`@activity`) and functions that only read (`@lookup`)."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import (
@@ -29,6 +29,7 @@ from outlast.core.effect_steps import DidNotHappen, Happened, Unknown
 from outlast.core.keys import OncePer
 from outlast.core.limits import NAME, TEXT_CHARS_MAX
 from outlast.errors import DefinitionError
+from outlast.flow.amount import Amount, shown_of
 from outlast.flow.calls import Plan, refuse_bare_call
 from outlast.flow.functions import activity_place, refuse_unrun, refuse_wrapped
 from outlast.flow.options import (
@@ -116,6 +117,7 @@ class Activity(Generic[P, R_co]):
         _check_options(self, options)
         self._signature: Final = Signature(fn, self.name, self.title, self.where, self.key)
         self._signature.prepare(names, final=False)
+        self.shown: Final = shown_of(self.title, self.where, self._signature.parameters, options.show)
         self._names: Final = (
             {} if self._signature.ready else names
         )  # keeping the caller's locals would keep its objects alive
@@ -438,6 +440,7 @@ class ActivityOptions(NamedTuple):
     limit: RateLimit | None = None
     transaction: Transaction = False
     where: str = ""
+    show: Sequence[str | Amount] = ()
 
 
 def activity(
@@ -453,6 +456,7 @@ def activity(
     provider: str = "",
     limit: RateLimit | None = None,
     transaction: Transaction = False,
+    show: Sequence[str | Amount] = (),
 ) -> _Decorates:
     """Declare an activity: a function with a side effect, called at most once per key.
 
@@ -471,6 +475,8 @@ def activity(
     - `limit`: rate limit of the provider, over all workers.
     - `transaction`: writes through `this_call().transaction` commit together with the effect; "serializable" sets the
       isolation.
+    - `show`: the main arguments, which lists of approvals and the button of a decision show:
+      `("order", "to {customer}", Amount("cents", "EUR"))`. Default: the first scalar ones.
 
     Raises DefinitionError.
     """
@@ -488,6 +494,7 @@ def activity(
         provider=provider,
         limit=limit,
         transaction=transaction,
+        show=show,
     )
     return cast(_Decorates, lambda fn: Effectful(fn, options, names))
 

@@ -1,13 +1,16 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args
 
 from outlast.core.approvals import Actor, may_decide, rounds_of, votes_of, waits_for, why_not
 from outlast.core.approver_rule import Rule, identity
 from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows.effect_rows import APPROVAL, Approval
+from outlast.core.paging import pages
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval
 from outlast.core.rows.run_rows import Run
+from outlast.core.shown_arguments import in_one_line
 from outlast.errors import InvalidInput
 from outlast.flow.workflow import Workflow
 from outlast.insight.confusables import confusable_texts
@@ -20,17 +23,21 @@ from outlast.models.approvals import (
     ApprovalDetail,
     ApprovalSort,
     ApprovalSummary,
+    ApprovedCall,
     DecideApprovalBody,
+    OfferedArgument,
     OfferedPlan,
     PriorEffect,
     RunAbove,
     Vote,
 )
+from outlast.models.effects import effect_id
 from outlast.operations.approval_operations import ListApprovals
 from outlast.store.open_rows import open_cursor
 from outlast.store.queries import cursor_of
 
 EVIDENCE_MAX: Final = 100
+RECEIPT_CHARS: Final = 120
 ROWS_PER_READ: Final = 500
 """Approvals that a filtered list reads at once."""
 SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
@@ -149,6 +156,8 @@ def approval_summary(row: Approval, actor: Actor) -> ApprovalSummary:
                 changed_by=plan.change.by if plan.change else "",
                 changes=plan.change.values() if plan.change else {},
                 warnings=confusable_texts(plan.arguments()),
+                shown=[OfferedArgument(name=each.name, text=each.text) for each in plan.main_arguments()],
+                line=in_one_line(plan.main_arguments()),
             )
             for n, plan in enumerate(row.plans)
         ],
@@ -200,7 +209,54 @@ async def approval_detail(
         path=[
             RunAbove(run=each.run, workflow=each.workflow, objective=each.objective) for each in await rows.above(run)
         ],
+        call=await _approved_call(rows, row),
     )
+
+
+async def _approved_call(rows: TenantRows, row: Approval) -> ApprovedCall | None:
+    """Return the call that used the approval, None if none did or its row was purged."""
+    if not row.consumed_by:
+        return None
+    visit, _, key = row.consumed_by.partition(":")
+    own, shared = (row.tenant, row.run, int(visit), key), (row.tenant, "", 0, key)
+    found = [each for each in await rows.store.load_many(EFFECT, [own, shared], listed=True) if each is not None]
+    effect = next((each for each in found if each.approval in ("", row.id)), None)
+    if effect is None:
+        return None
+    answer = effect.answer() if effect.response is not None and len(effect.response) <= RECEIPT_CHARS else None
+    settled_at = effect.settled_at or rows.store.mapping().business(effect.first_at)
+    return ApprovedCall(
+        effect=effect_id(effect.by_run or effect.run, effect.visit, effect.key),
+        outcome=effect_label(effect, effect.code),
+        settled=bool(effect.settled_at),
+        after_ms=max(0, settled_at - row.decided_at),
+        external_id=effect.external_id,
+        receipt=answer if isinstance(answer, str) else "",
+    )
+
+
+class _ApprovalIds(NamedTuple):
+    """Page of the ids of a list of approvals."""
+
+    ids: tuple[str, ...]
+    next_cursor: str
+
+
+async def approvals_in_order(
+    rows: TenantRows, actor: Actor, request: ListApprovals, most: int
+) -> tuple[tuple[str, ...], bool]:
+    """Return the ids of a whole list in its order, at most `most`, and whether it has more. Raises InvalidInput."""
+
+    async def page_of(*, cursor: str) -> _ApprovalIds:
+        page, further = await approval_page(rows, actor, replace(request, cursor=cursor, limit=ROWS_PER_READ))
+        return _ApprovalIds(tuple(each.id for each in page), further)
+
+    found: list[str] = []
+    async for page in pages(page_of):
+        found += page.ids
+        if len(found) > most:
+            break
+    return tuple(found[:most]), len(found) > most
 
 
 async def prior_effects(rows: TenantRows, run: Run) -> list[PriorEffect]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from outlast.core.rows.run_rows import EVENT, Message, Run, is_over
 from outlast.core.rows.store_rows import lanes_served
+from outlast.core.shown_arguments import ShownArgument
 from outlast.core.verbs import end_of
 from outlast.errors import NotFound
 from outlast.insight.explanation import explain
@@ -39,10 +40,11 @@ class RunOverview(NamedTuple):
 
 
 class ApprovalOfRun(NamedTuple):
-    """An approval and its run."""
+    """An approval and its run. `named`: the main arguments that the author named for each of its calls."""
 
     approval: ApprovalDetail
     run: RunSummary
+    named: Sequence[Sequence[ShownArgument]]
 
 
 class ActsOfRun(NamedTuple):

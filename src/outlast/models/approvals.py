@@ -11,6 +11,13 @@ ApprovalSort: TypeAlias = Literal["newest", "deadline"]
 """Orders of a list of approvals."""
 
 
+class OfferedArgument(Model):
+    """Main argument of a call, as lists show it."""
+
+    name: str
+    text: str = Field(description="The value as people read it, with its name or the author's words.")
+
+
 class OfferedPlan(Model):
     """Exact call that an approval offers. Number 0 is the requested call."""
 
@@ -23,6 +30,8 @@ class OfferedPlan(Model):
     changed_by: str
     changes: dict[str, Any]
     warnings: list[str]
+    shown: list[OfferedArgument] = Field([], description="Main arguments, those of `show=` of the activity.")
+    line: str = Field("", description="The same as one text.")
 
 
 class Vote(Model):
@@ -100,6 +109,17 @@ class RunAbove(Model):
     objective: str
 
 
+class ApprovedCall(Model):
+    """Call that used an approval, and its outcome so far."""
+
+    effect: str = Field(description="Id of the effect.")
+    outcome: str
+    settled: bool
+    after_ms: int = Field(description="From the decision to the outcome, or to the call if it has none yet.")
+    external_id: str
+    receipt: str = Field(description="Its answer, if that is a short text.")
+
+
 class ApprovalDetail(ApprovalSummary):
     """Approval with the information for a decision."""
 
@@ -117,6 +137,7 @@ class ApprovalDetail(ApprovalSummary):
     workflow: str = Field("", description="Workflow of the run.")
     objective: str = Field("", description="Purpose of the run. '' if its workflow names none.")
     path: list[RunAbove] = Field([], description="Runs above the run, the root of its tree first. Empty for a root.")
+    call: ApprovedCall | None = Field(None, description="Call that used it. Null until then.")
 
 
 class DecideApprovalBody(RequestBody, schema_name="DecideApproval"):

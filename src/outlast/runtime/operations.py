@@ -36,7 +36,7 @@ from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
 from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
-from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary
+from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
 from outlast.insight.attention_reads import answer_each, answer_page, general_attention, run_attention
 from outlast.insight.explanation import explain
 from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
@@ -393,7 +393,12 @@ class Operations(Client):
         """Return the content of the page of an approval, all of one state of its run."""
         row = await self.rows.approval(approval)
         run = await self.rows.run(row.run)
-        return ApprovalOfRun(await self._detail(row, run), (await summaries_of(self.rows, [run]))[0])
+        summary = (await summaries_of(self.rows, [run]))[0]
+        return ApprovalOfRun(await self._detail(row, run), summary, [plan.shown for plan in row.plans])
+
+    async def approvals_in_order(self, request: approval_ops.ListApprovals, most: int) -> tuple[tuple[str, ...], bool]:
+        """Return the ids of a list of approvals in its order, at most `most`, and whether there are more."""
+        return await approvals_in_order(self.rows, self.actor, request, most)
 
     @of_one
     async def approval_in(self, approval: str, run: Run) -> ApprovalDetail:

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.business_days import DUE, TERM, BusinessDays, Due
 from outlast.core.rows.columns import Column, decoded, load_names, typed
+from outlast.core.shown_arguments import MainArgument, ShownArgument, main_arguments
 
 
 class PlanChange(NamedTuple):
@@ -29,10 +30,15 @@ class OfferedCall(NamedTuple):
     digest: str
     arguments_text: str  # JSON, as in the effect row
     change: PlanChange | None = None
+    shown: tuple[ShownArgument, ...] = ()  # main arguments that the author named; () = none
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments, decoded at each call."""
         return dict(decoded(self.arguments_text, f"the arguments of {self.key}"))
+
+    def main_arguments(self) -> list[MainArgument]:
+        """Return the arguments that lists show."""
+        return main_arguments(self.arguments(), self.shown)
 
 
 class ApprovalVote(NamedTuple):
@@ -80,6 +86,8 @@ def _plain_plan(plan: OfferedCall) -> dict[str, object]:
     }  # fmt: skip
     if (change := plan.change) is not None:
         plain |= {"of": change.of, "changed_by": change.by, "changed_at": change.at, "changes": change.values()}
+    if plan.shown:
+        plain["shown"] = [list(each) for each in plan.shown]
     return plain
 
 
@@ -96,11 +104,13 @@ def _plan_of(
     changed_by: str = "",
     changed_at: int = 0,
     changes: dict[str, Any] | None = None,
+    shown: Iterable[Iterable[Any]] = (),
 ) -> OfferedCall:
     change = None
     if changes is not None:
         change = PlanChange(of, changed_by, changed_at, dumps(changes, ensure_ascii=False))
-    return typed(OfferedCall(activity, key, digest, arguments, change))
+    named = tuple([typed(ShownArgument(*each)) for each in shown])
+    return typed(OfferedCall(activity, key, digest, arguments, change, named))
 
 
 def _dump_votes(votes: Iterable[ApprovalVote]) -> str:

@@ -4,63 +4,114 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus
-from outlast.errors import InvalidInput, OutlastError
+from outlast.core.shown_arguments import in_one_line, main_arguments
+from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.insight.labels import call_of
 from outlast.insight.run_reads import ApprovalOfRun
+from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
+from outlast.operations.approval_operations import ListApprovals
 from outlast.runtime.operations import Operations
 from outlast.service.conditional import on_approval
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.request_parts import ApprovalId
 from outlast.service.routes.approval_routes import decide
 from outlast.service.service_state import Ops, Pages
-from outlast.ui.forms import MISSING, SchemaForm, sent_form, shown_form
-from outlast.ui.page_route import Form, PageRoute, form_of, see_other
+from outlast.ui.deadline_groups import in_groups, zone_of
+from outlast.ui.forms import MISSING, FormField, SchemaForm, sent_form, shown_form
+from outlast.ui.page_route import REGION, Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.run_words import Argument, arguments
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 CHANGES: Final = "changes"
 """Name of the form of editable arguments."""
-NEIGHBOURS: Final = 100
-"""Approvals among which the previous and the next one are found."""
+ZONE_COOKIE: Final = "outlast-zone"
+"""Cookie with the name of the viewer's time zone, which the script sets."""
+PLACES_MAX: Final = 1_000
+"""Approvals of a list that are counted, and among which the previous and the next one are found."""
+INLINE: Final = frozenset({"text", "long", "whole", "number", "decimal", "yes_no", "choice", "date"})
+"""Kinds of fields that are edited in the row of their argument."""
 DECISIONS: Final = ("approve", "reject", "again")
 
 Which = Literal["mine", "undecided", "overdue", "decided", "all"]
 
 
-@router.get("/approvals", operation_id="ui:list_approvals")
-async def list_approvals(
-    ops: Ops,
-    pages: Pages,
-    request: Request,
+class Listed(NamedTuple):
+    """Filters of a list of approvals: they are in the address of the list, and in that of each approval of it."""
+
+    show: Which = "mine"
+    role: str = ""
+    run: str = ""
+
+    @property
+    def by_deadline(self) -> bool:
+        """True if the list has pending approvals, nearest deadline first."""
+        return self.show in ("mine", "undecided")
+
+    @property
+    def query(self) -> str:
+        """Return the filters as the end of an address, '' for the usual list."""
+        given = {name: value for name, value in self._asdict().items() if value and value != self._field_defaults[name]}
+        return f"?{urlencode(given)}" if given else ""
+
+    def request(self) -> ListApprovals:
+        """Return the request for the list."""
+        return ListApprovals(
+            status=ApprovalStatus.PENDING.value if self.by_deadline else "",
+            mine=self.show == "mine",
+            overdue=self.show == "overdue",
+            decided_by="me" if self.show == "decided" else "",
+            role=self.role,
+            run=self.run,
+            sort="deadline" if self.by_deadline else "newest",
+        )
+
+
+async def _listed(
     show: Which = "mine",
     role: Annotated[str, Query(max_length=100)] = "",
     run: Annotated[str, Query(max_length=100)] = "",
-) -> Response:
-    """Show the approvals, those of the caller first, nearest deadline first."""
+) -> Listed:
+    return Listed(show, role, run)
+
+
+OfList = Annotated[Listed, Depends(_listed)]
+After = Annotated[str, Query(max_length=100)]
+
+
+@router.get("/approvals", operation_id="ui:list_approvals")
+async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfList, after: After = "") -> Response:
+    """Show the approvals, those of the caller first, nearest deadline first. `after`: the one just decided."""
+    wanted = listed.request()
     found = await pages.sealed(
         await ops.approvals(
-            status=ApprovalStatus.PENDING.value if show in ("mine", "undecided") else "",
-            mine=show == "mine",
-            overdue=show == "overdue",
-            decided_by="me" if show == "decided" else "",
-            role=role,
-            run=run,
-            sort="deadline" if show in ("mine", "undecided") else "newest",
+            status=wanted.status,
+            mine=wanted.mine,
+            overdue=wanted.overdue,
+            decided_by=wanted.decided_by,
+            role=wanted.role,
+            run=wanted.run,
+            sort=wanted.sort,
             cursor=pages.after,
             limit=pages.limit,
         )
     )
-    version = stamp([(each.approval, each.version) for each in found.approvals])
+    zone = zone_of(request.cookies.get(ZONE_COOKIE, ""))
+    groups = [("", found.approvals)]
+    if listed.by_deadline:
+        now = exact_instant((await ops.store.now()).business)
+        groups = in_groups(found.approvals, lambda each: each.within_until, now, zone)
+    version = stamp([(name, [(each.approval, each.version) for each in group]) for name, group in groups], listed)
     return await render(
         request,
         "approvals.html",
@@ -68,19 +119,38 @@ async def list_approvals(
         live="approvals",
         versions={"approvals": version},
         found=found,
-        show=show,
-        role=role,
-        run=run,
+        groups=groups,
+        zone_named="" if zone is not None else "UTC",
+        listed=listed,
+        decided=await _decided(ops, after),
     )
 
 
 @router.get("/approvals/{approval}", operation_id="ui:get_approval")
 async def get_approval(
-    ops: Ops, request: Request, approval: ApprovalId, seen: Annotated[int, Query(ge=0)] = 0
+    ops: Ops,
+    request: Request,
+    approval: ApprovalId,
+    listed: OfList,
+    seen: Annotated[int, Query(ge=0)] = 0,
+    after: After = "",
 ) -> Response:
-    """Show the consequence, the exact arguments, and the decision. `seen`: version that the page has."""
+    """Show the consequence, the exact arguments, and the decision.
+
+    `seen`: version that the page has. `after`: the approval that was decided just before.
+    """
     found = await ops.approval_and_run(approval)
-    return await _page(ops, request, found, Draft.new(found.approval), seen=seen)
+    return await _page(ops, request, found, Draft.new(found.approval), listed, seen=seen, after=after)
+
+
+async def _decided(ops: Operations, approval: str) -> ApprovalDetail | None:
+    """Return the approval that was decided just before, None if the address names none."""
+    if not approval:
+        return None
+    try:
+        return await ops.approval(approval)
+    except NotFound:
+        return None
 
 
 @dataclass(frozen=True)
@@ -121,6 +191,12 @@ class Draft:
         )
 
     @property
+    def inline(self) -> Mapping[str, FormField]:
+        """Return the fields that are in the rows of their arguments, by argument: those of one control."""
+        fields = self.changes.fields if self.changes is not None else ()
+        return {each.path: each for each in fields if each.kind in INLINE}
+
+    @property
     def digest(self) -> str:
         """Return the digest of the changes and the alternative they are made to, or '' without changes."""
         text = json.dumps([self.alternative, self.changed], sort_keys=True)
@@ -128,22 +204,26 @@ class Draft:
 
 
 @router.post("/approvals/{approval}/decision", operation_id="ui:decide_approval")
-async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
-    """Decide the version that was shown. A late or wrong decision shows the page again, with the typed text."""
+async def decide_approval(ops: Ops, request: Request, approval: ApprovalId, listed: OfList) -> Response:
+    """Decide the version that was shown, and lead to the next request of the list.
+
+    A late or wrong decision shows the page again, with the typed text.
+    """
     form = form_of(request)
     shown = await ops.approval_and_run(approval)
     found = shown.approval
     draft = Draft.sent(found, form)
     decision, version = form.text("decision"), form.version()
     if draft.changes is not None and draft.changes.rows_changed:
-        return await _page(ops, request, shown, draft)
+        return await _page(ops, request, shown, draft, listed)
     if decision not in DECISIONS:
         error = InvalidInput("no decision was sent", "", "press one of the buttons")
-        return await _page(ops, request, shown, draft, error=error)
+        return await _page(ops, request, shown, draft, listed, error=error)
     if decision != "approve":
         draft = replace(draft, changed={}, problems=() if draft.reason else (("reason", "Reason", "is required"),))
     if draft.problems or (draft.changed and draft.difference != draft.digest):
-        return await _page(ops, request, shown, draft, status_code=422 if draft.problems else 200)
+        return await _page(ops, request, shown, draft, listed, status_code=422 if draft.problems else 200)
+    then = "" if form.text("page") == "run" else (await _place(ops, approval, listed)).following
     try:
         await decide(
             ops,
@@ -155,9 +235,21 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId) -> R
             version=version,
         )
     except (OutlastError, ProblemError) as error:
-        return await _refused(ops, request, approval, draft, error)
-    page = f"/ui/runs/{found.run}" if form.text("page") == "run" else f"/ui/approvals/{approval}"
-    return see_other(request, page, _done(await ops.approval(approval), decision))
+        return await _refused(ops, request, approval, draft, error, listed)
+    done = _done(await ops.approval(approval), decision)
+    if form.text("page") == "run":
+        return see_other(request, f"/ui/runs/{found.run}", done)
+    page = f"/ui/approvals/{then}" if then else "/ui/approvals"
+    query = listed.query
+    return see_other(request, f"{page}{query}{'&' if query else '?'}{urlencode({'after': approval})}", done)
+
+
+@router.post("/approvals/{approval}/preview", operation_id="ui:get_approval")
+async def preview_decision(ops: Ops, request: Request, approval: ApprovalId, listed: OfList) -> Response:
+    """Show the difference that typed values make, and the button that approves the call with them."""
+    shown = await ops.approval_and_run(approval)
+    draft = Draft.sent(shown.approval, form_of(request))
+    return await _page(ops, request, shown, draft, listed, previewed=True)
 
 
 def _done(found: ApprovalDetail, decision: str) -> str:
@@ -173,14 +265,16 @@ def _done(found: ApprovalDetail, decision: str) -> str:
 
 
 @router.post("/approvals/{approval}/claim", operation_id="ui:claim_approval")
-async def claim_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
+async def claim_approval(ops: Ops, request: Request, approval: ApprovalId, listed: OfList) -> Response:
     """Tell the other approvers that the caller reviews it."""
     done = "The others see that you review it."
-    return await _act(ops, request, approval, lambda version: ops.claim_approval(approval, version=version), done)
+    return await _act(
+        ops, request, approval, listed, lambda version: ops.claim_approval(approval, version=version), done
+    )
 
 
 @router.post("/approvals/{approval}/reassign", operation_id="ui:reassign_approval")
-async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) -> Response:
+async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId, listed: OfList) -> Response:
     """Let other roles or persons decide."""
     form = form_of(request)
     to, reason = form.text("to"), form.text("why")
@@ -188,24 +282,35 @@ async def reassign_approval(ops: Ops, request: Request, approval: ApprovalId) ->
         ops,
         request,
         approval,
+        listed,
         lambda version: ops.reassign(approval, to, reason=reason, version=version),
         f"Reassigned: {to} decides now.",
     )
 
 
 async def _act(
-    ops: Operations, request: Request, approval: str, act: Callable[[int], Awaitable[ApprovalSummary]], done: str
+    ops: Operations,
+    request: Request,
+    approval: str,
+    listed: Listed,
+    act: Callable[[int], Awaitable[ApprovalSummary]],
+    done: str,
 ) -> Response:
     version = form_of(request).version()
     try:
         await on_approval(ops, approval, lambda: act(version))
     except (OutlastError, ProblemError) as error:
-        return await _refused(ops, request, approval, None, error)
-    return see_other(request, f"/ui/approvals/{approval}", done)
+        return await _refused(ops, request, approval, None, error, listed)
+    return see_other(request, f"/ui/approvals/{approval}{listed.query}", done)
 
 
 async def _refused(
-    ops: Operations, request: Request, approval: str, draft: Draft | None, error: OutlastError | ProblemError
+    ops: Operations,
+    request: Request,
+    approval: str,
+    draft: Draft | None,
+    error: OutlastError | ProblemError,
+    listed: Listed,
 ) -> Response:
     """Show the approval as it is now, why nothing was done, and the typed text."""
     refused = error.error if isinstance(error, ProblemError) else error
@@ -215,7 +320,7 @@ async def _refused(
     if draft is not None and isinstance(refused, InvalidInput) and draft.changes is not None and refused.problems:
         changes = draft.changes.with_problems(refused.problems)
         draft = replace(draft, changes=changes, problems=changes.problems)
-    return await _page(ops, request, found, draft or Draft.new(found.approval), error=refused)
+    return await _page(ops, request, found, draft or Draft.new(found.approval), listed, error=refused)
 
 
 async def _page(
@@ -223,43 +328,64 @@ async def _page(
     request: Request,
     shown: ApprovalOfRun,
     draft: Draft,
+    listed: Listed,
     *,
     seen: int = 0,
+    after: str = "",
+    previewed: bool = False,
     error: OutlastError | None = None,
     status_code: int = 200,
 ) -> Response:
-    found, run = shown
+    found, run = shown.approval, shown.run
     waits = [wait for wait in run.waiting_for if wait.kind == "approval"]
-    before, after = await _neighbours(ops, found.approval)
+    whole = not request.query_params.get(REGION)
     version = stamp(found.version, found.you_may_not, run.version, run.shown, len(found.changed_since_asked), seen)
     return await render(
         request,
         "approval.html",
         title=found.asks or found.approval,
         live=f"run:{found.run}",
-        versions={"now": version},
+        versions={
+            "now": version,
+            "news": version,
+            "outcome": stamp(found.version, found.call),
+            "strip": stamp(found.version, found.call),
+        },
         found=found,
         draft=draft,
         seen=seen or found.version,
         error=error,
         run=run,
+        listed=listed,
         then=waits[0].then if waits else "",
-        previous=before,
-        following=after,
+        previewed=previewed,
+        place=await _place(ops, found.approval, listed) if whole else None,
+        decided=await _decided(ops, after) if whole else None,
         pending=found.status == ApprovalStatus.PENDING,
         difference=_difference(found, draft),
+        changed=_changed_line(shown, draft),
         status_code=status_of(error) if error is not None else status_code,
     )
 
 
-async def _neighbours(ops: Operations, approval: str) -> tuple[str, str]:
-    """Return the approvals before and after this one among those that the caller may decide, or ''."""
-    page = await ops.approvals(status=ApprovalStatus.PENDING.value, mine=True, sort="deadline", limit=NEIGHBOURS)
-    ids = [each.approval for each in page.approvals]
+class ListPlace(NamedTuple):
+    """Place of an approval in a list: its number, 0 if it is not among those counted, and its neighbours."""
+
+    number: int
+    of: str
+    previous: str
+    following: str
+
+
+async def _place(ops: Operations, approval: str, listed: Listed) -> ListPlace:
+    """Return the place of an approval. After one that is not in the list, its first one follows."""
+    ids, more = await ops.approvals_in_order(listed.request(), PLACES_MAX)
+    of = f"{len(ids):,}{' or more' if more else ''}"
     if approval not in ids:
-        return "", ids[0] if ids else ""
+        return ListPlace(0, of, "", ids[0] if ids else "")
     at = ids.index(approval)
-    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+    following = ids[at + 1] if at + 1 < len(ids) else ids[0] if at else ""
+    return ListPlace(at + 1, of, ids[at - 1] if at else "", following)
 
 
 def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -268,6 +394,16 @@ def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, An
     given = found.plans[0].arguments
     values = {name: given[name] for name in found.editable if isinstance(given, dict) and name in given}
     return {**schema, "required": list(values)} if schema else {}, values
+
+
+def _changed_line(shown: ApprovalOfRun, draft: Draft) -> str:
+    """Return the main arguments of the call with the values of a draft, '' without changes."""
+    plans = shown.approval.plans
+    if not draft.changed or not 0 <= draft.alternative < len(plans):
+        return ""
+    given = plans[draft.alternative].arguments
+    values = {**(given if isinstance(given, dict) else {}), **draft.changed}
+    return in_one_line(main_arguments(values, shown.named[draft.alternative]))
 
 
 def _difference(found: ApprovalDetail, draft: Draft) -> list[Argument]:

@@ -145,6 +145,64 @@
     navigator.clipboard?.writeText(text).then(() => say("copied"));
   });
 
+  // --- approvals: the viewer's zone, the count of the tab, the call that follows a decision ---
+  const zoneName = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (root && zoneName) document.cookie = "outlast-zone=" + zoneName + "; path=" + root + "; SameSite=Lax; max-age=31536000";
+  const countInTitle = () => {
+    if (!document.querySelector("#region-approvals, nav.place")) return;
+    const n = document.querySelector("#count-approvals .count")?.firstChild?.textContent.trim();
+    const plain = document.title.replace(/^\([\d,]+\+?\) /, "");
+    const title = n ? "(" + n + ") " + plain : plain;
+    if (document.title !== title) document.title = title;
+  };
+  let asks = 0;
+  setInterval(() => {
+    const open = document.querySelector(".follow:has([data-open])");
+    if (open && !document.hidden && (++asks < 60 || asks % 15 === 0)) htmx.trigger(open, "ask");
+  }, 1000);
+
+  // --- a decision: the button is active once the last argument was on the screen or in focus, and says what it does ---
+  const seenRows = new WeakSet(), decide = document.getElementById("decide");
+  const choice = () => decide.querySelector("[name=alternative]:checked");
+  const lastRow = () => document.querySelector("#" + (choice()?.dataset.table ?? "arguments") + " tbody tr:last-child");
+  const arm = () => {
+    const button = document.getElementById("approve"), row = decide && lastRow();
+    if (!button || !row) return;
+    const at = row.getBoundingClientRect(), bar = decide.querySelector(".bar").getBoundingClientRect();
+    if (at.bottom > 0 && at.bottom <= Math.min(innerHeight, bar.top) + 1) seenRows.add(row);
+    if (row.contains(document.activeElement)) seenRows.add(row);
+    const wait = !seenRows.has(row);
+    button.disabled = wait;
+    document.getElementById("approve-wait").hidden = !wait;
+    if (wait) row.tabIndex = 0; else row.removeAttribute("tabindex");
+  };
+  const sentence = () => {
+    const to = document.getElementById("changed-sentence"), of = document.getElementById("approve");
+    if (to) to.textContent = of?.dataset.sentence ? "You change it: " + of.dataset.sentence : "";
+  };
+  if (decide) {
+    let preview = 0;
+    const edited = event => {
+      if (!event.target.closest("#calls")) return;
+      const field = event.target, row = field.closest("tr");
+      const before = field.type === "checkbox" ? field.defaultChecked : field.defaultValue;
+      if (row && before !== undefined) {
+        row.classList.toggle("changed", (field.type === "checkbox" ? field.checked : field.value) !== before);
+      }
+      clearTimeout(preview);
+      preview = setTimeout(() => htmx.trigger("#region-choice", "edited"), 300);
+      arm();
+    };
+    decide.addEventListener("input", edited);
+    decide.addEventListener("focusin", arm);
+    addEventListener("scroll", arm, {passive: true});
+    addEventListener("resize", arm);
+    addEventListener("pageshow", arm);
+    document.addEventListener("htmx:after:swap", () => { arm(); sentence(); });
+    arm();
+  }
+  document.addEventListener("htmx:after:swap", countInTitle);
+
   // --- keys; none decides anything ---
   const off = () => localStorage.getItem("outlast-keys") === "off";
   const places = {a: "/approvals", n: "/", r: "/runs"};
