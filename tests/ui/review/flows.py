@@ -63,6 +63,8 @@ payouts = Workflow("payout", state=Payout)
 
 @activity(key="review-payout/{seller}", once_per="run", no_undo="it is booked")
 async def pay_out(seller: str, cents: int) -> str:
+    if not seller.startswith("lost"):
+        return f"payout-{seller}"
     raise Perhaps("the bank closed the connection after the request")
 
 
