@@ -180,7 +180,9 @@ def agent(**options: Any) -> Any:
 
 OPTIONS: Final = {
     "version": COUNT, "ceiling": NOT_NONE, "policy": FUNCTION, "key": Kind((5, True, "", ["n"], "{gone}")),
-    "objective": Kind((5, True, None, "{gone}", ["n"])), "slot_while_waiting": FLAG,
+    "objective": Kind((5, True, None, "{gone}", ["n"])),
+    "attributes": Kind((5, True, None, "n", b"n", ["gone"], [5], [["n"]], {"n": 5}, {5: "n"})),
+    "slot_while_waiting": FLAG,
     "when_empty": Kind(("no", 5, True)), "fails_if": OBJECT, "budget": OBJECT,
     "history": Kind((0, True, "soon", 2.5, ["n"])), "undo": Kind(("no", 5, True)), "results": Kind(("no", 5, True)),
     "dedupe_for": DURATION,

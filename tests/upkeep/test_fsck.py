@@ -253,6 +253,7 @@ CANARIES: dict[str, Canary] = {
         None,
         "slot",
     ),
+    "attributes_kept": Canary(f'UPDATE run SET attributes = \'{{"customer":["acme",1]}}\' WHERE {ASKS}', RUN_ASKS),
     "slot_named": Canary(f"UPDATE run SET slots = slots || ' default/9' WHERE {ASKS}", RUN_ASKS),
     "worker_lease": Canary("UPDATE worker SET lease_until = 1", None, "worker"),
     "token_target": Canary(

@@ -21,6 +21,7 @@ from outlast.errors import NotFound
 from outlast.insight.labels import ATTENTION
 from outlast.models.runs import RunDetail, RunList, RunListItem
 from outlast.models.steps import StepKind
+from outlast.operations.run_query import filters_of, merged, parse_query, query_terms
 from outlast.runtime.client import Client
 
 NO_MATCH = "no run matches"
@@ -39,13 +40,18 @@ def runs() -> None:
 
 
 @runs.command("ls")
+@click.argument("query", nargs=-1)
 @click.option("--status", type=click.Choice([s.value for s in RunStatus]), help="Only runs in this engine status.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--attention", is_flag=True, help="Only runs that need a person.")
 @click.option("--waiting-for", type=click.Choice(get_args(WaitingKind)), help="Only runs that wait for this.")
 @click.option(
-    "--search", default="", metavar="TEXT", help="Only runs with this text in id, correlation id or objective."
+    "--search",
+    default="",
+    metavar="TEXT",
+    help="Only runs with this text in id, correlation id, objective or attributes.",
 )
+@click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only runs with this attribute. May be repeated.")
 @click.option("--forked-from", default="", metavar="RUN", help="Only forks of this run.")
 @click.option("--parent", default="", metavar="RUN", help="Only runs that this run has started.")
 @click.option("--root", default="", metavar="RUN", help="Only runs of the tree below this run, at any depth.")
@@ -58,11 +64,13 @@ def runs() -> None:
 async def ls(
     client: Client,
     screen: Screen,
+    query: Sequence[str],
     status: str | None,
     workflow: str,
     attention: bool,
     waiting_for: str | None,
     search: str,
+    where: Sequence[str],
     forked_from: str,
     parent: str,
     root: str,
@@ -74,38 +82,32 @@ async def ls(
 ) -> int:
     """List the runs of the tenant, newest first.
 
+    QUERY is words and terms, as in the web UI: status:failed workflow:order@7 node:charge is:flagged customer:acme
+    since:2h. A name that is no term is an attribute. The options are further terms.
+
     With --watch, a terminal shows the list as it is now. In a pipe a new table is printed when a run has changed. With
     -o json each change is the list on one line, with -o ndjson each new or changed run is a line.
     """
 
-    async def read() -> RunList:
-        return await client.runs(
-            status=status or "",
-            workflow=workflow,
-            attention=attention,
-            waiting_for=waiting_for or "",
-            q=search,
-            forked_from=forked_from,
-            parent=parent,
-            root=root,
-            no_children=no_children,
-            since=ago(since),
-            cursor=cursor,
-            limit=limit,
-        )
-
-    of_a_tree = parent or root or no_children
-    filtered = bool(
-        status
-        or workflow
-        or attention
-        or waiting_for
-        or search
-        or forked_from
-        or of_a_tree
-        or since is not None
-        or cursor
+    asked = merged(
+        parse_query(" ".join(query)),
+        status=status,
+        workflow=workflow,
+        attention=attention,
+        waiting_for=waiting_for,
+        q=search,
+        where=where,
+        forked_from=forked_from,
+        parent=parent,
+        root=root,
+        no_children=no_children,
+        since=ago(since),
     )
+
+    async def read() -> RunList:
+        return await client.runs(**filters_of(asked), cursor=cursor, limit=limit)
+
+    filtered = bool(cursor or since is not None or query_terms(asked))
     none = NO_MATCH if filtered else "no run yet → outlast run MODULE:NAME key=value …"
     if watch:
         from outlast.cli.watch import watch_runs
@@ -116,7 +118,7 @@ async def ls(
         return OK
     columns, rows, notes = _frame(screen, page, none)
     if not page.runs:
-        for note in (*notes, *await _why_none(client, root, parent)):
+        for note in (*notes, *await _why_none(client, asked.root, asked.parent)):
             screen.line(note)
     else:
         screen.table(columns, rows)

@@ -419,6 +419,13 @@ class SyncClient:
         attention: bool = False,
         waiting_for: str = "",
         q: str = "",
+        where: Sequence[str] = (),
+        version: int = 0,
+        node: str = "",
+        reason: str = "",
+        cause: str = "",
+        started: str = "",
+        stopped: str = "",
         forked_from: str = "",
         parent: str = "",
         root: str = "",
@@ -427,14 +434,17 @@ class SyncClient:
         cursor: str = "",
         limit: int = 50,
     ) -> RunList:
-        """Return one page of runs, newest first. '', False and None do not filter.
+        """Return one page of runs, newest first. '', 0, (), False and None do not filter.
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
-        wait of this kind; `q`: only runs whose id, correlation id or objective contains this text;
-        `forked_from`: only forks of this run; `parent`: only runs that this run has started; `root`: only runs below
-        this run, at any depth, if no run has started it; `no_children`: only runs that no run has started; `since`:
-        only runs started within this time. With `attention`, `waiting_for`, `q`, `forked_from`, `root` or
-        `no_children`, a page may hold fewer than `limit` runs and still have a cursor.
+        wait of this kind; `q`: only runs whose id, correlation id, objective or attributes contain this text; `where`:
+        only runs with these attributes, as `name=value`; `version`: only runs of this version of their workflow;
+        `node`: only runs whose present or last node is this; `reason`: only runs that need a person for it; `cause`:
+        only runs with this cause; `started`, `stopped`: only runs that started, or that ended or called a person, in
+        this ISO 8601 interval; `forked_from`: only forks of this run; `parent`: only runs that this run has started;
+        `root`: only runs below this run, at any depth, if no run has started it; `no_children`: only runs that no run
+        has started; `since`: only runs started within this time. With a filter other than `status`, `workflow` and
+        `since`, a page may hold fewer than `limit` runs and still have a cursor.
         """
         return self._loop.run(
             lambda: self._target.runs(
@@ -443,6 +453,13 @@ class SyncClient:
                 attention=attention,
                 waiting_for=waiting_for,
                 q=q,
+                where=where,
+                version=version,
+                node=node,
+                reason=reason,
+                cause=cause,
+                started=started,
+                stopped=stopped,
                 forked_from=forked_from,
                 parent=parent,
                 root=root,

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from outlast.core import children
 from outlast.core.approvals import withdraw
 from outlast.core.attention import flag, waiting_for
+from outlast.core.attributes import AttributeChange
 from outlast.core.budget import ask_root
 from outlast.core.children import NO_PARENT, ParentRows
 from outlast.core.codec import canonical
@@ -128,6 +129,7 @@ class Entering(NamedTuple):
     results: dict[str, int] | None = None
     chunks: tuple[StateChunk, ...] = ()
     ceiling_memo: Memo | None = None  # of a ceiling in business days that raises that of the run
+    attributes: AttributeChange | None = None
 
 
 class Completing(NamedTuple):
@@ -140,6 +142,7 @@ class Completing(NamedTuple):
     empty: EmptyEnd = EmptyEnd()
     fails_if: FailureLimit | None = None
     chunks: tuple[StateChunk, ...] = ()
+    attributes: AttributeChange | None = None
 
 
 class Stopping(NamedTuple):
@@ -335,6 +338,7 @@ def _entering(rows: HeldRows, move: Entering, now: Instant) -> Conclusion:
         ceiling_ms=move.ceiling_ms,
         log_entries=rows.log_entries,
         results=move.results,
+        attributes=move.attributes,
     )
     if move.ceiling_memo is not None:
         commit = commit._replace(writes=(*commit.writes, Put(MEMO, move.ceiling_memo, 0)))
@@ -432,7 +436,9 @@ def _completing(rows: HeldRows, move: Completing, now: Instant) -> Conclusion:
     if living := children.awaited(rows.children.values()):
         return _park(rows, "park", [children.waiting(each) for each in living], (), now)
     ending = Ending(RunStatus.COMPLETED, "", "")
-    return _finish(rows, ending, move.state, now, move.outcome, move.results, move.label, move.chunks)
+    return _finish(
+        rows, ending, move.state, now, move.outcome, move.results, move.label, move.chunks, attributes=move.attributes
+    )
 
 
 def _stopping(rows: HeldRows, move: Stopping, now: Instant) -> Conclusion:
@@ -473,6 +479,7 @@ def _finish(
     label: str = "",
     chunks: tuple[StateChunk, ...] = (),
     left: tuple[str, ...] = (),
+    attributes: AttributeChange | None = None,
 ) -> Conclusion:
     run, reads = rows.run, rows.reads
     if reads is None:
@@ -496,6 +503,7 @@ def _finish(
         seen=reads.others[:SLOTS_CHECKED_MAX] if run.queue else (),
         results=results,
         label=label,
+        attributes=attributes,
     )
     if run.root:
         response = canonical(outcome)

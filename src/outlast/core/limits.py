@@ -107,6 +107,8 @@ def connections_within(descriptors: int) -> int:
 
 # --- shape ---------------------------------------------------------------------------------
 JSON_DEPTH_MAX = 64
+ATTRIBUTES_MAX = 8  # of a workflow
+ATTRIBUTE_CHARS_MAX = 200  # of a value; longer ones are cut
 TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other texts of people."""
 DETAIL_CHARS_MAX = 8_000

@@ -20,8 +20,9 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approvals import withdraw
+from outlast.core.attributes import NO_ATTRIBUTES, AttributeChange, AttributeValues, first_attributes
 from outlast.core.causes import failure
-from outlast.core.commit import Commit, Expect, Instant, Mapping, Put
+from outlast.core.commit import Commit, Expect, Instant, Mapping, Put, changed
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.limits import ACTIONS_MAX, COMMIT_BYTES_MAX, LARGE_ITEMS_MAX, RESULT_BYTES_MAX
 from outlast.core.machine import ENDED, Reason, RunStatus, run_target
@@ -96,6 +97,7 @@ class NewRun(NamedTuple):
     details: StartDetails = NO_DETAILS
     forked: Forked | None = None
     place: TreePlace = AT_TOP
+    attributes: AttributeValues = NO_ATTRIBUTES
     rows: tuple[Put, ...] = ()  # land with it: large values of its state, kept deadlines, terms of a fork
 
 
@@ -105,6 +107,7 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
     A fork begins in the visit of its ancestor's checkpoint, so keys of earlier visits are never asked for again.
     """
     forked, place = new.forked, new.place
+    found = first_attributes(new.tenant, new.run, new.attributes, now.business) if new.attributes else None
     waiting = WaitingFor("worker", f"a worker that serves {new.lane}", since=now.business)
     row = Run(
         tenant=new.tenant,
@@ -140,6 +143,7 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
         depth=place.depth,
         descent_text=DESCENT.encode(place.descent),
         restored=place.restored,
+        attributes_text="" if found is None else found.text,
         **dict[str, Any](zip(StartDetails._fields, new.details, strict=True)),
     )
     data: dict[str, object] = {"by": new.actor, "lane": new.lane}
@@ -152,7 +156,8 @@ def start(new: NewRun, now: Instant, *, limited: bool) -> Commit:
     check_run(row)
     token = (Put(TOKEN, new.token, 0),) if new.token else ()
     expects = () if forked is None or not forked.version else (Expect(RUN, (new.tenant, forked.of), forked.version),)
-    puts = (Put(RUN, row, 0), Put(EVENT, born, 0), *token, *new.rows)
+    indexed = () if found is None else found.puts
+    puts = (Put(RUN, row, 0), Put(EVENT, born, 0), *token, *new.rows, *indexed)
     return Commit(puts, expects=expects, label=f"{new.run} start")
 
 
@@ -232,39 +237,42 @@ def advance(
     ceiling_ms: int = 0,
     log_entries: Sequence[LogEntry] = (),
     results: dict[str, int] | None = None,
+    attributes: AttributeChange | None = None,
 ) -> Commit:
     """Complete a node and enter the next one in one commit. The holder keeps the run.
 
     `ceiling_ms`: ceiling of the next node, counted from the run's creation; it can only raise an armed ceiling.
-    `results`: number of results of the visit by kind; their rows land before this commit (CKP-5).
+    `results`: number of results of the visit by kind; their rows land before this commit (CKP-5). `attributes`: those
+    of the run, if one has another value now.
     """
     data: dict[str, object] = {"completed": run.node, "next": node}
     if results:
         data["results"] = results
-    return Commit(
-        transition(
-            run,
-            "advance",
-            EventType.CHECKPOINT,
-            now,
-            data,
-            log_entries=log_entries,
-            snapshot=state,
-            node=node,
-            status_label=status_label,
-            visit=run.visit + 1,
-            entered_at=now.business,
-            due_at=now.real + claim_ms,
-            visits_text=entered_visits(run.visits_text, node),
-            crash_count=0,
-            group_max=0,
-            attention_text=run.attention_text
-            and ATTENTION.encode(a for a in run.attention if a.reason is not Reason.VISITS_EXHAUSTED),
-            ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
-        ),
-        fence(run),
-        label=f"{run.run} advance {run.node}#{run.visit}",
+    if attributes is not None:
+        run = changed(run, attributes_text=attributes.text)
+    puts = transition(
+        run,
+        "advance",
+        EventType.CHECKPOINT,
+        now,
+        data,
+        log_entries=log_entries,
+        snapshot=state,
+        node=node,
+        status_label=status_label,
+        visit=run.visit + 1,
+        entered_at=now.business,
+        due_at=now.real + claim_ms,
+        visits_text=entered_visits(run.visits_text, node),
+        crash_count=0,
+        group_max=0,
+        attention_text=run.attention_text
+        and ATTENTION.encode(a for a in run.attention if a.reason is not Reason.VISITS_EXHAUSTED),
+        ceiling_at=max(run.ceiling_at, run.created_at + ceiling_ms) if run.ceiling_at else 0,
     )
+    if attributes is not None:
+        puts = (*puts, *attributes.puts)
+    return Commit(puts, fence(run), label=f"{run.run} advance {run.node}#{run.visit}")
 
 
 def park(
@@ -348,12 +356,13 @@ def finish(
     seen: Sequence[Slot] = (),
     results: dict[str, int] | None = None,
     label: str = "",
+    attributes: AttributeChange | None = None,
 ) -> Commit:
     """End the run, free or hand over its slots, and withdraw its open approvals, in one commit.
 
     `not_undone`: effects that stay in force when a run fails or is cancelled. `seen`: slots as a queued run read them;
-    the commit is refused if one was handed to it since (S-6). `results`: as in `advance`. `label`: the status that a
-    completed run is shown with.
+    the commit is refused if one was handed to it since (S-6). `results`, `attributes`: as in `advance`. `label`: the
+    status that a completed run is shown with.
     """
     assert not label or outcome is RunStatus.COMPLETED, "only a run that completes names its label"
     verb, type_ = _END[outcome]
@@ -362,6 +371,8 @@ def finish(
         data["results"] = results
     if label:
         data["end"] = label
+    if attributes is not None:
+        run = changed(run, attributes_text=attributes.text)
     put = transition(
         run,
         verb,
@@ -388,7 +399,7 @@ def finish(
     expects += tuple(Expect(SLOT, (s.tenant, s.i), s.version) for s in seen)
     withdrawn = tuple(w for a in approvals if (w := withdraw(a, now)) is not None)
     return Commit(
-        (*put, *freed, *withdrawn),
+        (*put, *freed, *withdrawn, *(() if attributes is None else attributes.puts)),
         fence(run, inbox_seq=inbox_seq),
         expects,
         label=f"{run.run} {verb} {run.node}#{run.visit}",

@@ -344,7 +344,7 @@ class NewChild:
         new = new_run(workflow, workflow.start, state, token=self.token, actor=actor, details=details, now=at)
         asked_too = (*new.rows, *_asks_too(held, self._child, now.business))
         place = children.place_below(run, call, self._execution.own_limits)
-        new = new._replace(place=place, rows=asked_too)
+        new = new._replace(place=place, rows=asked_too, attributes=beginning.attributes)
         ordinal = held.next_ordinal()
         return children.start_child(run, call, new, self._previous, ordinal=ordinal, now=now, limited=limited)
 

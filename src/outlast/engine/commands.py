@@ -121,6 +121,8 @@ async def start(
         details = details._replace(objective=beginning.objective)
     first = workflow.start
     new = new_run(workflow, first, state, token=token, actor=actor, details=details, now=now.business)
+    if workflow.attributes is not None:
+        new = new._replace(attributes=beginning.attributes)
     try:
         await store.commit(start_verb(new, now, limited=bool(await limits_of(store, tenant))))
     except Stale:

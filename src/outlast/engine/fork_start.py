@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.core.approver_rule import Rule
+from outlast.core.attributes import attribute_values
 from outlast.core.codec import digest
 from outlast.core.commit import Commit, Put, in_portions
 from outlast.core.events import EventType, iso
@@ -457,6 +458,9 @@ async def _first_commit(
     details = StartDetails(correlation_id=of.run.correlation_id, objective=of.run.objective)
     new = new_run(workflow, node, state, token=token, actor=actor, details=details, now=now.business)
     version = of.run.version if is_over(of.run) else 0
+    if workflow.attributes is not None:
+        own = workflow.attributes.of_state(workflow.state_codec.load(state))
+        new = new._replace(attributes={**attribute_values(of.run), **own})
     new = new._replace(
         forked=Forked(of.run.run, point.seq, version, point.visit, visits, terms._asdict()),
         rows=(*new.rows, Put(MEMO, memo_of_terms(new.tenant, new.run, terms, now.business), 0)),

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from outlast.core import effect_verbs, maps
 from outlast.core.attention import answered, corrections, tripped
+from outlast.core.attributes import changed_attributes
 from outlast.core.budget import after_answers
 from outlast.core.business_days import BusinessDays
 from outlast.core.children import NO_PARENT, detachments, returning
@@ -523,6 +524,8 @@ class RunExecutor:
         except BaseException as error:  # raised by the author's state or outcome function: an operator must decide
             return self._exception(as_exception(error))
         results = context.results.counted() if context.results is not None else None
+        found = workflow.attributes
+        named = None if found is None else changed_attributes(session.held.run, found.of_state(context.state))
         if not ends:
             # At most one advance is in flight, so a crash loses the work of one node (CKP-2).
             await session.chain.entered()
@@ -534,7 +537,7 @@ class RunExecutor:
             if way.chose(Reason.RESULTS_MISSING, Choice.CONTINUE):
                 empty = empty._replace(when_empty="complete")
             limit = workflow.fails_if.limit if workflow.fails_if is not None else None
-            return Completing(state, outcome, node.end or "", results, empty, limit, chunks)
+            return Completing(state, outcome, node.end or "", results, empty, limit, chunks, named)
         to = workflow.nodes[target]
         most = to.max_visits
         if most is not None and way.chose(Reason.VISITS_EXHAUSTED, Choice.ONE_MORE):
@@ -543,7 +546,7 @@ class RunExecutor:
             ceiling_ms, kept = self._ceiling(to) if to.ceiling else (0, None)
         except InvalidInput as error:  # raised by the author's container of holidays
             return self._exception(error)
-        return Entering(target, state, to.status_label, most, ceiling_ms, self._claim_ms, results, chunks, kept)
+        return Entering(target, state, to.status_label, most, ceiling_ms, self._claim_ms, results, chunks, kept, named)
 
     def _ceiling(self, to: Node) -> tuple[int, Memo | None]:
         """Return the ceiling of a node, counted from the run's creation, and the row that keeps it if it is new."""

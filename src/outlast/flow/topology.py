@@ -30,6 +30,7 @@ def topology_of(workflow: Workflow[Any]) -> dict[str, Any]:
         "budget": list(workflow.budget.limits) if workflow.budget is not None else [],
         "slot_while_waiting": workflow.slot_while_waiting,
         **({"history": list(workflow.window)} if workflow.window is not None else {}),
+        **({"attributes": list(workflow.attributes.names)} if workflow.attributes is not None else {}),
         "migrations": sorted([m.from_, m.to] for m in workflow.migrations.all),
     }
 

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypeVar  # its defaults are in typing from Python 3.13 on
 
 from outlast.core.argument_checks import Arguments, positive_term
+from outlast.core.attributes import NO_ATTRIBUTES, AttributeValues
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
 from outlast.core.durations import Term
 from outlast.core.failed_calls import EmptyEnd, WhenEmpty
@@ -44,6 +45,7 @@ from outlast.flow.registry import (
 from outlast.flow.workflow_options import (
     CEILING,
     NO_CEILING,
+    Attributes,
     Failures,
     Objective,
     StartKey,
@@ -78,6 +80,7 @@ class Beginning(Generic[S]):
     key: str
     digest: str
     objective: str
+    attributes: AttributeValues
 
 
 class Workflow(Generic[S, In, Out]):
@@ -182,6 +185,9 @@ class Workflow(Generic[S, In, Out]):
             Objective(text, input or state, self.title, self.where)
             if (text := options.get("objective", "")) != ""
             else None
+        )
+        self.attributes: Final = (
+            Attributes(options["attributes"], state, input, self.title, self.where) if "attributes" in options else None
         )
         self.nodes: Final[dict[str, Node]] = {}
         self.state_codec: Final[Codec[S]] = Codec(
@@ -395,7 +401,9 @@ class Workflow(Generic[S, In, Out]):
             raise InvalidInput(error.what, problems=error.problems, fix=f"it takes {self._taken}") from error
         key = self.key.of(admitted) if self.key is not None else ""
         of_input = self._digest_of(admitted)
-        return Beginning(self._state_of(admitted), key, of_input, self.objective.of(admitted) if self.objective else "")
+        state, objective = self._state_of(admitted), self.objective.of(admitted) if self.objective else ""
+        named = self.attributes.of_start(state, admitted) if self.attributes is not None else NO_ATTRIBUTES
+        return Beginning(state, key, of_input, objective, named)
 
     def _digest_of(self, admitted: Any) -> str:
         return digest(self.name, self.input_codec.canonical(admitted))

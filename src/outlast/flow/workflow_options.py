@@ -1,21 +1,25 @@
 """Options of workflows: limits, start key, objective, and when a run that completes fails instead."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from string import Formatter
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Union, get_args, get_origin
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from outlast.core.argument_checks import Arguments, positive
+from outlast.core.attributes import attribute_value
 from outlast.core.durations import Duration, Term, ms_of
 from outlast.core.failed_calls import FailureLimit, WhenEmpty
 from outlast.core.keys import KeyTemplate
-from outlast.core.limits import KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX, VISITS_MAX
+from outlast.core.limits import ATTRIBUTES_MAX, KEY_BYTES_MAX, NAME, OBJECTIVE_CHARS_MAX, TEXT_CHARS_MAX, VISITS_MAX
 from outlast.core.rows.columns import stored_text
+from outlast.core.rows.run_columns import AttributeValue
+from outlast.core.run_filters import ATTRIBUTE_NAME, RESERVED_TERMS
 from outlast.core.usage import Budget
 from outlast.core.window import DEDUPE_FOR, ResultsTerm, UndoTerm, WindowTerms
 from outlast.errors import DefinitionError, LimitExceeded
@@ -80,6 +84,11 @@ class WorkflowOptions(TypedDict, Generic[Given], total=False):
     objective: str | Callable[[Given], str]
     """Purpose of a run for people, shown in lists: a template over the fields of the input ("Work incident {incident}")
     or a function of the validated input. Stored at the start, at most 200 characters."""
+    attributes: Mapping[str, str] | Sequence[str]
+    """Values by which lists find a run, at most eight: names of fields of the state or the input, or a name for each
+    field or field of a field ({"customer": "order.customer"}). A field is a text, an integer, a yes or no, an instant
+    or an enumeration, or may be None. Those of the state follow its checkpoints, those of the input alone stay as they
+    began. They are stored and shown as clear text, at most 200 characters each."""
     slot_while_waiting: bool
     """False returns the admission slot of a run while it waits [True]."""
     when_empty: WhenEmpty | None
@@ -231,6 +240,105 @@ class Objective:
 
     def _wrong(self, why: str, fix: str) -> DefinitionError:
         return DefinitionError(f"objective= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+class Attributes:
+    """Values of a run by which lists find it, each a field of its state or of its input."""
+
+    def __init__(
+        self,
+        given: Mapping[str, str] | Sequence[str],
+        state: type[BaseModel],
+        input: type[BaseModel] | None,  # noqa: A002 - the word that authors expect
+        title: str,
+        where: str,
+    ) -> None:
+        """Raises DefinitionError for a name that is taken, and for a field that is missing or of another type."""
+        self.title: Final = title
+        self.where: Final = where
+        if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
+            raise self._wrong(
+                f"is {given!r}", 'list fields: attributes=["customer"], or {"customer": "order.customer"}'
+            )
+        paths = given if isinstance(given, Mapping) else {name: name for name in map(str, given)}
+        if len(paths) > ATTRIBUTES_MAX:
+            raise self._wrong(f"names {len(paths)} fields", f"name at most {ATTRIBUTES_MAX}")
+        self.names: Final = tuple(paths)
+        self._of_state: Final[dict[str, tuple[str, ...]]] = {}
+        self._of_input: Final[dict[str, tuple[str, ...]]] = {}
+        for name, path in paths.items():
+            self._check_name(name)
+            if not isinstance(path, str):
+                raise self._wrong(f"has {path!r} for {name!r}", f"name a field: {name}={name!r}")
+            parts = tuple(path.split("."))
+            if _type_at(state, parts) is not None:
+                self._of_state[name] = parts
+            elif input is not None and _type_at(input, parts) is not None:
+                self._of_input[name] = parts
+            else:
+                known = ", ".join(dict.fromkeys([*state.model_fields, *(input.model_fields if input else ())]))
+                raise self._wrong(f"names {path!r}, which is no field", f"name one of {known or 'none'}")
+            found = _type_at(state, parts) or _type_at(input, parts)
+            if not _is_attribute(found):
+                raise self._wrong(
+                    f"names {path!r}, which is {getattr(found, '__name__', found)}",
+                    "a list finds texts, integers, yes or no, instants and enumerations",
+                )
+
+    def of_start(self, state: BaseModel, given: BaseModel) -> dict[str, AttributeValue]:
+        """Return the values of a run that starts."""
+        found = {name: attribute_value(_value_at(given, parts)) for name, parts in self._of_input.items()}
+        return found | self.of_state(state)
+
+    def of_state(self, state: BaseModel) -> dict[str, AttributeValue]:
+        """Return the values that a state has."""
+        return {name: attribute_value(_value_at(state, parts)) for name, parts in self._of_state.items()}
+
+    def _check_name(self, name: object) -> None:
+        if not isinstance(name, str) or not ATTRIBUTE_NAME.fullmatch(name):
+            raise self._wrong(f"has the name {name!r}", "a name is letters, digits and _, and begins with no digit")
+        if name in RESERVED_TERMS:
+            raise self._wrong(
+                f"has the name {name!r}, a term of every list of runs", f'another name: {{"{name}_": "{name}"}}'
+            )
+
+    def _wrong(self, why: str, fix: str) -> DefinitionError:
+        return DefinitionError(f"attributes= of {self.title} {why}", self.where, fix, where=self.where)
+
+
+def _type_at(model: object, parts: Sequence[str]) -> Any:
+    """Return the type of a field, or of a field of its model; None if there is none."""
+    found: Any = model
+    for part in parts:
+        fields = getattr(_without_none(found), "model_fields", {})
+        if part not in fields:
+            return None
+        found = fields[part].annotation
+    return found
+
+
+def _without_none(hint: Any) -> Any:
+    left = [each for each in get_args(hint) if each is not type(None)] if _is_union(hint) else [hint]
+    return left[0] if len(left) == 1 else hint
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType)
+
+
+def _is_attribute(hint: Any) -> bool:
+    hint = _without_none(hint)
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        return all(isinstance(each, str | int) for each in get_args(hint))
+    return isinstance(hint, type) and issubclass(hint, str | int | datetime | Enum)
+
+
+def _value_at(value: object, parts: Sequence[str]) -> object:
+    for part in parts:
+        value = getattr(value, part, None)
+    return value
 
 
 def _head(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from outlast.core import children
 from outlast.core.approvals import EVERY_ROLE, Actor
+from outlast.core.attributes import attribute_values
 from outlast.core.causes import causes_in
 from outlast.core.commit import Instant
 from outlast.core.drain import DrainRequest
@@ -77,6 +78,7 @@ def run_summary(run: Run, serving: Collection[str], results: int, oldest_call: i
         ended_at=instant(run.ended_at),
         requested_by=run.requested_by,
         **DECLARED.shown_in(run),
+        attributes=attribute_values(run),
         forked_from=run.forked_from,
         parent=run.parent,
         root=run.root,

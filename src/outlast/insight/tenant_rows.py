@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from outlast.core import children, mailbox
 from outlast.core.assignments import Assignment, assignments_of, assignments_row
+from outlast.core.attributes import attribute_text, has_attributes
 from outlast.core.business_days import Due
+from outlast.core.causes import cause_mark
 from outlast.core.commit import Instant
 from outlast.core.divergence import MAP
 from outlast.core.drain import DRAINS, DrainRequest, drains_of
@@ -16,17 +18,18 @@ from outlast.core.events import selects
 from outlast.core.forks import ForkTerms, terms_in, terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
 from outlast.core.lanes import version_in
-from outlast.core.limits import DESCENDANTS_MAX, RUNS_PER_READ
+from outlast.core.limits import ATTRIBUTE_CHARS_MAX, DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
 from outlast.core.maps import calls_of, living
 from outlast.core.paging import pages
-from outlast.core.rows.columns import decoded
+from outlast.core.rows.columns import decoded, stored_text
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, Event, Message, Result, Run, is_over
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, RESULT, RUN, Event, Message, Result, Run, is_over
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
+from outlast.core.run_filters import interval_of, where_of
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
@@ -57,6 +60,7 @@ from outlast.insight.run_timeline import TimelineRows
 from outlast.models.service import UsageList
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
+from outlast.operations.run_query import KNOWN
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import OpenRows, Summary, SummaryRows
 from outlast.store.port import RunRows, Store, clock_step
@@ -68,6 +72,7 @@ from outlast.store.queries import (
     Page,
     Query,
     RunsBelow,
+    cursor_at,
     cursor_of,
     place_after,
     place_of,
@@ -137,10 +142,16 @@ def _behind(effects: Sequence[Effect], cursor: str) -> Sequence[Effect]:
 
 
 def _contains(row: Run, text: str) -> bool:
-    return text in row.run or text in row.correlation_id or text.casefold() in row.objective.casefold()
+    folded = text.casefold()
+    return (
+        text in row.run
+        or text in row.correlation_id
+        or folded in row.objective.casefold()
+        or any(folded in attribute_text(each.value).casefold() for each in row.attributes)
+    )
 
 
-def _is_asked_for(row: Run, of: ListRuns) -> bool:
+def is_asked_for(row: Run, of: ListRuns) -> bool:
     """True if every filter of a list keeps the run, except `since`."""
     return (
         of.status in ("", row.status)
@@ -152,7 +163,31 @@ def _is_asked_for(row: Run, of: ListRuns) -> bool:
         and of.parent in ("", row.parent)
         and of.root in ("", row.root)
         and not (of.no_children and row.parent)
+        and of.node in ("", row.node)
+        and of.version in (0, version_in(row.lane))
+        and (not of.reason or any(entry.reason == of.reason for entry in row.attention))
+        and (not of.cause or cause_mark(of.cause) in row.causes)
+        and (not of.where or has_attributes(row, where_of(of.where)))
+        and (not of.started or _in_interval("started", of.started, row.created_at))
+        and (not of.stopped or _in_interval("stopped", of.stopped, stopped_at(row)))
     )
+
+
+def stopped_at(row: Run) -> int:
+    """Return when a run ended or, if it needs a person, when the first reason for it began; 0 for any other run."""
+    return row.ended_at or row.flagged_at
+
+
+def _in_interval(name: str, text: str, at: int) -> bool:
+    interval = interval_of(name, text)
+    return interval is not None and interval.has(at)
+
+
+def is_free(of: ListRuns) -> bool:
+    """True if a list has a filter that no index serves, so that it looks through rows."""
+    of_rows = of.waiting_for or of.q or of.node or of.version or of.started or of.stopped
+    of_tree = of.forked_from or of.parent or of.root or of.no_children
+    return bool(of_rows or of_tree or of.reason or of.cause)
 
 
 class TenantRows:
@@ -170,27 +205,80 @@ class TenantRows:
     async def runs(self, of: ListRuns = EVERY_RUN) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        `waiting_for`, `q`, `forked_from`, `root` and `no_children` are applied to at most PAGES_PER_CALL pages, so a
-        page may hold fewer than `limit` runs and still have a cursor. The children of a run are found by its ledger.
+        Filters that no index serves (`is_free`) are applied to at most PAGES_PER_CALL pages, so a page may hold fewer
+        than `limit` runs and still have a cursor. The children of a run are found by its ledger.
         """
-        _check_page(of.limit, status=(of.status, RunStatus), waiting_for=(of.waiting_for, get_args(WaitingKind)))
+        _check_page(
+            of.limit,
+            status=(of.status, RunStatus),
+            waiting_for=(of.waiting_for, get_args(WaitingKind)),
+            reason=(of.reason, Reason),
+        )
+        for name, text in (("started", of.started), ("stopped", of.stopped)):
+            interval_of(name, text)
         earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
         where = tuple((name, value) for name, value in (("status", of.status), ("workflow", of.workflow)) if value)
-        of_pages: Callable[..., Query[Page[Run]]] = OpenRows if of.attention else Newest
+        flagged = bool(of.attention or of.reason)
+
+        def a_page(after: str) -> Query[Page[Run]]:
+            if flagged:
+                return OpenRows(RUN, self.tenant, where, after, size, of.reason, of.cause)
+            return Newest(RUN, self.tenant, where, after, size)
 
         parent = await self.store.load(RUN, (self.tenant, of.parent)) if of.parent else None
         if parent is not None and not await ledger_purged(self.store, parent):
             return await self._children(of, earliest or 0)
-        filtered = bool(of.waiting_for or of.q or of.forked_from or of.parent or of.root or of.no_children)
+        if of.where:
+            return await self._with_attributes(of, earliest or 0)
+        filtered = is_free(of)
         size = of.limit if earliest is None else of.limit + 1
         size = max(size, RUNS_PER_READ) if filtered else size
         return await self._kept(
-            lambda after: of_pages(RUN, self.tenant, where, after, size),
-            (lambda row: _is_asked_for(row, of)) if filtered else None,
+            a_page,
+            (lambda row: is_asked_for(row, of)) if filtered else None,
             of.cursor,
             of.limit,
             earliest=earliest,
         )
+
+    async def _with_attributes(self, of: ListRuns, earliest: int) -> Page[Run]:
+        """Return a page of the runs with attributes, newest first, by the index of the first one.
+
+        Raises InvalidInput for a name that no workflow declares, if no run is found.
+        """
+        pairs = where_of(of.where)
+        name, value = pairs[0]
+        where = (("name", name), ("value", stored_text(value, ATTRIBUTE_CHARS_MAX)))
+        after, found = place_after(RUN, of.cursor), list[Run]()
+        cursor = cursor_at((*after, name)) if after is not None else ""
+        for _ in range(PAGES_PER_CALL):
+            page = await self.store.query(Newest(ATTRIBUTE, self.tenant, where, cursor, RUNS_PER_READ))
+            keys = [(self.tenant, each.run) for each in page.rows if each.at >= earliest]
+            rows = await self.store.load_many(RUN, keys, listed=True) if keys else ()
+            found += [row for row in rows if row is not None and is_asked_for(row, of)]
+            if len(found) > of.limit:
+                return Page(tuple(found[: of.limit]), cursor_of(RUN, found[of.limit - 1]))
+            cursor = page.cursor
+            if not cursor or len(keys) < len(page.rows):
+                cursor = ""
+                break
+        if not found and not of.cursor:
+            await self._check_attributes([each for each, _ in pairs])
+        further = cursor_at(place_after(ATTRIBUTE, cursor)[:-1]) if cursor else ""  # type: ignore[index]
+        return Page(tuple(found), further)
+
+    async def _check_attributes(self, names: Sequence[str]) -> None:
+        """Raise InvalidInput for a name that no workflow declares as an attribute."""
+        lanes = await self.store.rows(TOPOLOGY, (STORE,), listed=True)
+        declared = {each for row in lanes for each in row.structure().get("attributes", ())}
+        unknown = next((name for name in names if name not in declared), None)
+        if unknown is not None:
+            known = f"declared are {', '.join(sorted(declared))}" if declared else "none is declared"
+            raise InvalidInput(
+                f"no workflow declares the attribute {unknown!r}",
+                f"{known}; other terms are {', '.join(KNOWN)}",
+                "write a text with a colon in quotation marks",
+            )
 
     async def _children(self, of: ListRuns, earliest: int) -> Page[Run]:
         """Return a page of the runs that one run has started, newest first."""
@@ -202,7 +290,7 @@ class TenantRows:
         for first in range(0, len(ids), RUNS_PER_READ):
             keys = [(self.tenant, run) for run in ids[first : first + RUNS_PER_READ]]
             rows = await self.store.load_many(RUN, keys, listed=True)
-            found += [row for row in rows if row is not None and _is_asked_for(row, of) and row.created_at >= earliest]
+            found += [row for row in rows if row is not None and is_asked_for(row, of) and row.created_at >= earliest]
         found.sort(key=lambda row: place_of(RUN, row), reverse=True)
         left = [row for row in found if after is None or place_of(RUN, row) < after]
         page = tuple(left[: of.limit])

@@ -68,6 +68,9 @@ class RunSummary(Model):
     correlation_id: str
     trace_id: str
     objective: str = Field(description="Its purpose for people, from its input. '' if its workflow names none.")
+    attributes: dict[str, str | int | bool | None] = Field(
+        description="Values of its input or state by which lists find it, as its workflow declares them."
+    )
     forked_from: str = Field(description="Run that it was forked from. '' if it is no fork.")
     parent: str = Field(description="Run that started it. '' if no run did.")
     root: str = Field(description="Run at the top of its tree. '' if no run started it.")

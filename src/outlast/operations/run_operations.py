@@ -1,5 +1,6 @@
 """Operations on workflows and runs: start, list, show, cancel, continue, extend, move, signal."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -8,9 +9,10 @@ from pydantic import AwareDatetime, Field, StringConstraints
 
 from outlast.core.durations import FAR, MINUTE, Duration
 from outlast.core.events import iso
-from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX
-from outlast.core.machine import RunStatus
+from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.machine import Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
+from outlast.core.run_filters import WHERE_MAX
 from outlast.core.start_details import DECLARED, NO_DETAILS, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
@@ -150,6 +152,10 @@ GET_WORKFLOW: Final = Operation(
 )
 
 
+def _if_any(values: Sequence[str]) -> list[str] | None:
+    return [*values] or None
+
+
 @dataclass(frozen=True)
 class ListRuns(OperationRequest[RunList]):
     """List runs, newest first."""
@@ -161,7 +167,24 @@ class ListRuns(OperationRequest[RunList]):
     waiting_for: Annotated[
         str, Sent(read=WaitingKind | None), Field(None, description="Only runs that wait for this.")
     ] = ""
-    q: Annotated[str, Field(max_length=100, description="Text in the run's id, correlation id or objective.")] = ""
+    q: Annotated[
+        str, Field(max_length=100, description="Text in the run's id, correlation id, objective or attributes.")
+    ] = ""
+    where: Annotated[
+        Sequence[str],
+        Sent(write=_if_any, read=list[Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]]),
+        Field(max_length=WHERE_MAX, description="Only runs with these attributes: `name=value`."),
+    ] = ()
+    version: Annotated[int, Field(ge=0, lt=2**31, description="Only runs of this version of their workflow.")] = 0
+    node: Annotated[str, Field(max_length=100, description="Only runs whose present or last node is this.")] = ""
+    reason: Annotated[
+        str, Sent(read=Reason | None), Field(None, description="Only runs that need a person for this reason.")
+    ] = ""
+    cause: Annotated[str, Field(max_length=100, description="Only runs with this cause.")] = ""
+    started: Annotated[str, Field(max_length=100, description="Only runs started in this ISO 8601 interval.")] = ""
+    stopped: Annotated[
+        str, Field(max_length=100, description="Only runs that ended, or called a person, in this ISO 8601 interval.")
+    ] = ""
     forked_from: Annotated[str, Field(max_length=100, description="Only forks of this run.")] = ""
     parent: Annotated[str, Field(max_length=100, description="Only runs that this run has started.")] = ""
     root: Annotated[str, Field(max_length=100, description="Only runs of the tree below this run, at any depth.")] = ""
@@ -186,8 +209,8 @@ LIST_RUNS: Final = Operation(
     description=(
         "List runs, newest first.\n"
         "\n"
-        "With `attention`, `waiting_for`, `q`, `forked_from`, `root` or `no_children`, a page may have fewer than "
-        "`limit` items and a next page."
+        "With a filter other than `status`, `workflow` and `since`, a page may have fewer than `limit` items and a "
+        "next page."
     ),
 )
 

@@ -23,7 +23,7 @@ from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT, GRAPH_THREAD, GRAPH_V
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
@@ -207,6 +207,7 @@ ORDER: Final = {
     STATE_CHUNK.name: "at",
     RESULT.name: "at",
     FLOOR.name: "entered_at",
+    ATTRIBUTE.name: "at",
     REQUEST.name: "at",
     SUBSCRIPTION.name: "created_at",
     CURSOR.name: "at",

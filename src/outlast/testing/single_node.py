@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import BaseModel
 from typing_extensions import override
 
+from outlast.core.attributes import NO_ATTRIBUTES
 from outlast.core.crash_points import point
 from outlast.core.events import EventType
 from outlast.core.keys import ADMISSION
@@ -162,7 +163,7 @@ class _Alone(Workflow[Any]):
         return self
 
     def begin(self, given: Any) -> Beginning[Any]:
-        return Beginning(self.given, "", "", "")
+        return Beginning(self.given, "", "", "", NO_ATTRIBUTES)
 
     @property
     def start(self) -> Node:

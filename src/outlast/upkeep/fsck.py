@@ -21,7 +21,20 @@ from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET,
 from outlast.core.rows.map_rows import MAP_INPUTS, MAP_OUTCOME, MAP_PROGRESS
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import EVENT, FLOOR, RESULT, RUN, TOKEN, Event, Floor, Result, Run, is_over
+from outlast.core.rows.run_rows import (
+    ATTRIBUTE,
+    EVENT,
+    FLOOR,
+    RESULT,
+    RUN,
+    TOKEN,
+    Attribute,
+    Event,
+    Floor,
+    Result,
+    Run,
+    is_over,
+)
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.detached_children import is_counted_detached
@@ -293,6 +306,7 @@ class Fsck:
         return [
             *findings(one),
             *_named("slot_named", RUN, run, fsck_checks.slot_named(run, self._slots)),
+            *_named("attributes_kept", RUN, run, fsck_checks.attributes_kept(run, await self._attributes(run))),
             *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history, purged=floor is not None),
             *await self._used(run),
@@ -301,6 +315,9 @@ class Fsck:
             *(await self._copied(rows) if run.forked_from and not purged else ()),
             *(await self._delivered(run, history) if self._subscriptions.get(run.tenant) else ()),
         ]
+
+    async def _attributes(self, run: Run) -> Sequence[Attribute]:
+        return await self._store.rows(ATTRIBUTE, run[:2]) if run.attributes_text else ()
 
     async def _family(self, rows: RunRows) -> list[Finding]:
         """Check the children of a run, and its place below its parent."""

@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import is_exact
+from outlast.core.attributes import attribute_text
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
 from outlast.core.divergence import MAP
@@ -34,7 +35,20 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAG
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, Slot
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, Cursor, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, RUN, TOKEN, Event, Floor, Run, Token, is_over
+from outlast.core.rows.run_rows import (
+    ATTRIBUTE,
+    EVENT,
+    FLOOR,
+    MESSAGE,
+    RUN,
+    TOKEN,
+    Attribute,
+    Event,
+    Floor,
+    Run,
+    Token,
+    is_over,
+)
 from outlast.core.rows.store_rows import META, WORKER, Meta, Worker
 from outlast.core.run_transition import due_of
 from outlast.core.state.snapshot_codec import StateChunk
@@ -295,6 +309,23 @@ def floor_kept(one: CheckedRun) -> Violations:
     for effect in one.effects:
         if not effect.settled_at and not effect.child_text and 0 < (effect.visit or effect.first_visit) < floor.visit:
             yield violation(EFFECT, effect, f"it is open, and the floor is at visit {floor.visit}")
+
+
+def attributes_kept(run: Run, rows: Sequence[Attribute]) -> Violations:
+    """Check that the index has each attribute of a run as its row has it, and no other."""
+    there = {row.name: row for row in rows}
+    try:
+        wanted = {each.name: each for each in run.attributes}
+    except Corrupt:
+        return  # reported by row_columns
+    for name, each in wanted.items():
+        row = there.pop(name, None)
+        if row is None:
+            yield violation(RUN, run, f"its attribute {name} is not in the index")
+        elif (row.value, row.version, row.at) != (attribute_text(each.value), each.changes, run.created_at):
+            yield violation(ATTRIBUTE, row, f"it is {row.value!r}; the run has {each.value!r}")
+    for row in there.values():
+        yield violation(ATTRIBUTE, row, "its run does not have it")
 
 
 def run_mail(one: CheckedRun) -> Violations:

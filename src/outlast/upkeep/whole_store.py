@@ -15,7 +15,7 @@ from outlast.core.lanes import GUESTS, worker_command
 from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_rows import RUN, is_over
-from outlast.core.rows.store_rows import META, STORE, WORKER, Worker
+from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
@@ -153,6 +153,7 @@ def _copy_store(source: Path, target: Path, replace: bool) -> Path:
 
 SKEW_MAX: Final = 5 * SECOND  # clock difference to the store; it affects displayed times only (REC-6)
 WAL_BYTES_MAX: Final = 256 * 1024 * 1024  # beyond it, a long read keeps the log from being reset
+ATTRIBUTES_SHOWN: Final = 12
 PURGE_LATE: Final = 3 * DAY  # a purge runs daily
 BEHIND: Final = (
     "off",
@@ -177,7 +178,15 @@ async def examine(ops: Operations) -> list[Diagnosis]:
     facts = maintenance(ops.store).facts()
     lanes = await ops.versions()
     return [*_store(facts), await _clock(ops, facts), *await _workers(ops, lanes), *await _webhooks(ops),
-            *await _purge(ops), await _people(ops, lanes), *_here()]  # fmt: skip
+            *await _purge(ops), await _people(ops, lanes), *await _attributes(ops), *_here()]  # fmt: skip
+
+
+async def _attributes(ops: Operations) -> list[Diagnosis]:
+    lanes = await ops.store.rows(TOPOLOGY, (STORE,), listed=True)
+    names = sorted({name for row in lanes for name in row.structure().get("attributes", ())})
+    shown = ", ".join(names[:ATTRIBUTES_SHOWN]) + (" …" if len(names) > ATTRIBUTES_SHOWN else "")
+    note = "the store, lists and exports have their values as clear text: name no secret"
+    return [Diagnosis("attributes", shown, note=note)] if names else []
 
 
 def _store(facts: dict[str, str | int]) -> list[Diagnosis]:

@@ -50,6 +50,7 @@ from outlast.core.rows.outbox_rows import (
 )
 from outlast.core.rows.row_kind import Kind
 from outlast.core.rows.run_rows import (
+    ATTRIBUTE,
     EVENT,
     FLOOR,
     MESSAGE,
@@ -57,6 +58,7 @@ from outlast.core.rows.run_rows import (
     RUN,
     STATE_CHUNK,
     TOKEN,
+    Attribute,
     Event,
     Floor,
     Message,
@@ -98,6 +100,7 @@ Row: TypeAlias = (
     | StateChunk
     | Result
     | Floor
+    | Attribute
     | Request
     | Subscription
     | Cursor
@@ -117,8 +120,8 @@ Row: TypeAlias = (
 R = TypeVar("R", bound=Row)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST, SUBSCRIPTION, CURSOR,
-    DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
+    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, ATTRIBUTE, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST, SUBSCRIPTION,
+    CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
 )  # fmt: skip
 
 for _kind in KINDS:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from json import dumps, loads
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from outlast.core.codec import compact
 from outlast.core.durations import APPROVAL_STALE_AFTER
@@ -91,6 +91,18 @@ class Descent(NamedTuple):
 
 
 NO_DESCENT: Final = Descent()
+
+
+AttributeValue: TypeAlias = str | int | bool | None
+"""Value of an attribute. None: the field has no value now."""
+
+
+class StoredAttribute(NamedTuple):
+    """Attribute of a run in its row, and the number of its values so far: the version of its index row."""
+
+    name: str
+    value: AttributeValue
+    changes: int
 
 
 class PurgedCounts(NamedTuple):
@@ -336,6 +348,19 @@ def _load_slots(text: str) -> tuple[SlotName, ...]:
     return tuple((tenant, int(i)) for tenant, i in names)
 
 
+def _dump_attributes(attributes: Iterable[StoredAttribute]) -> str:
+    found = {each.name: [each.value, each.changes] for each in attributes}
+    return compact(found) if found else ""
+
+
+def _load_attributes(text: str) -> tuple[StoredAttribute, ...]:
+    plain: dict[str, list[Any]] = loads(text)
+    for name, (value, changes) in plain.items():
+        if not isinstance(value, str | int | None) or type(changes) is not int:
+            raise TypeError(f"attribute {name} is {value!r}"[:200])
+    return tuple(StoredAttribute(name, value, changes) for name, (value, changes) in plain.items())
+
+
 def _dump_purged(purged: PurgedCounts) -> str:
     return compact([dict(purged.visits), dict(purged.done)])
 
@@ -390,6 +415,7 @@ RAISE: Final = Column("payload", _dump_raise, _load_raise)
 REASON: Final = Column("payload", _dump_reason, _load_reason)
 ENDING: Final = Column("ending", _dump_ending, _load_ending)
 DESCENT: Final = Column("descent", _dump_descent, _load_descent)
+ATTRIBUTES: Final = Column("attributes", _dump_attributes, _load_attributes)
 PURGED: Final = Column("purged", _dump_purged, _load_purged)
 
 

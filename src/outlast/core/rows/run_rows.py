@@ -59,6 +59,7 @@ class Run(NamedTuple):
     causes: str = ""  # of its attention, or of its failure: reason/cause, between spaces (core/causes.py)
     flagged_at: int = 0  # business; the first beginning of its attention; 0 = it needs no person
     flagged_until: int = 0  # business; from when on the engine acts without an answer; 0 = never
+    attributes_text: str = ""
 
     @property
     def scheduler(self) -> str:
@@ -69,6 +70,11 @@ class Run(NamedTuple):
     def descent(self) -> run_columns.Descent:
         """Return the start of a child run; NO_DESCENT of a run that no run has started."""
         return RUN.decode(run_columns.DESCENT, self.descent_text, self) if self.descent_text else NO_DESCENT
+
+    @property
+    def attributes(self) -> tuple[run_columns.StoredAttribute, ...]:
+        """Return the attributes by which lists find it; () if its workflow declares none."""
+        return RUN.decode(run_columns.ATTRIBUTES, self.attributes_text, self) if self.attributes_text else ()
 
     @property
     def parent(self) -> str:
@@ -225,6 +231,17 @@ class Floor(NamedTuple):
         return FLOOR.decode(run_columns.PURGED, self.purged_text, self) if self.purged_text else NOTHING_PURGED
 
 
+class Attribute(NamedTuple):
+    """Index row of one attribute of a run. The row of the run has the same value."""
+
+    tenant: str
+    run: str
+    name: str
+    version: int  # number of its values so far
+    value: str  # as a list asks for it; '' = none now
+    at: int  # business; when the run was created, so that pages of runs by a value are newest first
+
+
 RunKey: TypeAlias = tuple[str, str]
 """Tenant and id of a run."""
 RUN: Final = Kind("run", Run, 2, True, True)
@@ -233,6 +250,7 @@ MESSAGE: Final = Kind("message", Message, 3, False, False)
 TOKEN: Final = Kind("token", Token, 3, False, True)
 STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
+ATTRIBUTE: Final = Kind("attribute", Attribute, 3, True, False)
 FLOOR: Final = Kind("floor", Floor, 2, True, False)
 
 

@@ -24,7 +24,7 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
@@ -336,6 +336,7 @@ LATER: Final = {
     (RUN.name, "causes"): "",
     (RUN.name, "flagged_at"): 0,
     (RUN.name, "flagged_until"): 0,
+    (RUN.name, "attributes"): "",
     (SUBSCRIPTION.name, "forks"): 0,
 }
 """Columns that the migrations of SQL stores have added, with their defaults. Earlier items lack them."""
@@ -344,13 +345,12 @@ LATER: Final = {
 def list_of(kind: AnyKind, tenant: str, key: str = "") -> str:
     """Return the name of a list in the index `listed`.
 
-    `key`: of a subscription's cursors, of an effect's users, of the usage below a root.
+    `key`: of a subscription's cursors, of an effect's users, of the usage below a root, of the runs with an attribute.
     """
     if kind is CURSOR:
         return f"owing#{_part(tenant)}#{_part(key)}"
-    return (
-        f"{kind.name}#{_part(tenant)}#{_part(key)}" if kind in (USAGE, CALL_USAGE) else f"{kind.name}#{_part(tenant)}"
-    )
+    by_key = kind in (USAGE, CALL_USAGE, ATTRIBUTE)
+    return f"{kind.name}#{_part(tenant)}#{_part(key)}" if by_key else f"{kind.name}#{_part(tenant)}"
 
 
 def tree_list_of(tenant: str, root: str) -> str:
@@ -469,6 +469,7 @@ _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
     APPROVAL.name: _of_approval,
     DELIVERY.name: _of_ledger(DELIVERY),
     REQUEST.name: lambda row: _listed(list_of(REQUEST, row.tenant), row.at),
+    ATTRIBUTE.name: lambda row: _listed(list_of(ATTRIBUTE, row.tenant, f"{row.name}={row.value}"), row.at),
     USAGE.name: lambda row: _listed(list_of(USAGE, row.tenant, row.key), row.at),
     CURSOR.name: lambda row: (
         {} if row.due_at is None else _listed(list_of(CURSOR, row.tenant, row.subscription), row.due_at)

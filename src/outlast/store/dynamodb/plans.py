@@ -18,7 +18,7 @@ from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import RUN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
@@ -193,6 +193,9 @@ async def _newest(reads: DynamoReads, query: Newest[Any], rows: RowsInMemory) ->
         await _under(reads, Under(kind, (query.tenant, str(where["run"])), limit=INT_MAX), rows)
     elif kind is USAGE and "key" in where:
         listing = Listing(IDEMPOTENCY, LISTED, list_of(kind, query.tenant, str(where["key"])))
+        await _newest_listed(reads, query, listing, rows)
+    elif kind is ATTRIBUTE and {"name", "value"} <= where.keys():
+        listing = Listing(RUNS, LISTED, list_of(kind, query.tenant, f"{where['name']}={where['value']}"))
         await _newest_listed(reads, query, listing, rows)
     elif kind is APPROVAL and where.get("decided_by"):
         listing = Listing(RUNS, OPEN, decided_list_of(query.tenant, str(where["decided_by"])))

@@ -191,5 +191,20 @@ CREATE TABLE map_outcome (
         "CREATE INDEX run_open ON run (tenant, created_at, run, causes, flagged_at) WHERE flagged_at > 0",
         # counts of flagged runs by cause
         "CREATE INDEX run_flagged ON run (tenant, causes, flagged_at, flagged_until) WHERE flagged_at > 0",
+        # attributes of runs by which lists find them; earlier runs have none
+        "ALTER TABLE run ADD COLUMN attributes TEXT NOT NULL DEFAULT ''",
+        """
+CREATE TABLE attribute (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version {integer} NOT NULL,
+    value TEXT NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, run, name)
+){clustered}
+""",
+        # pages of the runs with a value, newest first
+        "CREATE INDEX attribute_value ON attribute (tenant, name, value, at, run)",
     ),
 )

@@ -1,0 +1,71 @@
+"""Filters of lists of runs with a syntax: intervals of time, and attributes with a value."""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.machine import RunStatus
+from outlast.errors import InvalidInput
+
+WHERE_MAX: Final = 8
+"""Attributes that one list can ask for."""
+ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+RESERVED_TERMS: Final = frozenset({
+    "status", "workflow", "version", "node", "cause", "reason", RunStatus.WAITING.value, "since", "started", "stopped",
+    "fork", "parent", "root", "is", "cost", "tokens", "activity", "key", "attention", "text",
+})  # fmt: skip
+"""Names of terms of a query, and some that may become terms. No attribute has one of them."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Interval(NamedTuple):
+    """Instants from `low` up to, but without, `high`, in ms of business time."""
+
+    low: int
+    high: int
+
+    def has(self, at: int) -> bool:
+        """Return True if the instant is in the interval."""
+        return self.low <= at < self.high
+
+
+def interval_of(name: str, text: str) -> Interval | None:
+    """Return the interval in an ISO 8601 text, None for ''. Raises InvalidInput."""
+    if not text:
+        return None
+    low, slash, high = text.partition("/")
+    try:
+        found = Interval(_ms(low), _ms(high)) if slash else None
+    except ValueError:
+        found = None
+    if found is None or not 0 <= found.low < found.high:
+        raise InvalidInput(
+            f"{name} is {text[:100]!r}",
+            "an interval is two instants with a time zone and a slash, the earlier one first",
+            f"e.g. {name}:2026-05-04T22:00Z/2026-05-04T22:30Z",
+        )
+    return found
+
+
+def where_of(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return the names and values of `name=value` texts. Raises InvalidInput."""
+    found: list[tuple[str, str]] = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not ATTRIBUTE_NAME.fullmatch(name) or not value or len(value) > TEXT_CHARS_MAX:
+            raise InvalidInput(
+                f"where is {text[:100]!r}", "it names an attribute and its value: NAME=VALUE", "e.g. customer=acme"
+            )
+        found.append((name, value))
+    if len(found) > WHERE_MAX:
+        raise InvalidInput(f"{len(found)} attributes are asked for", f"at most {WHERE_MAX} are", "leave some out")
+    return tuple(found)
+
+
+def _ms(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("no time zone")
+    return (at - _EPOCH) // timedelta(milliseconds=1)
