@@ -29,7 +29,7 @@ from tests.ui.test_threads import put
 
 NO_PAGES = re.compile(
     r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
-    r"|runs/\{run\}/(events/.*|results/.*|visits/.*|input|outcome|state|fork/state|export|.*\.json))"
+    r"|runs/\{run\}/(events/.*|results/.*|visits/.*|step|input|outcome|state|fork/state|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
 THREAD = "customer-" + "0123456789" * 12
@@ -66,6 +66,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
             "": [""],
             "/ui/runs/{run}/signals/{name}": [f"/ui/runs/{wish}/signals/said"],
             "/ui/runs/{run}/fork": [f"/ui/runs/{each}/fork{at}" for each in (ended, wish) for at in ("", "?from=1")],
+            "/ui/runs/{run}/steps": [f"/ui/runs/{ended}/steps?step=start/1"],
             "/ui/thread": [f"/ui/thread?thread={THREAD}"],
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],
