@@ -226,3 +226,18 @@ def test_another_round_needs_an_offer_of_the_workflow(outlast: Terminal) -> None
     assert answer.code == 4 and "does not offer another round" in answer.err
     assert "--again" not in outlast("approvals", "show", approval).err
     assert outlast("approvals", "show", approval, "-o", "json").json["another_round"] is False
+
+
+@pytest.mark.req("OBS-5")
+def test_runs_of_one_cause_are_one_row(raised: Terminal) -> None:
+    listed = raised("causes", "ls", "-o", "json").json["causes"]
+    (cause,) = listed
+    assert (cause["runs"], cause["reason"], sum(cause["bars"])) == (3, "exception", 3)
+    runs = raised("attention", "ls", "--cause", cause["cause"], "-o", "json").json["attention"]
+    assert {item["run"] for item in runs} == {"r1", "r2", "r3"}
+    assert raised("attention", "ls", "--cause", "0" * 12, "-o", "json").json["attention"] == []
+    assert cause["text"] in raised("causes", "ls").out
+    shown = raised("causes", "show", cause["cause"]).out
+    assert "of the 3 newest runs:" in shown and "Traceback" in shown and "order_id" in shown
+    assert raised("causes", "ls", "--workflow", "other").out == "no run needs a person\n"
+    assert raised("causes", "show", "0" * 12).code == 3

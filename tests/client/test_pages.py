@@ -55,6 +55,19 @@ def test_the_summary_counts_what_needs_a_person(place: Place) -> None:
         await _seen(client, uncertain.id, Reason.EFFECT_UNCERTAIN)
         (reason,) = [r for r in (await client.summary()).reasons if r.reason == Reason.EFFECT_UNCERTAIN]
         assert reason.count >= 1 and reason.since is not None
+        cause = next(c for c in (await client.causes(reason="effect_uncertain")).causes if c.workflow == "trouble")
+        assert (cause.name, sum(cause.bars) >= 1, len(cause.bars)) == ("place", True, 48)
+        detail = await client.cause(cause.cause)
+        assert detail.runs == cause.runs >= 1 and detail.read == detail.runs
+        assert [each.value for each in detail.fields[0].values] and detail.versions
+        with pytest.raises(NotFound):
+            await client.cause("0" * 12)
+        bars = await client.bars(workflow="trouble", version=1, outcome="flagged", cause=cause.cause, bars=12)
+        assert sum(bar.flagged for bar in bars.bars) >= 1 and bars.until - bars.since == timedelta(days=1)
+        listed = await client.attention(cause=cause.cause, node=cause.node, version=1, workflow="trouble")
+        assert uncertain.id in [each.run for each in listed.attention]
+        with pytest.raises(InvalidInput):
+            await client.bars(version=1)
         summary = await client.summary()
         assert summary.uncertain >= 1 and summary.attention >= summary.attention_runs >= 1
         await client.pause("activity", "place", reason="they are closed")

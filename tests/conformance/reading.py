@@ -13,6 +13,7 @@ from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
 from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import InvalidInput
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import (
@@ -486,9 +487,9 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
     counts = await b.query(FlaggedCounts("acme"))
     both = f" effect_uncertain/{lost.cause} exception/{two_.cause} "
     assert counts == (
-        FlaggedRuns(f" effect_uncertain/{lost.cause} ", 1, T0 + 3, T0 + 9),
-        FlaggedRuns(both, 1, T0 + 2, T0 + 9),
-        FlaggedRuns(f" exception/{one.cause} ", 2, T0 + 1, 0),
+        FlaggedRuns(f" effect_uncertain/{lost.cause} ", 1, T0 + 3, T0 + 9, T0 + 3),
+        FlaggedRuns(both, 1, T0 + 2, T0 + 9, T0 + 2),
+        FlaggedRuns(f" exception/{one.cause} ", 2, T0 + 1, 0, T0 + 1),
     )
     assert await b.query(FlaggedCounts("initech")) == ()
 
@@ -508,12 +509,40 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
     assert await listed(cause=lost.cause, where=(("workflow", "w1"),)) == ["run-2"]
     assert await listed(reason="exception") == ["run-3", "run-2", "run-1"]
     assert await listed(cause="4" * 12) == []
+    span = Span(T0, 2, 4)
+    bars = FlaggedBars("acme", (both, f" exception/{one.cause} ", " none/0 "), span)
+    assert await b.query(bars) == ((0, 1, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0))
+    of = OfRuns("w1", "auction@1", f"/{lost.cause} ")
+    assert await b.query(FlaggedBars("acme", (both,), span, of)) == ((0, 1, 0, 0),)
+    firsts = await b.query(FirstFlagged("acme", (both, " none/0 ", f" exception/{one.cause} ")))
+    assert [run.causes for run in firsts] == [both, f" exception/{one.cause} "]
     first = await a.load(RUN, ("acme", "run-5"))
     assert first is not None
     answered = first._replace(version=first.version + 1, attention_text="", causes="", flagged_at=0, flagged_until=0)
     await a.commit(Commit((Put(RUN, answered, first.version),)))
     assert await listed(cause=lost.cause) == ["run-2"]
     assert [each.runs for each in await b.query(FlaggedCounts("acme"))] == [1, 2]
+
+
+async def ends_are_counted_by_time(s: Subject) -> None:
+    """`EndBars` counts the runs that ended in each part of time, by their outcome."""
+    a, b = await two(s)
+    ends = {"run-1": ("completed", 0), "run-2": ("failed", 3), "run-3": ("failed", 7), "run-4": ("cancelled", 8)}
+    for name, (status, after) in ends.items():
+        await a.commit(start(run_row(name, workflow=name[-1])))
+        row = await a.load(RUN, ("acme", name))
+        assert row is not None
+        causes = f" failed/{name[-1] * 12} " if status == "failed" else ""
+        over = ended(row)._replace(status=RunStatus(status), ended_at=T0 + after, causes=causes)
+        await a.commit(Commit((Put(RUN, over, row.version),)))
+    span = Span(T0, 2, 4)
+    none = (0, 0, 0, 0)
+    assert await b.query(EndBars("acme", span)) == ((1, 0, 0, 0), (0, 1, 0, 1), none)
+    assert await b.query(EndBars("acme", span, OfRuns(workflow="2"))) == (none, (0, 1, 0, 0), none)
+    assert await b.query(EndBars("acme", span, OfRuns(lane="auction@1"))) == ((1, 0, 0, 0), (0, 1, 0, 1), none)
+    assert await b.query(EndBars("acme", span, OfRuns(lane="auction@2"))) == (none, none, none)
+    assert await b.query(EndBars("acme", span, OfRuns(cause=f"/{'3' * 12} "))) == (none, (0, 0, 0, 1), none)
+    assert await b.query(EndBars("initech", span)) == (none, none, none)
 
 
 async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject) -> None:

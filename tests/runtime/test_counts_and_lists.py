@@ -6,6 +6,7 @@ A filter after a limit hides rows, and a count over such a page is false. So eve
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -49,6 +50,11 @@ class Given:
         of_run, *_ = self.runs[run]
         return set(of_run)
 
+    def cause(self, run: str, reason: Reason) -> str:
+        """Return the cause of a reason of a run: runs of one lane have the same."""
+        _, lane, *_ = self.runs[run]
+        return f"{REASONS.index(reason)}{lane:011}"
+
     def with_reason(self, reason: Reason) -> list[str]:
         """Return the runs of a reason, newest first."""
         return sorted((run for run in self.runs if reason in self.reasons(run)), reverse=True)
@@ -57,7 +63,10 @@ class Given:
         """Write the rows. The creation of a run is its number, so its row comes later than those before it."""
         writes = []
         for n, (run, (reasons, lane, waits, spoilt)) in enumerate(self.runs.items()):
-            entries = [Attention(reason, T0 + n, f'why "reason":"{Reason.EXCEPTION}"', "k/1") for reason in reasons]
+            entries = [
+                Attention(reason, T0 + n, f'why "reason":"{Reason.EXCEPTION}"', "k/1", cause=self.cause(run, reason))
+                for reason in reasons
+            ]
             timer = WAITING_FOR.encode([WaitingFor("timer", "a rest")]) if waits else ""
             row = run_row(
                 run, TENANT, created_at=T0 + n, lane=f"w@{lane}", attention_text=ATTENTION.encode(entries),
@@ -70,6 +79,27 @@ class Given:
 
 def operations(store: Any) -> Operations:
     return Operations(store, tenant=TENANT, actor=ANA, workflows={})
+
+
+async def _causes_agree(rows: Given, ops: Operations, limit: int) -> None:
+    """Check that causes, their counts, their bars and their lists are those of the rows."""
+    wanted: dict[str, list[str]] = {}
+    for run, (reasons, *_) in rows.runs.items():
+        for reason in reasons:
+            wanted.setdefault(rows.cause(run, reason), []).append(run)
+    found = await ops.causes()
+    assert {each.cause: each.runs for each in found.causes} == {cause: len(of) for cause, of in wanted.items()}
+    assert not found.more
+    for each in found.causes:
+        listed = await all_of(lambda cursor, of=each.cause: ops.attention(cause=of, cursor=cursor, limit=limit))
+        assert [item.run for item in listed] == sorted(wanted[each.cause], reverse=True)
+        assert {item.cause for item in listed} == {each.cause}
+        detail = await ops.cause(each.cause)
+        assert (detail.runs, detail.read) == (len(listed), len(listed))
+        assert sum(each_.runs for each_ in detail.versions) == len(listed)
+        at = datetime.fromtimestamp(T0 / 1000, UTC)
+        bars = await ops.bars(cause=each.cause, since=at, until=at + timedelta(seconds=1), bars=4)
+        assert sum(bar.flagged for bar in bars.bars) == len(listed) and not bars.at_least
 
 
 async def all_of(read: Callable[[str], Awaitable[Any]]) -> list[Any]:
@@ -115,6 +145,7 @@ async def _agree(rows: Given, limit: int) -> None:
     assert (summary.attention_runs, summary.at_least) == (len(flagged), [])
     groups = {each.reason: each for each in await groups_of(ops, summary)}
     assert set(groups) == set(wanted), "a section for each reason that is counted"
+    await _causes_agree(rows, ops, limit)
     for reason in REASONS:
         runs = rows.with_reason(reason)
         listed = await all_of(lambda cursor, of=reason: ops.attention(reason=of, cursor=cursor, limit=limit))

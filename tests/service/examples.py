@@ -202,6 +202,9 @@ def _operate(ask: Recorder) -> dict[str, str]:
         service.flagged(each)
     ask("post", "/v1/attention/assign", {"run": flagged[1], "to": "ben", "note": "he calls the exchange"})
     ask("get", "/v1/attention?reason=exception")
+    causes = ask("get", "/v1/causes?reason=exception")["causes"]
+    ask("get", "/v1/causes/{cause}", cause=causes[0]["cause"])
+    ask("get", "/v1/bars?bars=2")
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
     said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it is in the call log"}
     ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])

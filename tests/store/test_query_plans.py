@@ -14,6 +14,7 @@ from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
@@ -48,7 +49,7 @@ from tests.postgres import server
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
-         "flagged of a reason", "flagged of a cause")  # fmt: skip
+         "flagged of a reason", "flagged of a cause", "flagged bars", "bars")  # fmt: skip
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -81,6 +82,9 @@ def queries() -> dict[str, Query[Any]]:
         "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
         "flagged of a cause": OpenRows(RUN, "acme", reason="exception", cause="0", cursor=cursor_of(RUN, run_row())),
         "flagged counts": FlaggedCounts("acme"),
+        "flagged bars": FlaggedBars("acme", ("a", "b"), Span(0, 9, 48)),
+        "first flagged": FirstFlagged("acme", ("a", "b")),
+        "bars": EndBars("acme", Span(0, 9, 48), OfRuns("w", "w@1", "/0 ")),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
@@ -126,6 +130,7 @@ def scans(query: Query[Any]) -> bool:
 def finds_by_index(plan: str) -> bool:
     """Return True if each step of SQLite's plan uses an index, and scans at most a small one."""
     made = {f"SCAN {step.split()[1]}" for step in plan.split("; ") if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+    made |= {"SCAN bars", "SCAN CONSTANT ROW"}  # numbers
     steps = [step for step in plan.split("; ") if step.startswith(("SCAN", "SEARCH")) and step not in made]
     return all(" USING " in step and (step.startswith("SEARCH") or step.endswith(SMALL)) for step in steps)
 
@@ -135,7 +140,9 @@ def _sqlite_plan(db: Any, query: Query[Any]) -> str:
     return "; ".join(str(row[3]) for rows in found for row in rows)
 
 
-@pytest.mark.parametrize("name", ["flagged of a reason", "flagged of a cause", "flagged counts"])
+@pytest.mark.parametrize(
+    "name", ["flagged of a reason", "flagged of a cause", "flagged counts", "flagged bars", "bars"]
+)
 def test_runs_of_a_cause_are_found_in_an_index_alone(name: str, tmp_path: Path) -> None:
     database = Database(tmp_path / "s.db", synchronous=OFF)
     database.migrate()

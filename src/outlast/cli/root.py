@@ -35,6 +35,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Decide": {
         "approvals": ("outlast.cli.approval_commands:approvals", "List, show and decide approvals."),
         "attention": ("outlast.cli.attention_commands:attention", "List, assign and answer runs that need a person."),
+        "causes": ("outlast.cli.cause_commands:causes", "List the causes for which runs need a person."),
         "policy": ("outlast.cli.policy_commands:policy", "Test a policy on recorded effects."),
     },
     "Operate": {

@@ -24,6 +24,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
@@ -973,6 +974,42 @@ class SyncClient:
         for programs.
         """
         return self._loop.run(lambda: self._target.answer_many(runs, reason, choice, text=text, by=by))
+
+    def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
+        """Return the causes for which runs need a person, with the number of runs of each.
+
+        Each has 48 numbers of runs, by the half-hour in which they were flagged.
+        """
+        return self._loop.run(lambda: self._target.causes(reason=reason, workflow=workflow, node=node))
+
+    def cause(self, cause: str) -> CauseDetail:
+        """Return one cause with what differs among its runs: versions, and fields of their input.
+
+        They are counted from at most 1,000 runs, the newest. Raises NotFound if no run needs a person for it.
+        """
+        return self._loop.run(lambda: self._target.cause(cause))
+
+    def bars(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        outcome: str = "",
+        cause: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bars: int = 48,
+    ) -> Bars:
+        """Count ended runs by the time of their end, and runs that need a person by its beginning.
+
+        The time from `since` to `until` is divided into `bars` equal parts; by default these are the last 24 hours. A
+        `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.bars(
+                workflow=workflow, version=version, outcome=outcome, cause=cause, since=since, until=until, bars=bars
+            )
+        )
 
     def summary(self) -> StatusSummary:
         """Count the items that need a person, and all that cannot continue, for the caller."""

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from outlast.operations import approval_operations as approvals
 from outlast.operations import attention_operations as attention
+from outlast.operations import cause_operations as causes
 from outlast.operations import effect_operations as effects
 from outlast.operations import fork_operations as forks
 from outlast.operations import run_operations as runs
@@ -23,7 +24,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
-    for module in (runs, forks, effects, approvals, attention, service, webhooks)
+    for module in (runs, forks, effects, approvals, attention, causes, service, webhooks)
     for each in vars(module).values()
     if isinstance(each, Operation)
 )

@@ -27,6 +27,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
@@ -59,6 +60,7 @@ from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
+from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
 from outlast.operations import run_operations as run_ops
@@ -894,6 +896,49 @@ class Client(ABC):
         for programs.
         """
         return await self._call(attention_ops.ResolveAttentionOfMany(runs, reason, choice, text=text, by=by))
+
+    # --- causes --------------------------------------------------------------------------------
+    async def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
+        """Return the causes for which runs need a person, with the number of runs of each.
+
+        Each has 48 numbers of runs, by the half-hour in which they were flagged.
+        """
+        return await self._call(cause_ops.ListCauses(reason=reason, workflow=workflow, node=node))
+
+    async def cause(self, cause: str) -> CauseDetail:
+        """Return one cause with what differs among its runs: versions, and fields of their input.
+
+        They are counted from at most 1,000 runs, the newest. Raises NotFound if no run needs a person for it.
+        """
+        return await self._call(cause_ops.GetCause(cause))
+
+    async def bars(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        outcome: str = "",
+        cause: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bars: int = 48,
+    ) -> Bars:
+        """Count ended runs by the time of their end, and runs that need a person by its beginning.
+
+        The time from `since` to `until` is divided into `bars` equal parts; by default these are the last 24 hours. A
+        `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return await self._call(
+            cause_ops.GetBars(
+                workflow=workflow,
+                version=version,
+                outcome=outcome,
+                cause=cause,
+                since=since,
+                until=until,
+                bars=bars,
+            )
+        )
 
     # --- the store -----------------------------------------------------------------------------
     async def summary(self) -> StatusSummary:

@@ -38,6 +38,7 @@ from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
 from outlast.insight.attention_reads import answer_each, answer_page, general_attention, run_attention
+from outlast.insight.cause_reads import cause_detail, cause_list, counted_bars
 from outlast.insight.explanation import explain
 from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
 from outlast.insight.run_facts import messages_of
@@ -65,6 +66,7 @@ from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
@@ -98,6 +100,7 @@ from outlast.models.timeline import Timeline
 from outlast.operations import OPERATIONS
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
+from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
 from outlast.operations import run_operations as run_ops
@@ -628,6 +631,19 @@ class Operations(Client):
                 request.correct,
             ),
         )
+
+    # --- causes ------------------------------------------------------------------------------------
+    @handles(cause_ops.LIST_CAUSES)
+    async def _list_causes(self, request: cause_ops.ListCauses) -> CauseList:
+        return await cause_list(self.rows, reason=request.reason, workflow=request.workflow, node=request.node)
+
+    @handles(cause_ops.GET_CAUSE)
+    async def _get_cause(self, request: cause_ops.GetCause) -> CauseDetail:
+        return await cause_detail(self.rows, request.cause)
+
+    @handles(cause_ops.GET_BARS)
+    async def _get_bars(self, request: cause_ops.GetBars) -> Bars:
+        return await counted_bars(self.rows, request)
 
     # --- the store ---------------------------------------------------------------------------------
     @handles(service_ops.GET_SUMMARY)

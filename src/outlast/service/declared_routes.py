@@ -35,6 +35,7 @@ from outlast.service.conditional import (
 from outlast.service.cursors import link_to_next
 from outlast.service.request_parts import (
     ApprovalId,
+    CauseId,
     DeliveryId,
     EffectId,
     IdempotencyKey,
@@ -50,7 +51,7 @@ from outlast.service.service_state import ServiceState
 Q = TypeVar("Q", bound=OperationRequest[Any])
 PATH: Final = {
     "run": RunId, "approval": ApprovalId, "name": PathName, "webhook": WebhookId, "delivery": DeliveryId,
-    "worker": WorkerId, "effect": EffectId, "other": RunId,
+    "worker": WorkerId, "effect": EffectId, "other": RunId, "cause": CauseId,
 }  # fmt: skip
 """Types of the names in paths."""
 HTTP, RESPONSE, BODY, IF_MATCH, KEY = "http", "to", "ask", "if_match", "key"

@@ -177,6 +177,8 @@ class FlaggedRuns(NamedTuple):
     runs: int
     since: int
     until: int
+    last: int = 0
+    """The last beginning."""
 
 
 class SummaryRows(NamedTuple):
@@ -224,7 +226,8 @@ _UNSERVED: Final = (
 )
 # An index has these columns, in this order.
 _FLAGGED: Final = (
-    "SELECT causes, count(*), min(flagged_at), min(CASE WHEN flagged_until > 0 THEN flagged_until END) "
+    "SELECT causes, count(*), min(flagged_at), "
+    "min(CASE WHEN flagged_until > 0 THEN flagged_until END), max(flagged_at) "
     f"FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} GROUP BY causes ORDER BY causes"
 )
 # By webhook, because so many of one could hide those of another. Parameters: tenant, twice.
@@ -251,9 +254,7 @@ class FlaggedCounts(Query[tuple[FlaggedRuns, ...]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[FlaggedRuns, ...]:
-        return tuple(
-            [FlaggedRuns(str(causes), int(n), _instant(since), _instant(until)) for causes, n, since, until in found[0]]
-        )
+        return tuple(FlaggedRuns(str(causes), int(n), *map(_instant, instants)) for causes, n, *instants in found[0])
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[FlaggedRuns, ...]:
@@ -266,10 +267,10 @@ def flagged_counts(flags: Iterable[tuple[str, int, int]]) -> tuple[FlaggedRuns, 
     for causes, since, until in flags:
         of = found.get(causes)
         if of is None:
-            found[causes] = FlaggedRuns(causes, 1, since, until)
+            found[causes] = FlaggedRuns(causes, 1, since, until, since)
         else:
             end = min(of.until, until) if of.until and until else of.until or until
-            found[causes] = FlaggedRuns(causes, of.runs + 1, min(of.since, since), end)
+            found[causes] = FlaggedRuns(causes, of.runs + 1, min(of.since, since), end, max(of.last, since))
     return tuple([found[causes] for causes in sorted(found)])
 
 

@@ -20,6 +20,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
@@ -345,6 +346,25 @@ async def _flagged(reads: DynamoReads, tenant: str) -> tuple[tuple[FlaggedRuns, 
     return flagged_counts(found[:FLAGGED_MAX]), len(found) <= FLAGGED_MAX
 
 
+async def _flagged_runs(reads: DynamoReads, query: FlaggedBars | FirstFlagged, rows: RowsInMemory) -> None:
+    """Read at most FLAGGED_MAX flagged runs."""
+    async for runs in _at_entries(reads, Listing(RUNS, FLAGGED, open_list_of(RUN, query.tenant)).pages(reads)):
+        put(rows, RUN, runs)
+        if len(rows.open(RUN, query.tenant)) >= FLAGGED_MAX:
+            break
+
+
+async def _end_bars(reads: DynamoReads, query: EndBars, rows: RowsInMemory) -> None:
+    """Read the runs that ended in the time, at most FLAGGED_MAX, the newest end first."""
+    span, n = query.span, 0
+    pages = Listing(RUNS, ENDED_INDEX, query.tenant).pages(reads, low=span.since, high=span.until, backwards=True)
+    async for runs in _at_entries(reads, pages):
+        put(rows, RUN, runs)
+        n += len(runs)
+        if n >= FLAGGED_MAX:
+            break
+
+
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
     rows = RowsInMemory()
     await _under(reads, Under(TOPOLOGY, (STORE,)), rows)
@@ -561,6 +581,9 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     Summary: _summary,
     LaneCounts: _lane_counts,
     FlaggedCounts: _flagged_counts,
+    FlaggedBars: _filled(_flagged_runs),
+    FirstFlagged: _filled(_flagged_runs),
+    EndBars: _filled(_end_bars),
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -582,6 +605,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, FlaggedCounts, CountBy), Unreadable.REPLACE),
+    **dict.fromkeys((FlaggedBars, FirstFlagged, EndBars), Unreadable.REPLACE),
     **dict.fromkeys(
         (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
     ),

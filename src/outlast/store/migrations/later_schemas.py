@@ -190,7 +190,10 @@ CREATE TABLE map_outcome (
         "DROP INDEX run_open",
         "CREATE INDEX run_open ON run (tenant, created_at, run, causes, flagged_at) WHERE flagged_at > 0",
         # counts of flagged runs by cause
-        "CREATE INDEX run_flagged ON run (tenant, causes, flagged_at, flagged_until) WHERE flagged_at > 0",
+        "CREATE INDEX run_flagged ON run (tenant, causes, flagged_at, flagged_until, workflow, lane) "
+        "WHERE flagged_at > 0",
+        # counts of ends by time
+        "CREATE INDEX run_ends ON run (tenant, status, ended_at, workflow, lane, causes) WHERE ended_at > 0",
         # attributes of runs by which lists find them; earlier runs have none
         "ALTER TABLE run ADD COLUMN attributes TEXT NOT NULL DEFAULT ''",
         """

@@ -1,0 +1,259 @@
+"""Causes of flagged runs with their numbers, and bars of runs by time."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from outlast.core.causes import CauseName, cause_mark, causes_in, normal_form
+from outlast.core.commit import Instant
+from outlast.core.durations import DAY, MINUTE
+from outlast.core.lanes import lane_of, version_in, workflow_in
+from outlast.core.machine import Reason
+from outlast.core.rows.columns import decoded
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import EVENT, Run
+from outlast.core.rows.store_rows import STORE, TOPOLOGY
+from outlast.core.state.snapshot_codec import MARK
+from outlast.errors import Corrupt, InvalidInput, NotFound
+from outlast.insight.tenant_rows import TenantRows
+from outlast.models import checked_instant, exact_instant
+from outlast.models.causes import (
+    Bar,
+    Bars,
+    Cause,
+    CauseDetail,
+    CauseList,
+    CountedField,
+    CountedValue,
+    FirstSeen,
+)
+from outlast.operations.cause_operations import GetBars
+from outlast.store.bars import OUTCOMES, EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
+from outlast.store.open_rows import FlaggedCounts, FlaggedRuns
+from outlast.telemetry.redact import redact, redacted
+
+BARS: Final = 48
+BAR: Final = 30 * MINUTE
+GROUPS_MAX: Final = 200
+"""Values of the column `causes`, those with most runs, that are read."""
+RUNS_READ_MAX: Final = 1_000
+PAGE: Final = 200
+FIELDS_MAX: Final = 20
+VALUES_MAX: Final = 5
+VALUE_CHARS_MAX: Final = 100
+FLAGGED: Final = "flagged"
+
+
+class _Groups(NamedTuple):
+    """Flagged runs by the column `causes`, each with its bars and the run that was flagged first."""
+
+    groups: tuple[FlaggedRuns, ...]
+    bars: dict[str, tuple[int, ...]]
+    first: dict[str, Run]
+    more: bool
+
+
+async def _groups(of: TenantRows, span: Span, cause: str = "") -> _Groups:
+    counts = await of.store.query(FlaggedCounts(of.tenant))
+    named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
+    groups = tuple(sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
+    texts = tuple(each.causes for each in groups)
+    bars = await of.store.query(FlaggedBars(of.tenant, texts, span)) if texts else ()
+    first = await of.store.query(FirstFlagged(of.tenant, texts)) if texts else ()
+    return _Groups(
+        groups, dict(zip(texts, bars, strict=True)), {run.causes: run for run in first}, len(named) > GROUPS_MAX
+    )
+
+
+async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
+    """Return the causes of the runs that need a person."""
+    span = _last_day(await of.store.now())
+    groups = await _groups(of, span)
+    found = [
+        each
+        for each, _ in _causes(groups)
+        if reason in ("", each.reason) and workflow in ("", each.workflow) and node in ("", each.node)
+    ]
+    found.sort(key=lambda each: (each.reason != Reason.EFFECT_UNCERTAIN.value, -each.runs, each.cause))
+    return CauseList(
+        causes=found,
+        more=groups.more,
+        about=of.store.skew > 0,
+        bars_since=exact_instant(span.since),
+        bar_ms=span.width,
+    )
+
+
+def _last_day(now: Instant) -> Span:
+    """Return the last 48 half-hours, of which the last one is not over."""
+    return Span((now.business // BAR + 1 - BARS) * BAR, BAR, BARS)
+
+
+def _causes(groups: _Groups) -> list[tuple[Cause, Attention]]:
+    """Return each cause once, with an entry of its example. A run with several causes counts for each of them."""
+    parts: dict[CauseName, list[FlaggedRuns]] = {}
+    for group in groups.groups:
+        for name in causes_in(group.causes):
+            parts.setdefault(name, []).append(group)
+    found: list[tuple[Cause, Attention]] = []
+    for name, of in parts.items():
+        runs = [groups.first[each.causes] for each in of if each.causes in groups.first]
+        if not runs:  # they were answered between two reads
+            continue
+        run = min(runs, key=lambda each: each.flagged_at)
+        entry = _entry(run, name)
+        found.append(
+            (
+                Cause(
+                    cause=name.cause,
+                    reason=name.reason,
+                    workflow=run.workflow,
+                    node=run.node,
+                    name=entry.name,
+                    text=redact(normal_form(entry.detail)),
+                    version=version_in(run.lane),
+                    since=exact_instant(min(each.since for each in of)),
+                    last=exact_instant(max(each.last for each in of)),
+                    runs=sum(each.runs for each in of),
+                    run=run.run,
+                    bars=[sum(each) for each in zip(*(groups.bars[each.causes] for each in of), strict=True)],
+                ),
+                entry,
+            )
+        )
+    return found
+
+
+def _entry(run: Run, name: CauseName) -> Attention:
+    alike = [each for each in run.attention if each.reason.value == name.reason]
+    exact = [each for each in alike if (each.cause or each.reason.value) == name.cause]
+    return next(iter([*exact, *alike, *run.attention]))
+
+
+async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
+    """Return one cause with what differs among its runs. Raises NotFound."""
+    span = _last_day(await of.store.now())
+    found = [each for each in _causes(await _groups(of, span, cause)) if each[0].cause == cause]
+    if not found:
+        raise NotFound(f"no run needs a person for the cause {cause}", "its runs were answered", "outlast causes ls")
+    shown, entry = found[0]
+    runs = await _runs_of(of, cause)
+    topologies = await of.store.rows(TOPOLOGY, (STORE,))
+    seen = {version_in(row.lane): row.at for row in topologies if workflow_in(row.lane) == shown.workflow}
+    return CauseDetail(
+        **dict(shown),
+        detail=redact(entry.detail),
+        read=len(runs),
+        versions=_counted(str(version_in(run.lane)) for run in runs),
+        fields=await _fields(of, runs),
+        deploys=[
+            FirstSeen(version=version, at=exact_instant(at))
+            for version, at in sorted(seen.items(), key=lambda each: -each[1])[:FIELDS_MAX]
+        ],
+        about=of.store.skew > 0,
+        bars_since=exact_instant(span.since),
+        bar_ms=span.width,
+    )
+
+
+async def _runs_of(of: TenantRows, cause: str) -> list[Run]:
+    """Return the newest runs with a cause, at most RUNS_READ_MAX."""
+    runs: list[Run] = []
+    cursor, more = "", True
+    while more and len(runs) < RUNS_READ_MAX:
+        page = await of.flagged(cause=cause, cursor=cursor, limit=PAGE)
+        runs += page.rows
+        cursor, more = page.cursor, bool(page.cursor)
+    return runs
+
+
+def _counted(values: Iterable[str]) -> list[CountedValue]:
+    return [CountedValue(value=value, runs=n) for value, n in Counter(values).most_common(VALUES_MAX)]
+
+
+async def _fields(of: TenantRows, runs: Sequence[Run]) -> list[CountedField]:
+    """Count the values of each field of the runs' inputs that is a text, a number or a truth value."""
+    found: dict[str, Counter[str]] = {}
+    for first in range(0, len(runs), PAGE):
+        keys = [(run.tenant, run.run, 1) for run in runs[first : first + PAGE]]
+        for event in await of.store.load_many(EVENT, keys, listed=True):
+            if event is None or event.snapshot is None or event.snapshot[:1] == MARK:
+                continue  # deleted, or too large to be compared
+            for name, value in _plain(event.snapshot).items():
+                if isinstance(value, str | int | float):
+                    found.setdefault(str(name), Counter())[str(value)[:VALUE_CHARS_MAX]] += 1
+    return [
+        CountedField(
+            name=name,
+            values=[CountedValue(value=value, runs=n) for value, n in counts.most_common(VALUES_MAX)],
+            others=max(0, len(counts) - VALUES_MAX),
+        )
+        for name, counts in list(found.items())[:FIELDS_MAX]
+    ]
+
+
+def _plain(snapshot: bytes) -> dict[str, Any]:
+    try:
+        value = redacted(decoded(snapshot, "its input"))
+    except Corrupt:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
+    """Return ended runs by the time of their end, and runs that need a person by its beginning. Raises InvalidInput."""
+    span = _span(request, await of.store.now())
+    if request.version is not None and not request.workflow:
+        raise InvalidInput("a version without a workflow", "versions of workflows are not alike", "name the workflow")
+    outcomes = [each.value for each in OUTCOMES]
+    if request.outcome and request.outcome not in (*outcomes, FLAGGED):
+        raise InvalidInput(f"outcome is {request.outcome!r}", f"it is one of {', '.join((*outcomes, FLAGGED))}")
+    lane = lane_of(request.workflow, request.version) if request.version is not None else ""
+    wanted = OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
+    none = (0,) * span.bars
+    ended, flagged, more = (none,) * len(OUTCOMES), none, False
+    if request.outcome != FLAGGED:
+        ended = await of.store.query(EndBars(of.tenant, span, wanted))
+    if request.outcome in ("", FLAGGED):
+        flagged, more = await _flagged(of, span, wanted, request.cause)
+    by_outcome = dict(zip(outcomes, ended, strict=True))
+    shown = {each: by_outcome[each] if request.outcome in ("", each) else none for each in outcomes}
+    return Bars(
+        bars=[
+            Bar(
+                at=exact_instant(span.since + n * span.width),
+                flagged=flagged[n],
+                **{each: counts[n] for each, counts in shown.items()},
+            )
+            for n in range(span.bars)
+        ],
+        since=exact_instant(span.since),
+        until=exact_instant(span.until),
+        bar_ms=span.width,
+        at_least=more,
+        about=of.store.skew > 0,
+    )
+
+
+def _span(request: GetBars, now: Instant) -> Span:
+    until = _instant("until", request.until, now.business)
+    since = _instant("since", request.since, until - DAY)
+    if since >= until:
+        raise InvalidInput("since is not before until", "the time would have no length", "choose an earlier instant")
+    width = -(-(until - since) // request.bars)
+    return Span(since, width, request.bars)
+
+
+def _instant(name: str, given: datetime | None, default: int) -> int:
+    return default if given is None else checked_instant(name, given)
+
+
+async def _flagged(of: TenantRows, span: Span, wanted: OfRuns, cause: str) -> tuple[tuple[int, ...], bool]:
+    counts = await of.store.query(FlaggedCounts(of.tenant))
+    named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
+    texts = tuple(each.causes for each in sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
+    if not texts:
+        return (0,) * span.bars, False
+    bars = await of.store.query(FlaggedBars(of.tenant, texts, span, wanted))
+    return tuple(map(sum, zip(*bars, strict=True))), len(named) > len(texts)

@@ -1,0 +1,105 @@
+"""Operations on causes: list them, show one, and count runs by time."""
+
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import AwareDatetime, Field
+
+from outlast.core.events import iso
+from outlast.models import checked_instant
+from outlast.models.causes import Bars, CauseDetail, CauseList
+from outlast.operations.declaration import Operation, OperationRequest, Sent
+from outlast.operations.field_types import Word
+
+CAUSE: Final = "3f2a9c01d7be"
+OneCause = Annotated[str, Field(max_length=32, description="Id of the cause.")]
+
+
+@dataclass(frozen=True)
+class ListCauses(OperationRequest[CauseList]):
+    """List the causes for which runs need a person."""
+
+    _: KW_ONLY
+    reason: Annotated[Word, Field(description="Only causes of this reason.")] = ""
+    workflow: Annotated[Word, Field(description="Only causes in this workflow.")] = ""
+    node: Annotated[Word, Field(description="Only causes in this node.")] = ""
+
+
+LIST_CAUSES: Final = Operation(
+    "list_causes",
+    ListCauses,
+    CauseList,
+    "GET",
+    "/causes",
+    ("viewer",),
+    ListCauses(reason="exception", workflow="refund", node="pay"),
+    summary="List causes",
+    tag="operators",
+    description="List the causes for which runs need a person, with the number of runs of each.",
+)
+
+
+@dataclass(frozen=True)
+class GetCause(OperationRequest[CauseDetail]):
+    """Show one cause with what differs among its runs."""
+
+    cause: OneCause
+
+
+GET_CAUSE: Final = Operation(
+    "get_cause",
+    GetCause,
+    CauseDetail,
+    "GET",
+    "/causes/{cause}",
+    ("viewer",),
+    GetCause(CAUSE),
+    summary="Show a cause",
+    tag="operators",
+    description="Show one cause for which runs need a person, with what differs among at most 1,000 of its runs.",
+)
+
+
+def _written_since(at: datetime) -> str:
+    return iso(checked_instant("since", at))
+
+
+def _written_until(at: datetime) -> str:
+    return iso(checked_instant("until", at))
+
+
+@dataclass(frozen=True)
+class GetBars(OperationRequest[Bars]):
+    """Count runs by time."""
+
+    _: KW_ONLY
+    workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
+    version: Annotated[int | None, Field(ge=0, le=2**53, description="Only this version of the workflow.")] = None
+    outcome: Annotated[Word, Field(description="Only `completed`, `failed`, `cancelled` or `flagged`.")] = ""
+    cause: Annotated[str, Field(max_length=32, description="Only runs with this cause.")] = ""
+    since: Annotated[
+        datetime | None,
+        Sent(write=_written_since, read=AwareDatetime | None),
+        Field(description="First instant. Default: 24 hours before `until`."),
+    ] = None
+    until: Annotated[
+        datetime | None,
+        Sent(write=_written_until, read=AwareDatetime | None),
+        Field(description="Instant after the last one. Default: now."),
+    ] = None
+    bars: Annotated[int, Field(ge=1, le=48, description="Number of parts of the time.")] = 48
+
+
+GET_BARS: Final = Operation(
+    "get_bars",
+    GetBars,
+    Bars,
+    "GET",
+    "/bars",
+    ("viewer",),
+    GetBars(workflow="refund", version=2, outcome="failed", cause=CAUSE, bars=24),
+    summary="Runs by time",
+    tag="operators",
+    description="Count ended runs by the time of their end, and runs that need a person by when that began.",
+)
