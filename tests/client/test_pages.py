@@ -56,7 +56,7 @@ def test_the_summary_counts_what_needs_a_person(place: Place) -> None:
         (reason,) = [r for r in (await client.summary()).reasons if r.reason == Reason.EFFECT_UNCERTAIN]
         assert reason.count >= 1 and reason.since is not None
         cause = next(c for c in (await client.causes(reason="effect_uncertain")).causes if c.workflow == "trouble")
-        assert (cause.name, sum(cause.bars) >= 1, len(cause.bars)) == ("place", True, 48)
+        assert (cause.name, sum(cause.bars) >= 1, len(cause.bars)) == ("ring", True, 48)
         detail = await client.cause(cause.cause)
         assert detail.runs == cause.runs >= 1 and detail.read == detail.runs
         assert [each.value for each in detail.fields[0].values] and detail.versions
