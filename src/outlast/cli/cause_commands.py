@@ -18,13 +18,13 @@ def causes() -> None:
 
 
 @causes.command("ls")
-@click.option("--reason-name", default="", type=REASONS, metavar="REASON", help="Only causes of this reason.")
+@click.option("--reason-name", type=REASONS, metavar="REASON", help="Only causes of this reason.")
 @click.option("--workflow", default="", metavar="NAME", help="Only causes in this workflow.")
 @click.option("--node", default="", metavar="NAME", help="Only causes in this node.")
 @reads_client
-async def ls(client: Client, screen: Screen, reason_name: str, workflow: str, node: str) -> int:
+async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: str, node: str) -> int:
     """List causes with the number of runs that each concerns."""
-    found = await client.causes(reason=reason_name, workflow=workflow, node=node)
+    found = await client.causes(reason=reason_name or "", workflow=workflow, node=node)
     if screen.listing("causes", found.causes):
         return OK
     if not found.causes:
