@@ -167,7 +167,7 @@ async def restart(service: str) -> str:
 
 
 def answer(request: ModelRequest) -> ModelAnswer:
-    """Read the log, restart what it names, and report what came back."""
+    """Read the log, restart the service, and report the result."""
     told = [message.text for message in request.messages if message.role == "tool"]
     if len(told) == 0:
         text, tool = "The alert names the service search. I read its log first.", "read_log"

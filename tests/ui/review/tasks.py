@@ -1,6 +1,6 @@
 """Tasks of the five people of the review, done in Chromium: `python -m tests.ui.review.tasks`.
 
-Each task begins on the start page and counts clicks, pages and bytes. It ends when the page shows what was asked for.
+Each task begins on the start page and counts clicks, pages and bytes. It ends when the page shows the answer.
 """
 
 import sys
@@ -67,7 +67,7 @@ def why_no_restart(hand: Hand, found: Filled) -> None:
 
 
 def cost_by_model(hand: Hand, found: Filled) -> None:
-    """What did the models cost on a day?"""
+    """Which model cost most on a day?"""
     hand.click("nav a:has-text('Usage')")
     hand.click("#days a")
     hand.sees("by model")
@@ -82,7 +82,7 @@ TASKS: Final[tuple[tuple[Task, int], ...]] = ((why_no_restart, 3), (cost_by_mode
 @click.command()
 @click.option("--size", type=click.Choice(list(SHARES)), default="whole", help="Number of runs [whole].")
 def main(size: str) -> None:
-    """Do each task and print what it took."""
+    """Do each task and print its clicks, pages and bytes."""
     if executable() is None:
         raise click.ClickException(f"no Chromium: {HINT}")
     over = 0
