@@ -42,14 +42,14 @@ from outlast.store.queries import (
 )
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 from tests.conformance.subject import run_row
 from tests.postgres import server
 
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
-         "flagged of a reason", "flagged of a cause", "flagged bars", "bars")  # fmt: skip
+         "flagged of a reason", "flagged of a cause", "flagged bars", "bars", "usage of days")  # fmt: skip
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -105,6 +105,7 @@ def queries() -> dict[str, Query[Any]]:
         "usage before a claim": RunUsage("acme", "run-1", 3, 1),
         "usage of a tree": TreeUsage("acme", "run-1", but="run-2"),
         "usage of a day": TenantDayUsage("acme", 20_000, "model"),
+        "usage of days": TenantUsage("acme", 20_000, 20_013),
     }
     for kind in KINDS:
         key = _key(kind)

@@ -41,6 +41,13 @@ def test_a_template_keeps_the_rules(name: str) -> None:
     assert broken(TEMPLATES[name]) == []
 
 
+def test_no_base_template_declares_a_block_of_another_one() -> None:
+    """Else a page fills both: run_base.html had the block of the title of base.html, so a title had a whole tab."""
+    blocks = {name: set(re.findall(r"{% block (\w+) %}", text)) for name, text in TEMPLATES.items()}
+    assert blocks["base.html"] >= {"content", "page_title"}
+    assert blocks["base.html"] & blocks["run_base.html"] == {"content"}
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
