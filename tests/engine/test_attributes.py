@@ -13,7 +13,7 @@ from outlast.errors import DefinitionError, InvalidInput
 from outlast.insight.run_reads import run_page
 from outlast.insight.tenant_rows import TenantRows
 from outlast.operations.run_operations import ListRuns
-from outlast.operations.run_query import parse_query, query_terms
+from outlast.operations.run_query import parse_query, query_terms, query_text
 from tests.engine.world import World
 
 
@@ -156,7 +156,7 @@ def test_a_wrong_declaration_is_refused_where_it_is_made(given: Any, why: str) -
 )
 def test_a_query_survives_its_own_text(text: str) -> None:
     found = parse_query(text)
-    again = " ".join(term.text for term in query_terms(found))
+    again = query_text(query_terms(found))
     assert parse_query(again) == found
     assert bool(again) == bool(text)
 

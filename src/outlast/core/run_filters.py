@@ -49,6 +49,11 @@ def interval_of(name: str, text: str) -> Interval | None:
     return found
 
 
+def interval_text(of: Interval) -> str:
+    """Return an interval as `interval_of` reads it."""
+    return f"{_instant(of.low)}/{_instant(of.high)}"
+
+
 def where_of(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Return the names and values of `name=value` texts. Raises InvalidInput."""
     found: list[tuple[str, str]] = []
@@ -69,3 +74,9 @@ def _ms(text: str) -> int:
     if at.tzinfo is None:
         raise ValueError("no time zone")
     return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _instant(ms: int) -> str:
+    at = _EPOCH + timedelta(milliseconds=ms)
+    spec = "milliseconds" if ms % 1_000 else "seconds" if ms % 60_000 else "minutes"
+    return at.replace(tzinfo=None).isoformat(timespec=spec) + "Z"

@@ -118,9 +118,12 @@ def with_schemas(summary: RunSummary, run: Run, waits: Iterable[Wait]) -> RunSum
     return summary.model_copy(update={"waiting_for": waiting}) if schemas else summary
 
 
-def list_item(row: Run, summary: RunSummary, asked: Sequence[PendingRequest], now: Instant) -> RunListItem:
-    """Return a run with its pending requests. `summary`: of the same row."""
-    return RunListItem(**vars(summary), asked=list(asked), due=not row.owner and is_due(row, now.real))
+def list_item(
+    row: Run, summary: RunSummary, asked: Sequence[PendingRequest], now: Instant, reason: str = ""
+) -> RunListItem:
+    """Return a run with its pending requests. `summary`: of the same row; `reason`: of its end."""
+    due = not row.owner and is_due(row, now.real)
+    return RunListItem(**vars(summary), asked=list(asked), due=due, reason=reason)
 
 
 def run_detail(
@@ -145,7 +148,7 @@ def run_detail(
     calls = [effect for effect in effects if not effect.child_text]
     of_maps = sum(each.inputs - each.not_started for each in maps)
     return RunDetail(
-        **vars(item),
+        **{**vars(item), **ending_of(history)},
         visits=visit_models(history),
         effects=effect_counts(calls),
         takeovers=list(takeovers),
@@ -154,7 +157,6 @@ def run_detail(
         used_by_tree=used_amounts(used_by_tree) if used_by_tree is not None else None,
         budget=allowed_amounts(allowed),
         explained=explained,
-        **ending_of(history),
         history_from=history_from,
         ledger_purged=ledger_purged,
         children=sum(bool(each.child_text and not each.child.map) for each in effects) + of_maps,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from outlast.core.machine import RunStatus
 from outlast.core.rows.run_rows import EVENT, Message, Run, is_over
 from outlast.core.rows.store_rows import lanes_served
 from outlast.core.shown_arguments import ShownArgument
@@ -69,10 +70,20 @@ async def run_page(rows: TenantRows, request: ListRuns) -> RunList:
     """Return a page of runs, newest first. For the filters, see `Client.runs`."""
     runs, further = await rows.runs(request)
     now = await rows.store.now()
+    ends = await ends_of(rows, runs)
     found = []
     for run, summary in zip(runs, await summaries_of(rows, runs), strict=True):
-        found.append(list_item(run, summary, await unread_requests(rows.store, run, now), now))
+        asked = await unread_requests(rows.store, run, now)
+        found.append(list_item(run, summary, asked, now, ends.get(run.run, "")))
     return RunList(runs=found, next_cursor=further)
+
+
+async def ends_of(rows: TenantRows, runs: Sequence[Run]) -> dict[str, str]:
+    """Return why the runs that failed or were cancelled ended, by the last event of each."""
+    keys = [(run.tenant, run.run, run.seq) for run in runs if is_over(run) and run.status is not RunStatus.COMPLETED]
+    events = await rows.store.load_many(EVENT, keys, listed=True) if keys else ()
+    ends = {event.run: end_of(event) for event in events if event is not None}
+    return {run: end.reason for run, end in ends.items() if end is not None}
 
 
 async def detail_of(rows: TenantRows, run: str) -> RunDetail:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
@@ -240,6 +241,20 @@ class TenantRows:
             of.limit,
             earliest=earliest,
         )
+
+    async def matching(self, of: ListRuns, most: int) -> tuple[list[Run], bool]:
+        """Return the newest runs of a list, and whether these are all. At most `most` rows are looked at."""
+        found: list[Run] = []
+        looked, of = 0, replace(of, limit=min(most, PAGE_ROWS_MAX))
+        async for page in pages(partial(self._page_of, of), of.cursor):
+            found += page.rows
+            looked += max(len(page.rows), RUNS_PER_READ if is_free(of) else 0)
+            if len(found) >= most or looked >= most:
+                return found[:most], not page.cursor and len(found) <= most
+        return found, True
+
+    async def _page_of(self, of: ListRuns, *, cursor: str) -> Page[Run]:
+        return await self.runs(replace(of, cursor=cursor))
 
     async def _with_attributes(self, of: ListRuns, earliest: int) -> Page[Run]:
         """Return a page of the runs with attributes, newest first, by the index of the first one.

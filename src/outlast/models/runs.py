@@ -88,6 +88,7 @@ class RunListItem(RunSummary):
 
     asked: list[PendingRequest]
     due: bool = Field(description="True if a worker may take it now.")
+    reason: str = Field("", description="Why it failed or was cancelled. '' for any other run.")
 
 
 class RunList(PagedList):
@@ -194,7 +195,6 @@ class RunDetail(RunListItem):
     budget: AllowedAmounts
     explained: str
     outcome: Json = None
-    reason: str = ""
     not_undone: list[str] = Field(default_factory=list)
     history_from: Count = Field(1, description="First visit of its history; rows of those before it were purged.")
     ledger_purged: bool = Field(False, description="Its effects were deleted, except those that the tenant shares.")

@@ -178,6 +178,11 @@ def query_terms(of: ListRuns) -> tuple[QueryTerm, ...]:
     return (*found, QueryTerm("", of.q)) if of.q else tuple(found)
 
 
+def query_text(terms: Sequence[QueryTerm]) -> str:
+    """Return the text of these terms, from which `parse_query` returns the same filters."""
+    return " ".join(each.text for each in terms)
+
+
 def _spelled(value: str, *, is_word: bool = False) -> str:
     if _PLAIN.fullmatch(value) or (not is_word and value and not re.search(r'[\s"\\]', value)):
         return value

@@ -58,6 +58,7 @@ from outlast.insight.run_reads import (
     summaries_of,
 )
 from outlast.insight.run_story import RunStory, chosen, story_of
+from outlast.insight.run_tally import RunTally, tally_of
 from outlast.insight.run_timeline import timeline_of
 from outlast.insight.run_tree import runs_below, tree_of
 from outlast.insight.shown_rows import after_commit, of_one
@@ -752,6 +753,10 @@ class Operations(Client):
     @handles(run_ops.LIST_RUNS)
     async def _list_runs(self, request: run_ops.ListRuns) -> RunList:
         return await run_page(self.rows, request)
+
+    async def run_tally(self, request: run_ops.ListRuns, *, starts: bool = False) -> RunTally:
+        """Return the totals and the bars of a list of runs."""
+        return await tally_of(self.rows, request, starts=starts)
 
     @handles(run_ops.GET_RUN_SUMMARY)
     @of_one

@@ -47,7 +47,9 @@ class Cursors:
         return cursor
 
     def _signature(self, request: Request, tenant: str, place: bytes) -> bytes:
-        where = sorted((name, value) for name, value in request.query_params.multi_items() if name not in UNBOUND)
+        where = sorted(
+            (name, value) for name, value in request.query_params.multi_items() if value and name not in UNBOUND
+        )
         bound = canonical([tenant, request.url.path, [list(pair) for pair in where]])
         return hmac.digest(self._secret.key("cursors"), bound + b"\0" + place, sha256)[:SEAL_BYTES]
 

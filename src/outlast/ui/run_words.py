@@ -10,7 +10,7 @@ from outlast.insight.confusables import marked
 from outlast.insight.labels import APPROVAL, ATTENTION
 from outlast.models.child_tree import TreeRun
 from outlast.models.effects import EffectRecord
-from outlast.models.runs import CloudEvent, RunMap, RunSummary, Waiting
+from outlast.models.runs import CloudEvent, RunListItem, RunMap, RunSummary, Waiting
 
 FOLDED: Final = 8_192
 """Characters of a value that a page shows without being asked."""
@@ -29,6 +29,35 @@ def kind_of(run: RunSummary) -> str:
     if run.attention or any(wait.kind == "approval" for wait in run.waiting_for):
         return "person"
     return _KINDS.get(RunStatus(run.status), "plain")
+
+
+LINE_CHARS: Final = 100
+"""Characters of a line in a list; the page of the run has the whole text."""
+
+
+def line_of(run: RunListItem) -> str:
+    """Return in one line why a run needs a person or failed, or what it waits for."""
+    if run.attention:
+        first, more = run.attention[0], len(run.attention) - 1
+        text = f"{first.reason}: {_first_line(first.detail)}" + (f" and {more} more" if more else "")
+    elif run.reason:
+        text = _first_line(run.reason)
+    else:
+        text = " · ".join([*filter(None, [run.waiting_text]), *(f"{each.verb} asked" for each in run.asked)])
+    if not run.served:
+        text = f"{text} · no worker serves {run.lane}" if f"no worker serves {run.lane}" not in text else text
+    return text if len(text) <= LINE_CHARS else text[: LINE_CHARS - 1] + "…"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def name_of(run: RunSummary) -> str:
+    """Return the objective of a run, else its attributes; '' if it has neither."""
+    if run.objective:
+        return run.objective
+    return " · ".join(f"{name} {value}" for name, value in run.attributes.items() if value is not None)
 
 
 def child_kind(run: TreeRun) -> str:

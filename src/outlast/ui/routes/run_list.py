@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from fastapi import APIRouter, Query
@@ -12,16 +13,21 @@ from starlette.responses import Response
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
+from outlast.insight.run_tally import RunTally
+from outlast.models import exact_instant
 from outlast.models.attention import why_not
-from outlast.models.runs import RunListItem, RunSummary
+from outlast.models.runs import RunList, RunListItem, RunSummary
 from outlast.operations.field_types import Name
+from outlast.operations.run_operations import ListRuns
+from outlast.operations.run_query import QUERY_CHARS_MAX, filters_of, merged, parse_query, query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.service_state import Ops, Pages, State
+from outlast.ui.bars_drawing import BarsDrawing, draw_bars
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run_actions import MORE_TIME
-from outlast.ui.run_words import kind_of
+from outlast.ui.run_words import kind_of, line_of, name_of
 
 T = TypeVar("T")
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -31,26 +37,44 @@ ANNOUNCED: Final = 100
 MANY: Final = 100
 """Runs of one action on several."""
 AT_ONCE: Final = 25
+WORKFLOWS_OFFERED: Final = 12
+_MS: Final = timedelta(milliseconds=1)
 SINCE: Final = ("1h", "24h", "7d", "30d")
 Since = Literal["", "1h", "24h", "7d", "30d"]
 
 
 class RunRow(NamedTuple):
-    """A run in the list: the kind of its state, since when it is there, and the end of its nearest wait."""
+    """A run in the list: the kind of its state, its name for people, why it stopped or what it waits for, its times."""
 
     run: RunListItem
     kind: str
-    since: datetime | None
+    name: str
+    line: str
     until: datetime | None
-    then: str
+    took_ms: int | None
 
 
-def run_row(run: RunListItem) -> RunRow:
+def run_row(run: RunListItem, now: datetime) -> RunRow:
     """Return a run as the list shows it."""
-    waits = run.waiting_for
-    since = min((wait.since for wait in waits if wait.since), default=run.entered_at)
-    until, then = min(((wait.until, wait.then) for wait in waits if wait.until), default=(None, ""))
-    return RunRow(run, kind_of(run), run.ended_at if run.status in TERMINAL else since, until, then)
+    until = min((wait.until for wait in run.waiting_for if wait.until), default=None)
+    took = None if run.created_at is None else (run.ended_at or now) - run.created_at
+    return RunRow(run, kind_of(run), name_of(run), line_of(run), until, None if took is None else took // _MS)
+
+
+class Total(NamedTuple):
+    """Number of runs with a status, the query that lists them, and whether it is the present one."""
+
+    name: str
+    runs: int
+    query: str
+    chosen: bool
+
+
+class Chip(NamedTuple):
+    """One term of the present query, and the query without it."""
+
+    text: str
+    without: str
 
 
 @router.get("/runs", operation_id="ui:list_runs")
@@ -64,37 +88,50 @@ async def list_runs(
     waiting_for: WaitingKind | Literal[""] = "",
     attention: Literal["", "yes"] = "",
     since: Since = "",
-    q: Annotated[str, Query(max_length=100)] = "",
+    q: Annotated[str, Query(max_length=QUERY_CHARS_MAX)] = "",
     forked_from: Name | Literal[""] = "",
     parent: Name | Literal[""] = "",
     below: Annotated[Name | Literal[""], Query(alias="root")] = "",
     no_children: Literal["", "yes"] = "",
     top: Name | Literal[""] = "",
+    ticked: Literal["", "page"] = "",
+    bars: Literal["", "starts"] = "",
 ) -> Response:
-    """Show runs, newest first. `top` is the first row of a page that refreshes itself: newer runs are announced."""
-    more = ANNOUNCED if top else 0
-    found = await ops.runs(
-        status=status,
-        workflow=workflow,
-        attention=bool(attention),
-        waiting_for=waiting_for,
-        q=q,
-        forked_from=forked_from,
-        parent=parent,
-        root=below,
-        no_children=bool(no_children),
-        since=since or None,
-        cursor=pages.after,
-        limit=ROWS + more,
-    )
+    """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
+
+    `top` is the first row of a page that refreshes itself: newer runs are announced. `ticked`: the rows are chosen.
+    `bars`: what the bars count.
+    """
+    error = None
+    try:
+        of = merged(
+            parse_query(q),
+            status=status,
+            workflow=workflow,
+            waiting_for=waiting_for,
+            attention=bool(attention),
+            since=since,
+            forked_from=forked_from,
+            parent=parent,
+            root=below,
+            no_children=bool(no_children),
+        )
+        more = ANNOUNCED if top else 0
+        found = await ops.runs(**filters_of(of), cursor=pages.after, limit=ROWS + more)
+    except InvalidInput as refused:
+        if pages.after:
+            raise
+        error, of, found = refused, ListRuns(), RunList(runs=[], next_cursor="")
     new = next((i for i, each in enumerate(found.runs) if each.run == top), 0 if not top else -1)
     if new < 0 and request.query_params.get("region"):
         return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
-    rows = [run_row(each) for each in found.runs[max(0, new) :][:ROWS]]
+    now = exact_instant((await state.store.now()).business)
+    rows = [run_row(each, now) for each in found.runs[max(0, new) :][:ROWS]]
     sealed = await pages.sealed(found) if not top else None
-    version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows])
-    of_run = [("forked_from", "Forked from", forked_from), ("parent", "Child of", parent), ("root", "Below", below)]
-    filters = {"status": status, "workflow": workflow, "waiting_for": waiting_for, "since": since}
+    tally = await ops.run_tally(of, starts=bool(bars)) if error is None and not pages.after else None
+    version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
+    terms = query_terms(of)
+    drawing = draw_bars(tally.bars) if tally is not None else None
     return await render(
         request,
         "runs.html",
@@ -105,19 +142,63 @@ async def list_runs(
         new=max(0, new),
         next_cursor=sealed.next_cursor if sealed else "",
         top=top or (rows[0].run.run if rows else ""),
-        filters=filters,
-        attention=attention,
-        q=q,
-        kept_options=[word for name, _, run in of_run if run for word in (f"--{name.replace('_', '-')}", run)],
-        kept=[(name, title, run) for name, title, run in of_run if run],
-        no_children=no_children,
-        filtered=any((*filters.values(), attention, q, no_children, *(run for *_, run in of_run))),
-        statuses=list(RunStatus),
-        kinds=get_args(WaitingKind),
-        spans=SINCE,
-        workflows=sorted({*state.by_name, workflow} - {""}),
+        text=q if error is not None else query_text(terms),
+        chips=[Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
+        tally=tally,
+        totals=_totals(of, tally) if tally is not None else (),
+        drawing=drawing,
+        bar_queries=_bar_queries(of, drawing, "started" if bars else "stopped") if drawing is not None else {},
+        bars=bars,
+        offers=_offers(of, sorted({*state.by_name, of.workflow} - {""})),
+        ticked=ticked,
+        error=error,
+        filtered=bool(terms),
+        command=["outlast", "runs", "ls", *([query_text(terms)] if terms else [])],
         paged=bool(pages.after),
+        status_code=422 if error is not None else 200,
     )
+
+
+def _bar_queries(of: ListRuns, drawing: BarsDrawing, field: str) -> dict[str, str]:
+    """Return the query that lists the runs of each bar, by its interval."""
+    given: list[dict[str, Any]] = [{field: each.interval} for each in drawing.links]
+    return {each[field]: query_text(query_terms(replace(of, **each))) for each in given}
+
+
+def _totals(of: ListRuns, tally: RunTally) -> list[Total]:
+    """Return the totals that have runs, each with the query that lists them."""
+    every = replace(of, status="")
+    found = [Total("all", tally.total, query_text(query_terms(every)), not of.status)]
+    for each in RunStatus:
+        if count := tally.by_status.get(each.value, 0):
+            query = query_text(query_terms(replace(every, status=each.value)))
+            found.append(Total(each.value, count, query, of.status == each.value))
+    if tally.flagged and not of.attention:
+        query = query_text(query_terms(replace(every, attention=True)))
+        found.append(Total("need a person", tally.flagged, query, chosen=False))
+    return found
+
+
+class Offer(NamedTuple):
+    """Values of a term that are not in the query yet, each with the query that adds it."""
+
+    title: str
+    values: Sequence[tuple[str, str]]
+
+
+def _offers(of: ListRuns, workflows: Sequence[str]) -> list[Offer]:
+    """Return terms that may be added to the query."""
+
+    def adding(field: str, values: Sequence[str]) -> list[tuple[str, str]]:
+        given: list[dict[str, Any]] = [{field: each} for each in values]
+        return [(each, query_text(query_terms(replace(of, **new)))) for each, new in zip(values, given, strict=True)]
+
+    return [
+        Offer("Status", adding("status", [*RunStatus])),
+        Offer("Waits for", adding("waiting_for", get_args(WaitingKind))),
+        *([Offer("Workflow", adding("workflow", workflows))] if 0 < len(workflows) <= WORKFLOWS_OFFERED else []),
+        Offer("Started within", adding("since", SINCE)),
+    ]
 
 
 # --- several runs ----------------------------------------------------------------------------------

@@ -1,0 +1,126 @@
+"""The page of runs: one text of words and terms, totals and bars whose numbers are those of the lists behind them."""
+
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+
+import pytest
+from playwright.sync_api import Page
+
+from outlast.core.run_filters import Interval
+from outlast.insight.run_tally import BARS_MAX, Bar, bars_of
+from outlast.ui.bars_drawing import draw_bars
+from tests.ui.conftest import Running, Service
+from tests.ui.review.flows import ALL
+from tests.ui.review.store import filled
+from tests.ui.test_run_pages import PAGE_MAX
+from tests.ui.test_runs_list import rows
+
+ROW_BYTES_MAX = 720
+ROW_BYTES_MEAN = 660
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with Running(f"sqlite:{tmp_path_factory.mktemp('explorer') / 'outlast.db'}", ALL) as service:
+        filled(service, "small")
+        yield service
+
+
+def listed(service: Service, address: str) -> int:
+    """Return the number of runs of a list, over its pages."""
+    found, text = 0, ""
+    while True:
+        text = service.get(address).text
+        found += len(rows(text))
+        further = re.search(r'<a[^>]*href="([^"]+)"[^>]*rel="next"|rel="next"[^>]*href="([^"]+)"', text)
+        if further is None:
+            return found
+        address = unescape(further[1] or further[2])
+
+
+@pytest.mark.parametrize("address", ["/ui/runs", "/ui/runs?q=workflow:order-fulfilment", "/ui/runs?q=is:flagged"])
+@pytest.mark.parametrize("bars", ["", "starts"])
+def test_each_total_and_each_bar_is_the_length_of_the_list_behind_it(place: Service, address: str, bars: str) -> None:
+    text = place.get(f"{address}{'&' if '?' in address else '?'}bars={bars}").text
+    totals = re.findall(r'<a href="([^"]+)"[^>]* id="total-[^"]+">([^<]+)<b>([0-9,]+)</b>', text)
+    assert len(totals) > 1
+    for href, name, count in totals:
+        assert listed(place, unescape(href)) == int(count.replace(",", "")), name
+    drawn = re.findall(r'<a href="([^"]+)"><title>([^<]+)</title>', text)
+    assert drawn
+    for href, title in drawn:
+        counted = sum(int(n.replace(",", "")) for n in re.findall(r"([0-9,]+) [a-z]+", title.split(": ", 1)[1]))
+        assert listed(place, unescape(href)) == counted, title
+
+
+def test_each_term_of_the_query_is_a_chip_that_removes_it(place: Service) -> None:
+    text = place.get("/ui/runs?q=workflow%3Aorder-fulfilment+is%3Aflagged+order+20").text
+    chips = re.findall(r'<li><a href="([^"]+)" id="chip-\d">(.*?) <span aria', text)
+    assert [re.sub("<[^>]+>", "", name) for _, name in chips] == ["workflow:order-fulfilment", "is:flagged", "order 20"]
+    assert unescape(chips[1][0]) == "/ui/runs?q=workflow%3Aorder-fulfilment%20order%2020"
+    assert "outlast runs ls " in text and 0 < len(rows(text)) < 50
+
+
+def test_filters_in_the_address_are_terms_of_the_query(place: Service) -> None:
+    text = place.get("/ui/runs?status=waiting&attention=yes").text
+    assert 'value="status:waiting is:flagged"' in text
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [("colour:red", "no workflow declares the attribute"), ("status:none", "status is one of"), ("is:late", "flagged")],
+)
+def test_a_query_that_cannot_be_read_keeps_its_text_and_says_why(place: Service, query: str, why: str) -> None:
+    answer = place.get(f"/ui/runs?q={query}")
+    assert answer.status_code == 422
+    assert why in unescape(answer.text) and f'value="{query}"' in answer.text
+    assert "<h1" in answer.text and not rows(answer.text)
+
+
+def test_all_on_the_page_are_ticked_by_a_link(place: Service) -> None:
+    text = place.get("/ui/runs?ticked=page").text
+    assert len(re.findall(r'type="checkbox" name="run"[^>]* checked', text)) == len(rows(text)) == 50
+    assert " checked" not in place.get("/ui/runs").text
+
+
+def test_rows_and_page_are_small(place: Service) -> None:
+    text = place.get("/ui/runs?q=is:flagged").text
+    sizes = [len(each.encode()) for each in re.findall(r'<tr id="run-.*?</tr>', text, re.DOTALL)]
+    assert max(sizes) <= ROW_BYTES_MAX and sum(sizes) / len(sizes) <= ROW_BYTES_MEAN
+    assert len(text.encode()) < PAGE_MAX
+
+
+def test_many_rows_are_on_the_first_screen(place: Service, open_page: Callable[..., Page]) -> None:
+    for width, height, least in ((1440, 900, 20), (360, 780, 3)):
+        page = open_page(width=width)
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto(f"{place.url}/ui/runs")
+        ends = page.evaluate(
+            "[...document.querySelectorAll('table.runs tbody tr')].map(row => row.getBoundingClientRect())"
+            ".map(box => [box.top, box.bottom])"
+        )
+        assert sum(bottom <= height for _, bottom in ends) >= least
+        assert width < 1000 or ends[0][0] < 300
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_bars_have_equal_widths_and_every_event() -> None:
+    assert bars_of([], 5_000) == ([], True)
+    bars, whole = bars_of([(1_000, "failed"), (1_999, "failed"), (60_000, "flagged")], 61_500)
+    assert whole and len(bars) <= BARS_MAX
+    assert {each.at.high - each.at.low for each in bars} == {10_000}
+    assert [(each.at.low, each.counts) for each in bars if each.counts] == [
+        (0, {"failed": 2}), (60_000, {"flagged": 1}),
+    ]  # fmt: skip
+    old, whole = bars_of([(0, "failed"), (10**14, "failed")], 10**14)
+    assert not whole and len(old) == BARS_MAX and sum(each.total for each in old) == 1
+
+
+def test_bars_are_one_path_for_each_outcome_and_a_link_for_each_bar_with_runs() -> None:
+    drawing = draw_bars([Bar(Interval(n * 1_000, (n + 1) * 1_000), {"failed": n, "completed": 1}) for n in range(3)])
+    assert drawing is not None
+    assert [(each.name, each.total) for each in drawing.outcomes] == [("completed", 3), ("failed", 3)]
+    assert len(drawing.links) == 3 and drawing.highest == 3
+    assert drawing.links[2].interval == "1970-01-01T00:00:02Z/1970-01-01T00:00:03Z"
+    assert draw_bars([Bar(Interval(0, 1_000), {})]) is None
