@@ -31,7 +31,6 @@ LOOPS = (ast.While, ast.For, ast.AsyncFor)
 
 # Functions that filter one page on purpose: (path, name) and why no row is hidden.
 WHOLE: dict[tuple[str, str], str] = {
-    ("outlast/client/service_client.py", "answer_all"): "it answers one page, and returns the cursor of the next one",
     ("outlast/engine/admission.py", "_first"): "it reads ten times as many until one fits or none is left",
     ("outlast/outbox/dispatcher.py", "_round"): "it passes over its own streams, of which a page is a multiple",
     ("outlast/outbox/unpublished.py", "backfill"): "it reads on after the last run of the page",

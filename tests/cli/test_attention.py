@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from outlast.core import bulk_answers
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.run_transition import rearmed
 from outlast.runtime.stores import open_store
 from tests.cli.conftest import Terminal
+
+REASON = ("--reason", "it is mended")
 
 
 def needs_a_person(row: Run) -> bool:
@@ -139,6 +142,8 @@ def test_wrong_answers(raised: Terminal) -> None:
     assert code("--all", "exception", "ask_again", "--reason", "x", "--yes") == 4
     assert code("--all", "exception", "continue", "--key", "k", "--reason", "x", "--yes") == 2
     assert code("--all", "effect_uncertain", "happened", "--reason", "x", "--yes") == 4
+    assert code("--all", "effect_uncertain", "did_not_happen", "--reason", "x", "--yes") == 4
+    assert code("r1", "continue", "--wait", "--reason", "x") == 2
     offered = raised("attention", "resolve", "r1", "retry", "--reason", "x").err
     assert "exception does not offer retry" in offered and "it offers continue, fail, cancel" in offered
 
@@ -149,12 +154,66 @@ def test_one_answer_for_many_runs(raised: Terminal) -> None:
     assert "not answered" in raised(*command, stdin="n\n").out
     assert "Continue for 3 runs flagged exception?" in raised(*command, stdin="").err
     answer = raised(*command, "--yes", "-o", "json")
-    assert answer.code == 0 and answer.json == {"answered": 3, "not_answered": []}
+    assert answer.code == 0 and (answer.json["total"], answer.json["answered"], answer.json["status"]) == (
+        3,
+        0,
+        "queued",
+    )
+    job = answer.json["run"]
+    raised.serve(job, is_over)
+    shown = raised("attention", "job", job, "--wait")
+    assert shown.code == 0 and f"{job} completed · 3 of 3 runs are answered: continue, says local:" in shown.out
     for run in ("r1", "r2", "r3"):
         raised.serve(run, is_over)
         assert raised.see(run)["shown"] == "COMPLETED"
     again = raised(*command, "--yes")
     assert again.code == 0 and again.out == "no run is flagged exception\n"
+
+
+def test_a_filter_selects_the_runs_of_a_job(raised: Terminal) -> None:
+    def total(*words: str) -> int:
+        answer = raised(
+            "-o", "json", "attention", "resolve", "--all", "exception", "continue", *words, *REASON, "--yes"
+        )
+        return int(answer.json["total"])
+
+    assert [total(*words) for words in (("--contains", "cold"), ("--node", "look"), ("--version", "2"))] == [0, 0, 0]
+    assert total("--contains", "ON FIRE", "--node", "pay", "--version", "1", "--workflow", "refund") == 3
+
+
+def test_a_number_that_has_changed_is_refused(raised: Terminal) -> None:
+    command = ("attention", "resolve", "--all", "exception", "cancel", *REASON, "--yes")
+    refused = raised(*command, "--confirm", "2")
+    assert refused.code == 4 and "3 runs would get this answer, and 2 were confirmed" in refused.err
+    assert raised(*command, "--confirm", "3").code == 0
+
+
+def test_many_runs_are_ended_only_if_their_number_is_typed(raised: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_answers, "CONFIRM_ABOVE", 2)
+    command = ("attention", "resolve", "--all", "exception", "cancel", *REASON)
+    refused = raised(*command, "--yes")
+    assert refused.code == 4 and "give it: confirm=3" in refused.err
+    nobody = raised(*command, stdin="")
+    assert nobody.code == 2 and "--yes --confirm 3" in nobody.err
+    assert "not answered" in raised(*command, stdin="y\n").out
+    assert raised(*command, stdin="3\n").code == 0
+
+
+def test_a_job_counts_the_runs_that_have_moved_on(raised: Terminal) -> None:
+    answer = raised("attention", "resolve", "--all", "exception", "continue", *REASON, "--yes")
+    assert answer.code == 0 and "gives 3 runs the answer continue, says local:" in answer.out
+    job = answer.out.split()[1]
+    assert "0 of 3 runs are answered" in raised("attention", "job", job).out
+    assert f"outlast runs cancel {job}" in raised("attention", "job", job).err
+    assert raised("pause", "workflow", "outlast.bulk", *REASON).code == 0
+    assert raised("attention", "resolve", "r2", "continue", *REASON).code == 0
+    raised.serve("r2", is_over)
+    assert raised("resume", "workflow", "outlast.bulk").code == 0
+    raised.serve(job, is_over)
+    shown = raised("attention", "job", job, "--wait")
+    assert shown.code == 0 and "2 of 3 runs are answered" in shown.out
+    assert "  1 no longer fitted when their turn came" in shown.out
+    assert raised("attention", "job", "r2").code == 3
 
 
 def test_many_uncertain_effects_are_given_up_at_once(outlast: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +225,9 @@ def test_many_uncertain_effects_are_given_up_at_once(outlast: Terminal, monkeypa
     page = outlast("attention", "show", "r1").out
     assert "happened       → outlast effects resolve r1 refund/o-r1 --happened ID" in page
     assert outlast("attention", "resolve", "r1", "happened", "--reason", "x").code == 4
-    answer = outlast(
-        "attention", "resolve", "--all", "effect_uncertain", "give_up", "--reason", "the bank is gone", "--yes"
-    )
-    assert answer.code == 0 and "2 runs are answered: give up, says local:" in answer.out
+    answer = outlast("-o", "json", "attention", "resolve", "--all", "effect_uncertain", "give_up", *REASON, "--yes")
+    assert answer.code == 0 and answer.json["total"] == 2
+    outlast.serve(answer.json["run"], is_over)
     for run in ("r1", "r2"):
         assert "refused given_up (stated by local:" in outlast("runs", "effects", run).row("issue_refund")
 

@@ -416,7 +416,8 @@ def test_attention_is_listed_and_answered(place: Place) -> None:
     async def test(client: Client) -> None:
         flows.broken["on"] = True
         run, two = await flagged(client, "error", Reason.EXCEPTION), await flagged(client, "error", Reason.EXCEPTION)
-        more, last = await flagged(client, "error", Reason.EXCEPTION), await flagged(client, "error", Reason.EXCEPTION)
+        more = await flagged(client, "error", Reason.EXCEPTION)
+        await flagged(client, "error", Reason.EXCEPTION)
         page = await client.attention(reason=Reason.EXCEPTION, workflow="trouble")
         assert {run.id, two.id} <= {item.run for item in page.attention if isinstance(item, RunAttention)}
         (item,) = await client.attention_of(run.id)
@@ -428,8 +429,13 @@ def test_attention_is_listed_and_answered(place: Place) -> None:
         assert await client.answer(run.id, Choice.CONTINUE, text="mended") is Reason.EXCEPTION
         await client.continue_run(two.id, reason="mended")
         assert (await run.result(PATIENCE)).kind == (await two.result(PATIENCE)).kind == "error"
-        answered = await client.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="mended", workflow="trouble")
-        assert {more.id, last.id} <= set(answered.done) and not answered.failed
+        asked = {"workflow": "trouble", "contains": "NO LINE"}
+        preview = await client.preview_bulk_answer(Reason.EXCEPTION, Choice.CONTINUE, **asked)
+        job = await client.start_bulk_answer(Reason.EXCEPTION, Choice.CONTINUE, text="mended", **asked)
+        assert preview.runs == job.total >= 2 and not preview.confirm
+        assert await client.ended(job.run, within_s=20)
+        job = await client.bulk_answer(job.run)
+        assert (job.ended, job.answered, job.refused, job.by) == (True, job.total, 0, (await client.whoami()).name)
         assert (await more.result(PATIENCE)).kind == "error"
 
     place.play(test)

@@ -12,10 +12,7 @@ import outlast
 from outlast import Budget, Client
 from outlast.cli.exit_codes import NO_STORE, UNCERTAIN, report
 from outlast.client.service_connection import ServiceConnection
-from outlast.core.limits import ANSWERS_MAX
-from outlast.core.machine import Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound, OutlastError, Unavailable, Uncertain
-from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.service import PauseEnded
 from outlast.operations import OPERATIONS
 from outlast.operations.declaration import OperationRequest
@@ -282,10 +279,7 @@ def test_the_timeout_bounds_an_answer_that_comes_byte_by_byte() -> None:
 
 
 def test_a_part_that_was_carried_out_is_not_denied(service: Service) -> None:
-    """An answer to many runs, a move of many runs and a redelivery consist of several requests."""
-    many = [RunAttention.model_construct(run=f"r{i}", key="", node="a", missing=[]) for i in range(2 * ANSWERS_MAX + 1)]
-    page = AttentionList.model_construct(attention=many, next_cursor="")
-    answered = [{"run": "r0", "key": "", "answered": True, "error": "", "code": "", "refusal": ""}]
+    """A move of many runs and a redelivery consist of several requests."""
     service.client.post("/v1/workflows/order/runs", json={"input": {"supplier": "moved"}, "id": "r1"})
     moved = {"run": service.client.get("/v1/runs/r1").json()}
     seen: list[str] = []
@@ -295,9 +289,6 @@ def test_a_part_that_was_carried_out_is_not_denied(service: Service) -> None:
         if request.path.endswith("/redeliver"):
             first = seen.count(request.path) == 1
             return answer({"redelivered": "wh_1", "events": 7, "more": True}) if first else problem("OUT-504", 503)
-        if request.path.endswith("/attention/resolve"):
-            first = seen.count(request.path) == 1
-            return answer({"answers": answered * ANSWERS_MAX}) if first else Reply(500, PAGE, HTML)
         if request.path.endswith("/r1/move"):
             return answer(moved)
         return Reply(500, PAGE, HTML) if request.path.endswith("/r2/move") else problem("OUT-504", 503)
@@ -309,11 +300,6 @@ def test_a_part_that_was_carried_out_is_not_denied(service: Service) -> None:
         assert done == ("r1",) and [run for run, _ in failed] == ["r2", "r3", "r4"]
         assert "it may have been done" in failed[0][1] and "it may have been done" not in failed[1][1]
         assert not any(path.endswith("/r4/move") for path in seen), "the service is away"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "attention", lambda **_: asyncio.sleep(0, page))
-            done, failed, _ = await client.answer_all(Reason.EXCEPTION, Choice.CONTINUE, text="x")
-        assert done == ("r0",) and len(failed) == ANSWERS_MAX + 1
-        assert "it may have been done" in failed[0][1] and failed[-1][1] == "it was not asked"
 
     between(reply, test, timeout="5s")
 

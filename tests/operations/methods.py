@@ -29,7 +29,6 @@ COMPOSED: Final = {
     "Client.approve": "it decides with one verb of decide_approval",
     "Client.reject": "it decides with two verbs of decide_approval",
     "Client.attention_of": "it reads pages of list_attention",
-    "Client.answer_all": "it reads a page and answers each run",
     "Client.workers": "it asks for all of list_workers",
     "Client.input_schema": "it is a part of get_workflow",
     "Client.topology": "it is a part of get_workflow",

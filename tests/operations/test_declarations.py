@@ -229,7 +229,7 @@ def parameters_of_request(request: type[OperationRequest[Any]]) -> dict[str, Par
 
 
 IN_EACH_CLIENT = {
-    "answer_all", "attention_of", "effect", "ended", "follow", "input_schema", "move_runs", "not_undone", "now",
+    "attention_of", "effect", "ended", "follow", "input_schema", "move_runs", "not_undone", "now",
     "run_end", "to_undo", "topology", "unfinished", "until", "updates", "worker",
 }  # fmt: skip
 """Methods of `Client` that its two clients write by hand, because no single request describes them."""

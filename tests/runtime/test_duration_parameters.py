@@ -139,7 +139,9 @@ ASKED: dict[str, Callable[[Operations, Any], Awaitable[object]]] = {
     "since of effects": lambda ops, span: ops.rows.ledger(ListLedger(since=span)),
     "by of extend": lambda ops, span: ops.extend("r9", by=span, reason="x"),
     "by of answer": lambda ops, span: ops.answer("r9", Choice.EXTEND, reason=Reason.TOTAL_TIMEOUT, text="x", by=span),
-    "by of answer_all": lambda ops, span: ops.answer_all(Reason.TOTAL_TIMEOUT, Choice.EXTEND, text="x", by=span),
+    "by of start_bulk_answer": lambda ops, span: ops.start_bulk_answer(
+        Reason.TOTAL_TIMEOUT, Choice.EXTEND, text="x", by=span
+    ),
     "keep of rotate": lambda ops, span: ops.webhooks.rotate("wh_9", keep=span),
 }
 

@@ -34,7 +34,7 @@ from tests.service.conftest import Running, Service
 TARGET: Final = Path(openapi.__file__).with_name("examples.json")
 JSON: Final = "application/json"
 WHOLE: Final = frozenset({"schema", "input_schema", "graph"})
-ID: Final = re.compile(r"\b(refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")
+ID: Final = re.compile(r"\b(bulk_|refu_|call_|wish_|sear_|ap_|wh_|w-|evt_|req_)[0-9A-Za-z+/=-]{8,}")
 HEX: Final = re.compile(r'"([0-9a-f]{64}|[0-9a-f]{16})"')
 EFFECT: Final = re.compile(r"\bWyJ[0-9A-Za-z_-]{12,}")
 DECISION: Final = {"decision": "approve", "reason": "under the limit", "alternative": 0, "changes": {"cents": 4000}}
@@ -149,6 +149,9 @@ def record_without_a_worker(ask: Recorder, runs: Mapping[str, str], approval: st
     payload = {"payload": {"text": "hi"}, "signal_id": "s-1"}
     ask("post", "/v1/runs/{run}/signals/{name}", payload, run=runs["signal"], name="said")
     ask("post", "/v1/runs/{run}/continue", {"reason": "the telephone line works again"}, run=runs["continue"])
+    ask("get", "/v1/bulk-answers?attention=exception&choice=continue&workflow=call")
+    job = ask("post", "/v1/bulk-answers", {"attention": "exception", "choice": "continue", "reason": "the line works"})
+    ask("get", "/v1/bulk-answers/{run}", run=job["run"])
     refuse = {"choice": "fail", "reason": "it cannot be completed"}
     ask("post", "/v1/attention/{run}/resolve", refuse, run=runs["resolve"])
     moved = {"scheduler": "temporal", "reason": "past one database", "force": True}

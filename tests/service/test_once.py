@@ -266,6 +266,10 @@ IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
             "runs": [{"run": scene.runs["resolve_attention_of_many"]}],
         },
     ),
+    "start_bulk_answer": lambda scene: Ask(
+        "/v1/bulk-answers",
+        {"attention": "exception", "choice": "continue", "reason": "try", "workflow": "call"},
+    ),
     "assign_attention": lambda scene: Ask(
         "/v1/attention/assign", {"run": scene.runs["assign_attention"], "to": "ana", "note": "calls them"}
     ),

@@ -1,5 +1,6 @@
 """`outlast attention`: list the runs that need a person, assign them, and answer one or many (S-21, S-23)."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -15,9 +16,9 @@ from outlast.cli.run_page import assignment_text, trigger_text
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.text import duration
 from outlast.cli.webhook_commands import warn_unsent
-from outlast.core.attention import check_for_all
+from outlast.core.bulk_answers import BULK
 from outlast.core.durations import span
-from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.errors import InvalidInput
 from outlast.insight.attention_reads import choice_commands_for_all
@@ -27,24 +28,31 @@ from outlast.models.attention import (
     ProviderAttention,
     RunAttention,
     WebhookAttention,
-    concerns,
 )
+from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.service import StatusSummary
 from outlast.runtime.client import Client
 
 FAILURES_SHOWN = 50
+JOB_POLL_S = 0.5
 UNCERTAIN = EffectStatus.UNCERTAIN.value
 
 
 class Selection(NamedTuple):
-    """Flagged runs that get one answer: of a workflow, at a node, and whose missing calls are of an activity."""
+    """Flagged runs that get one answer; '' and 0 are any."""
 
+    cause: str = ""
     workflow: str = ""
     node: str = ""
     activity: str = ""
+    version: int = 0
+    contains: str = ""
 
     def __str__(self) -> str:
-        parts = (("of", self.workflow), ("at", self.node), ("without", self.activity))
+        parts = (
+            ("of cause", self.cause), ("of", self.workflow), ("at", self.node), ("without", self.activity),
+            ("of version", str(self.version or "")), ("with", self.contains),
+        )  # fmt: skip
         return "".join(f" {word} {name}" for word, name in parts if name)
 
 
@@ -58,46 +66,73 @@ async def answer_many(
     of: Selection,
     by: timedelta | None,
     yes: bool,
+    confirm: int,
+    wait: bool,
 ) -> int:
-    """Answer each run of a reason once, after a confirmation unless `yes`. Exit code 4 if some were refused."""
-    check_for_all(reason, choice)
-    n = await _count(client, reason, of)
-    if not n:
-        if not screen.data({"answered": 0, "not_answered": []}):
+    """Start a job that answers each run of a reason once, after a confirmation unless `yes`."""
+    found = await client.preview_bulk_answer(reason, choice, **of._asdict())
+    if not found.runs:
+        if not screen.data({"run": "", "total": 0}):
             screen.line(f"no run{of} is flagged {reason.value}")
         return OK
-    runs = "1 run" if n == 1 else f"{n} runs"
+    runs = "1 run" if found.runs == 1 else f"{found.runs:,} runs"
     question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
-    if not yes and (code := await unsure(screen, question)) is not None:
+    if not yes and (code := await _unsure(screen, question, found, confirm)) is not None:
         return code
-    done, failed = await _answer(client, reason, choice, text, of, by)
-    listed = [{"run": run, "why": why} for run, why in failed]
-    if not screen.data({"answered": done, "not_answered": listed}):
-        many = "1 run is answered" if done == 1 else f"{done} runs are answered"
-        screen.line(f"{many}: {choice.value.replace('_', ' ')}{await says(client)}")
-        for run, why in failed[:FAILURES_SHOWN]:
-            screen.line(f"  not {run}: {why}")
-        if len(failed) > FAILURES_SHOWN:
-            screen.line(f"  and {len(failed) - FAILURES_SHOWN} more → -o json")
-    return CONFLICT if failed else OK
+    job = await client.start_bulk_answer(
+        reason,
+        choice,
+        text=text,
+        by=by,
+        confirm=confirm or (found.runs if found.confirm and not yes else 0),
+        **of._asdict(),
+    )
+    if wait:
+        return await _followed(client, screen, job)
+    if not screen.data(job):
+        screen.line(f"job {job.run} gives {runs} the answer {choice.value.replace('_', ' ')}{await says(client)}")
+        screen.advice(f"  outlast attention job {job.run} --wait")
+    await warn_unserved(client, screen, job.run)
+    return OK
 
 
-async def _count(client: Client, reason: Reason, of: Selection) -> int:
-    runs = set[str]()
-    async for page in pages(partial(client.attention, reason=reason, workflow=of.workflow)):
-        items = [item for item in page.attention if isinstance(item, RunAttention)]
-        runs |= {item.run for item in items if concerns(item.node, item.missing, of.node, of.activity)}
-    return len(runs)
+async def _unsure(screen: Screen, question: str, found: BulkPreview, confirm: int) -> int | None:
+    """Ask the user. If the number must be confirmed and was not given, ask for the number."""
+    if not found.confirm or confirm:
+        return await unsure(screen, question)
+    return await unsure(screen, question, typed=str(found.runs))
 
 
-async def _answer(
-    client: Client, reason: Reason, choice: Choice, text: str, of: Selection, by: timedelta | None
-) -> tuple[int, list[tuple[str, str]]]:
-    done, failed = 0, list[tuple[str, str]]()
-    async for page in pages(partial(client.answer_all, reason, choice, text=text, by=by, **of._asdict())):
-        done += len(page.done)
-        failed += page.failed
-    return done, failed
+async def _followed(client: Client, screen: Screen, job: BulkAnswer) -> int:
+    """Print the progress of a job until it ends or needs a person. Exit code 4 if an answer was refused."""
+    shown = -1
+    while not job.ended:
+        if (n := job.answered + job.refused) != shown:
+            screen.advice(f"{n:,} of {job.total:,}")
+            shown = n
+        if await client.attention_of(job.run):
+            break
+        await asyncio.sleep(JOB_POLL_S)
+        job = await client.bulk_answer(job.run)
+    print_job(screen, job)
+    return OK if job.ended and not job.refused and job.status == RunStatus.COMPLETED.value else CONFLICT
+
+
+def print_job(screen: Screen, job: BulkAnswer) -> None:
+    """Print how many runs a job has answered, and those that were refused."""
+    if screen.data(job):
+        return
+    many = "1 run is" if job.total == 1 else f"{job.total:,} runs are"
+    head = f"{job.answered:,} of {many} answered: {job.choice.replace('_', ' ')}, says {job.by}"
+    screen.line(f"{job.run} {job.status} · {head}")
+    for each in job.failures[:FAILURES_SHOWN]:
+        screen.line(f"  not {each.run}{f' {each.key}' if each.key else ''}: {each.error}")
+    if job.refused > min(len(job.failures), FAILURES_SHOWN):
+        screen.line(f"  {job.refused:,} in all; -o json lists the first {len(job.failures)}")
+    if job.moved_on:
+        screen.line(f"  {job.moved_on:,} no longer fitted when their turn came")
+    if not job.ended:
+        screen.advice(f"  outlast runs cancel {job.run} --reason …;  outlast pause workflow {BULK} --reason …")
 
 
 def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttention]) -> None:
@@ -352,6 +387,19 @@ async def assign(
 @click.option(
     "--activity", default="", metavar="NAME", help="With --all node_diverged: only if all missing calls are of it."
 )
+@click.option("--cause", default="", metavar="CAUSE", help="With --all: only runs with this cause.")
+@click.option(
+    "--version", "of_version", type=click.IntRange(1), default=None, metavar="N", help="With --all: only this version."
+)
+@click.option("--contains", default="", metavar="TEXT", help="With --all: only if the error contains this text.")
+@click.option(
+    "--confirm",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="With --all: expected number of runs; required with --yes to cancel or fail more than 100.",
+)
+@click.option("--wait", is_flag=True, help="With --all: show the progress until the job ends.")
 @click.option("--reason-name", type=REASONS, metavar="REASON", help="Reason to answer; required if RUN has several.")
 @click.option("--key", default="", metavar="KEY", help="Key of the effect, if several have this reason.")
 @click.option("--by", type=duration, metavar="DURATION", help="With the choice extend: time to add [168h].")
@@ -366,13 +414,18 @@ async def resolve(
     workflow: str,
     node: str,
     activity: str,
+    cause: str,
+    of_version: int | None,
+    contains: str,
+    confirm: int | None,
+    wait: bool,
     reason_name: str | None,
     key: str,
     by: int | None,
     reason: str,
     yes: bool,
 ) -> int:
-    """Answer an attention reason of a run, or of many runs.
+    """Answer an attention reason of a run, or start a job that answers many runs.
 
     \b
     outlast attention resolve RUN CHOICE --reason …
@@ -389,10 +442,21 @@ async def resolve(
     if every:
         if reason_name or key:
             raise click.UsageError("--reason-name and --key need a RUN; --all names the reason itself")
-        of = Selection(workflow, node, activity)
-        return await answer_many(client, screen, Reason(every), choice, text=reason, of=of, by=more, yes=yes)
-    if workflow or node or activity:
-        raise click.UsageError("--workflow, --node and --activity need --all")
+        of = Selection(cause, workflow, node, activity, of_version or 0, contains)
+        return await answer_many(
+            client,
+            screen,
+            Reason(every),
+            choice,
+            text=reason,
+            of=of,
+            by=more,
+            yes=yes,
+            confirm=confirm or 0,
+            wait=wait,
+        )
+    if any((workflow, node, activity, cause, of_version, contains, confirm, wait)):
+        raise click.UsageError("filters, --confirm and --wait need --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
     if choice in ENDS_IT and not yes:
         await client.run_summary(run)  # an unknown run is refused before the question
@@ -402,6 +466,19 @@ async def resolve(
     if not screen.data({"run": run, "reason": about.value, "choice": choice.value, "by": (await client.whoami()).name}):
         screen.line(f"{run} {about.value}: {choice.value.replace('_', ' ')}{await says(client)}")
     await warn_unserved(client, screen, run)
+    return OK
+
+
+@attention.command("job")
+@click.argument("job")
+@click.option("--wait", is_flag=True, help="Show the progress until the job ends.")
+@reads_client
+async def show_job(client: Client, screen: Screen, job: str, wait: bool) -> int:
+    """Show how many runs JOB has answered, and the refused ones; exit code 4 with --wait if there are some."""
+    found = await client.bulk_answer(job)
+    if wait:
+        return await _followed(client, screen, found)
+    print_job(screen, found)
     return OK
 
 

@@ -169,16 +169,28 @@ async def warn_unserved(client: Client, screen: Screen, run: str) -> None:
         screen.advice(f"no worker serves {view.lane}; start one: {worker_command(view.scheduler)}")
 
 
-async def unsure(screen: Screen, question: str, nothing: str = "not answered") -> int | None:
-    """Ask a question: return None for yes, else print `nothing` and return the exit code."""
-    answer = await asyncio.to_thread(_confirm, question[0].upper() + question[1:])
+async def unsure(screen: Screen, question: str, nothing: str = "not answered", *, typed: str = "") -> int | None:
+    """Ask a question: return None for yes, else print `nothing` and return the exit code.
+
+    `typed`: the user must type this number instead of "y".
+    """
+    asked = question[0].upper() + question[1:]
+    answer = await asyncio.to_thread(_typed, asked, typed) if typed else await asyncio.to_thread(_confirm, asked)
     if answer is None:
-        screen.advice(f"{nothing}: there is no terminal to ask on → --yes")
+        screen.advice(f"{nothing}: there is no terminal to ask on → --yes{f' --confirm {typed}' if typed else ''}")
         return USAGE
     if not answer:
         screen.line(nothing)
         return OK
     return None
+
+
+def _typed(question: str, number: str) -> bool | None:
+    try:
+        given: str = click.prompt(f"{question} Type {number} to confirm", default="", show_default=False, err=True)
+    except click.Abort:
+        return None
+    return given.strip().replace(",", "") == number
 
 
 def _confirm(question: str) -> bool | None:

@@ -26,7 +26,7 @@ from outlast.cli.serving import (
 )
 from outlast.cli.text import inert
 from outlast.core.durations import DRAIN_GRACE, Liveness, span
-from outlast.core.lanes import OWN, worker_command
+from outlast.core.lanes import OWN, is_built_in, worker_command
 from outlast.engine.alerts import Notifier
 from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess
@@ -189,7 +189,7 @@ def _replaced(old: WorkerProcess, new: WorkerProcess) -> None:
 def _announce(
     screen: Screen, process: WorkerProcess, served: Sequence[Workflow[Any]], live: Liveness, store: str, metrics: str
 ) -> None:
-    lanes = list(process.lanes)
+    lanes = [lane for lane in process.lanes if not is_built_in(lane)]
     data = {
         "worker": process.id,
         "store": store,

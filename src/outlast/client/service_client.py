@@ -14,29 +14,22 @@ import httpx2
 from typing_extensions import override
 
 from outlast.client.event_frames import BrokenStream
-from outlast.client.parts import answer_parts, move_each
+from outlast.client.parts import move_each
 from outlast.client.service_connection import LOST, REPEATS_S, UNSENT, ServiceConnection
 from outlast.client.service_webhooks import ServiceWebhooks
 from outlast.clocks import SystemClock, new_id
-from outlast.core.attention import check_for_all, check_many
+from outlast.core.attention import check_many
 from outlast.core.compensation import NO_UNDO
-from outlast.core.durations import SECOND, Duration, Liveness
+from outlast.core.durations import SECOND, Liveness
 from outlast.core.events import ENDINGS
-from outlast.core.machine import TERMINAL, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.machine import TERMINAL, EffectStatus, Reason, RunStatus
 from outlast.core.paging import pages
 from outlast.core.start_details import StartOptions, check_details
 from outlast.errors import Busy, InvalidInput, NotFound, Unavailable
 from outlast.flow.workflow import Workflow
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
-from outlast.models.attention import (
-    AnsweredRuns,
-    AnswerFor,
-    AnswerList,
-    AnswerOutcome,
-    RunAttention,
-    concerns,
-)
+from outlast.models.attention import AnsweredRuns, AnswerList, RunAttention
 from outlast.models.effects import EffectRecord
 from outlast.models.runs import (
     CloudEvent,
@@ -361,32 +354,6 @@ class ServiceClient(Client):
             if found := [item for item in page.attention if isinstance(item, RunAttention) and item.run == run]:
                 return found
         return []
-
-    @override
-    async def answer_all(
-        self,
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        workflow: str = "",
-        node: str = "",
-        activity: str = "",
-        by: Duration | None = None,
-        cursor: str = "",
-    ) -> AnsweredRuns:
-        check_for_all(reason, choice)
-        page = await self.attention(reason=reason, workflow=workflow, cursor=cursor)
-        keyed, items = reason is Reason.EFFECT_UNCERTAIN, [i for i in page.attention if isinstance(i, RunAttention)]
-        items = [item for item in items if concerns(item.node, item.missing, node, activity)]
-        asked = {(item.run, item.key if keyed else ""): None for item in items}
-        given = [AnswerFor(run=run, key=key) for run, key in asked]
-
-        async def answer(part_of: Sequence[AnswerFor]) -> Sequence[AnswerOutcome]:
-            return (await self.answer_many(part_of, reason, choice, text=text, by=by)).answers
-
-        outcomes = await answer_parts(answer, given)
-        return AnsweredRuns.of(outcomes, page.next_cursor)
 
     # --- the store -----------------------------------------------------------------------------
     @override

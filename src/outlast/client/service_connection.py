@@ -58,6 +58,7 @@ INFLATED_MAX: Final = 100
 NAMED: Final = {
     "runs": "run",
     "attention": "run",
+    "bulk-answers": "run",
     "approvals": "approval",
     "effects": "id",
     "workers": "worker",

@@ -14,6 +14,8 @@ OWN: Final = "outlast"
 GUESTS: Final = ("temporal", "langgraph")
 """Other engines that decide when and where a run is executed."""
 SCHEDULERS: Final = (OWN, *GUESTS)
+BUILT_IN: Final = "outlast."
+"""First characters of the names of built-in workflows, which each worker serves."""
 
 
 def lane_of(workflow: str, version: int, scheduler: str = OWN) -> str:
@@ -27,6 +29,11 @@ def scheduler_of(lane: str) -> str:
     """Return the scheduler of a lane."""
     scheduler, colon, _ = lane.partition(":")
     return scheduler if colon else OWN
+
+
+def is_built_in(name: str) -> bool:
+    """Return True if a workflow or a lane is a built-in one."""
+    return name.startswith(BUILT_IN)
 
 
 def workflow_in(lane: str) -> str:

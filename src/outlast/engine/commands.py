@@ -95,10 +95,12 @@ async def start(
     key: str = "",
     scheduler: str = "",
     details: StartDetails = NO_DETAILS,
+    is_limited: bool = True,
 ) -> StartedRun:
     """Start a run durably. Raises InvalidInput with all problems at once, Conflict, DefinitionError (RUN-4).
 
     Without `key`, the workflow's own start key applies; without that, the run id. `scheduler`: '' is this package's.
+    `is_limited`: False for runs that need no admission slot.
     """
     if scheduler:
         workflow = workflow.scheduled_by(check_scheduler(scheduler))
@@ -124,7 +126,7 @@ async def start(
     if workflow.attributes is not None:
         new = new._replace(attributes=beginning.attributes)
     try:
-        await store.commit(start_verb(new, now, limited=bool(await limits_of(store, tenant))))
+        await store.commit(start_verb(new, now, limited=is_limited and bool(await limits_of(store, tenant))))
     except Stale:
         return await _started_before(store, token, workflow, "" if key else derived)
     if trace:

@@ -94,6 +94,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.outcomes import Refusal, Refused
 from outlast.flow.policy import Verdict
 from outlast.flow.workflow import Workflow
+from outlast.store.port import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -167,6 +168,11 @@ class NodeContext(Context[Any]):
         self._left_behind: list[ContextCall] = []  # calls that a returned body had not started
         self._returned = False
         self._concluded = False
+
+    @property
+    def store(self) -> Store:
+        """Return the store of the run, for the nodes of built-in workflows."""
+        return self._execution.session.store
 
     # --- calls that are never awaited --------------------------------------------------------
     def _see(self, asked: ContextCall) -> None:

@@ -17,7 +17,7 @@ from outlast.core.attributes import NO_ATTRIBUTES, AttributeValues
 from outlast.core.codec import ELSEWHERE, Codec, canonical, digest, is_json, plain_json
 from outlast.core.durations import Term
 from outlast.core.failed_calls import EmptyEnd, WhenEmpty
-from outlast.core.lanes import OWN, lane_of
+from outlast.core.lanes import BUILT_IN, OWN, is_built_in, lane_of
 from outlast.core.limits import INPUT_BYTES_MAX, NAME, NODES_MAX, OUTCOME_BYTES_MAX, STATE_BYTES_MAX
 from outlast.core.round_trip import ValueComparison
 from outlast.core.rows.run_columns import StatusLabels
@@ -100,6 +100,8 @@ class Workflow(Generic[S, In, Out]):
     """Engine that schedules the runs of its lane."""
     description: str = ""
     """What it does, for a model that may start it."""
+    is_built_in: bool = False
+    """True if it belongs to this package, so that its name may begin with `outlast.`."""
 
     @overload
     def __init__(
@@ -574,6 +576,8 @@ class Workflow(Generic[S, In, Out]):
         given: object = name  # a caller without a type checker may pass anything
         if not isinstance(given, str) or not NAME.fullmatch(given):
             raise wrong("has an unusable name", "use 1 to 100 letters, digits, dots, dashes or underscores")
+        if is_built_in(given) and not self.is_built_in:
+            raise wrong("has a reserved name", f"choose a name that does not begin with {BUILT_IN}")
         if type(version) is not int or version < 1:
             raise wrong(f"has version {version!r}", "versions are whole numbers from 1")
         if when_empty is not None and all(when_empty != each for each in get_args(WhenEmpty)):

@@ -20,7 +20,6 @@ from outlast.insight.row_models import late_evidence
 from outlast.insight.tenant_rows import EffectEvidence, TenantRows, effect_name
 from outlast.models import exact_instant, instant
 from outlast.models.attention import (
-    AnsweredRuns,
     AnswerFor,
     AnswerList,
     AnswerOutcome,
@@ -28,18 +27,20 @@ from outlast.models.attention import (
     AttentionChoice,
     ProviderAttention,
     RunAttention,
-    concerns,
     why_not,
 )
 from outlast.store.port import Store
 
-PAGE = 500  # runs per read
 AT_ONCE = 50  # concurrent answers, because they share the store's batches
 WHY = "--reason …"
 AWAY = "provider_away"
 """Reason of an item that belongs to no run: an open circuit breaker."""
 BREAKER_IGNORED = "one run at a time tries the provider; when it answers, all continue"
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
+
+
+NOT_FOR_ALL = (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.RAISE)
+"""Choices that a job cannot give. `did_not_happen` can be given to runs that a person has ticked."""
 
 
 class ChoiceCommand(NamedTuple):
@@ -92,7 +93,7 @@ def choice_commands(
 
 def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
     """Return the choices that can be made for all runs flagged with this reason at once."""
-    alike = [choice for choice in CHOICES[reason] if choice not in (Choice.HAPPENED, Choice.RAISE)]
+    alike = [choice for choice in CHOICES[reason] if choice not in NOT_FOR_ALL]
     return tuple(
         ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
         for choice in alike
@@ -230,28 +231,6 @@ def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
         provider=provider,
         runs=runs,
     )
-
-
-async def answer_page(
-    rows_of: TenantRows,
-    reason: Reason,
-    workflow: str,
-    cursor: str,
-    one: Callable[[AnswerFor], Awaitable[None]],
-    *,
-    node: str = "",
-    activity: str = "",
-) -> AnsweredRuns:
-    """Answer each flagged run of a page; for uncertain effects, once for each key. `node`, `activity` as `concerns`."""
-    rows, further = await rows_of.flagged(reason=reason, workflow=workflow, cursor=cursor, limit=PAGE)
-    asked = [
-        AnswerFor(run=row.run, key=entry.key if reason is Reason.EFFECT_UNCERTAIN else "")
-        for row in rows
-        for entry in row.attention
-        if entry.reason is reason and concerns(row.node, entry.missing, node, activity)
-    ]
-    given = list({(each.run, each.key): each for each in asked}.values())
-    return AnsweredRuns.of((await answer_each(given, one)).answers, further)
 
 
 async def answer_each(runs: Sequence[AnswerFor], one: Callable[[AnswerFor], Awaitable[None]]) -> AnswerList:

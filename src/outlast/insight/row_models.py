@@ -15,7 +15,7 @@ from outlast.core.drain import DrainRequest
 from outlast.core.durations import DAY, MINUTE
 from outlast.core.events import EventType, iso
 from outlast.core.keys import OncePer, scope_of_shared
-from outlast.core.lanes import OWN
+from outlast.core.lanes import OWN, is_built_in
 from outlast.core.machine import RULES, EffectStatus
 from outlast.core.mailbox import REOPENED, may_answer
 from outlast.core.rows.columns import decoded
@@ -416,7 +416,7 @@ def worker_status(worker: Worker, now: Instant, held: int, drain: DrainRequest |
         status=worker.status.value,
         serving=worker.is_alive(now.real),
         state=worker_label(worker, now, asked=drain is not None),
-        serves=list(worker.lane_names),
+        serves=[lane for lane in worker.lane_names if not is_built_in(lane)],
         scheduler=health.scheduler or OWN,
         away_ms=None if health.away_since is None else max(0, now.real - health.away_since),
         away_why=health.away_why or "",

@@ -1,7 +1,6 @@
 """Items that require a person, and the possible answers."""
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -82,15 +81,6 @@ class AttentionList(PagedList):
     attention: list[AnyAttention]
 
 
-def concerns(at: str, missing: Sequence[str], node: str, activity: str) -> bool:
-    """Return True if a reason of a run concerns this `node`, and calls of this `activity` only; '' for any.
-
-    `at`: the node of the run. `missing`: the names of the recorded calls that were not asked for.
-    """
-    names = {name.partition("?")[0] for name in missing}
-    return node in ("", at) and (not activity or names == {activity})
-
-
 Verb = Literal["happened", "did_not_happen", "give_up"]
 
 
@@ -122,7 +112,7 @@ class AnswerList(Model):
 
 
 class AnsweredRuns(NamedTuple):
-    """Result of answering one page of runs: answered runs, failed runs with the error, and the next cursor."""
+    """Result of moving runs: requested runs, failed runs with the error, and the next cursor."""
 
     done: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
@@ -132,18 +122,6 @@ class AnsweredRuns(NamedTuple):
     def next_cursor(self) -> str:
         """Return the cursor under the name that other pages have."""
         return self.cursor
-
-    @classmethod
-    def of(cls, outcomes: Iterable[AnswerOutcome], cursor: str) -> Self:
-        """Return the `outcomes` by run, with the next `cursor`: a run with a refused answer has failed."""
-        failed: dict[str, str] = {}
-        done: dict[str, None] = {}
-        for each in outcomes:
-            if each.answered:
-                done[each.run] = None
-            else:
-                failed.setdefault(each.run, each.error)
-        return cls(tuple(run for run in done if run not in failed), tuple(failed.items()), cursor)
 
 
 def verb_of(choice: Choice) -> Verb:

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 from outlast.core.limits import ANSWERS_MAX, PERSON_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.runs import RequestRecorded
 from outlast.operations.declaration import Operation, OperationRequest, Sent, composed
 from outlast.operations.field_types import By, Cursor, Key, Name, Reasoned, Remark, Word
@@ -151,4 +152,101 @@ RESOLVE_ATTENTION_OF_MANY: Final = Operation(
     body_name="ResolveMany",
     summary="Answer attention of many runs",
     tag="operators",
+)
+
+
+@dataclass(frozen=True)
+class PreviewBulkAnswer(OperationRequest[BulkPreview]):
+    """Count the runs that one answer for all would be for."""
+
+    reason: Annotated[Reason, Sent("attention"), Field(description="The reason.")]
+    choice: Annotated[Choice, Field(description="The answer.")]
+    _: KW_ONLY
+    cause: Annotated[Word, Field(description="Only runs with this cause.")] = ""
+    workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
+    node: Annotated[Word, Field(description="Only runs at this node.")] = ""
+    activity: Annotated[
+        Word, Field(description="For node_diverged: only runs whose missing calls are all of this activity.")
+    ] = ""
+    version: Annotated[int, Field(ge=0, le=2**31, description="Only runs of this version of the workflow.")] = 0
+    contains: Annotated[Remark, Field(description="Only runs whose error contains this text.")] = ""
+
+
+PREVIEW_BULK_ANSWER: Final = Operation(
+    "preview_bulk_answer",
+    PreviewBulkAnswer,
+    BulkPreview,
+    "GET",
+    "/bulk-answers",
+    ("viewer",),
+    PreviewBulkAnswer(Reason.EXCEPTION, Choice.CONTINUE, workflow="refund"),
+    summary="Count the runs of a filter",
+    tag="operators",
+    description="Count the runs that a job would answer, and say whether their number must be confirmed.",
+)
+
+
+@dataclass(frozen=True)
+class StartBulkAnswer(OperationRequest[BulkAnswer]):
+    """Answer every run that requires attention for one reason and fits a filter."""
+
+    reason: Annotated[Reason, Sent("attention"), Field(description="The reason.")]
+    choice: Choice
+    _: KW_ONLY
+    text: Annotated[Reasoned, Sent("reason")]
+    by: By = None
+    cause: Annotated[Word, Field(description="Only runs with this cause.")] = ""
+    workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
+    node: Annotated[Word, Field(description="Only runs at this node.")] = ""
+    activity: Annotated[
+        Word, Field(description="For node_diverged: only runs whose missing calls are all of this activity.")
+    ] = ""
+    version: Annotated[int, Field(ge=0, le=2**31, description="Only runs of this version of the workflow.")] = 0
+    contains: Annotated[Remark, Field(description="Only runs whose error contains this text.")] = ""
+    confirm: Annotated[
+        int,
+        Field(ge=0, le=2**53, description="Number of runs that the caller expects. Above 100 for `cancel` and `fail`."),
+    ] = 0
+
+
+START_BULK_ANSWER: Final = Operation(
+    "start_bulk_answer",
+    StartBulkAnswer,
+    BulkAnswer,
+    "POST",
+    "/bulk-answers",
+    ("operator",),
+    StartBulkAnswer(Reason.EXCEPTION, Choice.CONTINUE, text="corrected in 1.4", workflow="refund"),
+    people_only=True,
+    summary="Answer attention of all runs of a filter",
+    tag="operators",
+    status_code=202,
+    description=(
+        "Start a job that gives one answer to every run that requires attention for one reason and fits the filter.\n"
+        "\n"
+        "A worker carries it out. Each run gets the answer once; runs that are flagged later are left alone. The job "
+        "is a run: cancel it to stop it. Uncertain effects cannot be settled so, only given up. More than 100 runs are "
+        "cancelled or failed only if `confirm` is their number."
+    ),
+)
+
+
+@dataclass(frozen=True)
+class GetBulkAnswer(OperationRequest[BulkAnswer]):
+    """Show the progress of a job that answers runs."""
+
+    run: Annotated[Name, Field(description="Id of the job.")]
+
+
+GET_BULK_ANSWER: Final = Operation(
+    "get_bulk_answer",
+    GetBulkAnswer,
+    BulkAnswer,
+    "GET",
+    "/bulk-answers/{run}",
+    ("viewer",),
+    GetBulkAnswer(RUN),
+    summary="Show a job that answers runs",
+    tag="operators",
+    description="Show how many runs a job has answered, how many were refused, and why.",
 )

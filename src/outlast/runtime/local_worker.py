@@ -22,6 +22,7 @@ from outlast.engine.guest import Guest
 from outlast.engine.worker import WorkerProcess, claim_time_of
 from outlast.errors import StoreError, StoreReplaced, restored
 from outlast.flow.workflow import Workflow
+from outlast.runtime.bulk_answers import bulk
 from outlast.store.port import Store, lost
 from outlast.telemetry import Counters, Observer
 from outlast.telemetry.logs import Outage, RunLog
@@ -42,7 +43,7 @@ def worker_of(
     guest: Guest | None = None,
     errors: CallErrors | None = None,
 ) -> WorkerProcess:
-    """Return a worker that is not started.
+    """Return a worker that is not started. It serves the built-in workflows, too, unless a guest schedules its runs.
 
     `watch`: the observer of its work (default: `observability()`). `guest`: the engine that schedules its runs.
     `errors`: as for WorkerProcess. Raises DefinitionError, ValueError for durations that contradict each other.
@@ -51,9 +52,10 @@ def worker_of(
     workflows = check.members("workflows", workflows, Workflow, "list workflows: [orders]")
     check.number("concurrency", concurrency, 1, CONCURRENCY_MAX)
     check.is_text("name", name, 'name="mail-1"')
+    built_in = () if guest is not None else (bulk,)
     return WorkerProcess(
         store,
-        workflows,
+        [*workflows, *built_in],
         worker=process_id("w"),
         clock=clock or SystemClock(),
         chance=chance,

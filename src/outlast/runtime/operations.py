@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
@@ -14,9 +14,10 @@ from outlast.core.approvals import Actor, PersonDecision
 from outlast.core.approver_rule import Rule
 from outlast.core.argument_checks import Arguments
 from outlast.core.assignments import Assignments, assignment_of, assignments_row, is_assigned_to
-from outlast.core.attention import AttentionAnswer, check_for_all, check_many
+from outlast.core.attention import AttentionAnswer, check_many
+from outlast.core.bulk_answers import check_bulk, must_confirm
 from outlast.core.commit import Expect
-from outlast.core.durations import RUN_CEILING, Duration, Liveness, ms_of, timedelta_of
+from outlast.core.durations import Duration, Liveness, ms_of, timedelta_of
 from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import SLOTS_MAX, USAGE_DAYS_MAX
 from outlast.core.machine import Choice, Reason
@@ -37,7 +38,7 @@ from outlast.flow.workflow import Workflow
 from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
-from outlast.insight.attention_reads import answer_each, answer_page, general_attention, run_attention
+from outlast.insight.attention_reads import answer_each, general_attention, run_attention
 from outlast.insight.cause_reads import cause_detail, cause_list, counted_bars
 from outlast.insight.explanation import explain
 from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
@@ -67,6 +68,7 @@ from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
@@ -109,13 +111,13 @@ from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
 from outlast.operations.handlers import handlers_of, handles
 from outlast.runtime import served_versions as versions
+from outlast.runtime.bulk_answers import EXTENSION, count_of_filter, filter_of, job_of, start_job
 from outlast.runtime.client import Client, Given
 from outlast.runtime.offered_forks import fork_points, fork_preview, forked
 from outlast.runtime.run_waiters import RunWaiters, follow, updates
 from outlast.runtime.webhooks import OF_WEBHOOKS, Webhooks, event_types
 from outlast.store.port import Store
 
-EXTENSION = timedelta(milliseconds=RUN_CEILING)  # default of "extend"
 RUN_ID_CHARS = 20  # of a run that is started under the key of a request
 T = TypeVar("T")
 R = TypeVar("R")
@@ -541,27 +543,6 @@ class Operations(Client):
             self.store, tenant=self.tenant, run=run, answer=answer, actor=self.me, seen=seen, act=act
         )
 
-    @override
-    async def answer_all(
-        self,
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        workflow: str = "",
-        node: str = "",
-        activity: str = "",
-        by: Duration | None = None,
-        cursor: str = "",
-    ) -> AnsweredRuns:
-        longer = None if by is None else timedelta_of("by", by)  # before the first run is answered
-        check_for_all(reason, choice)
-
-        async def one(given: AnswerFor) -> None:
-            await self._answer(given.run, choice, reason=reason, key=given.key, text=text, by=longer)
-
-        return await answer_page(self.rows, reason, workflow, cursor, one, node=node, activity=activity)
-
     @handles(attention_ops.RESOLVE_ATTENTION_OF_MANY)
     async def _resolve_attention_of_many(self, request: attention_ops.ResolveAttentionOfMany) -> AnswerList:
         self.actor.check_person()
@@ -583,6 +564,24 @@ class Operations(Client):
             )
 
         return await answer_each(request.runs, one)
+
+    @handles(attention_ops.PREVIEW_BULK_ANSWER)
+    async def _preview_bulk_answer(self, request: attention_ops.PreviewBulkAnswer) -> BulkPreview:
+        check_bulk(request.reason, request.choice)
+        runs = await count_of_filter(self.rows, filter_of(request))
+        return BulkPreview(runs=runs, confirm=must_confirm(runs, request.choice))
+
+    @handles(attention_ops.START_BULK_ANSWER)
+    async def _start_bulk_answer(self, request: attention_ops.StartBulkAnswer) -> BulkAnswer:
+        self.actor.check_person()
+        act = self._act("start_bulk_answer")
+        run = f"bulk_{act.id[:RUN_ID_CHARS]}" if act else new_id("bulk_")
+        return await start_job(self.rows, self.actor, request, run)
+
+    @handles(attention_ops.GET_BULK_ANSWER)
+    @of_one
+    async def _get_bulk_answer(self, request: attention_ops.GetBulkAnswer) -> BulkAnswer:
+        return await job_of(self.rows, request.run)
 
     # --- effects -----------------------------------------------------------------------------------
     @handles(effect_ops.LIST_EFFECTS)

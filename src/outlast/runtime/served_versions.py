@@ -10,6 +10,7 @@ from outlast.core.keys import check_reason
 from outlast.core.lanes import (
     SCHEDULERS,
     check_scheduler,
+    is_built_in,
     lane_of,
     scheduler_of,
     version_in,
@@ -38,7 +39,7 @@ ANSWERED_BY_MOVE = tuple(reason for reason, rule in RULES.items() if rule.on_con
 
 
 async def versions(of: TenantRows) -> list[VersionStatus]:
-    """Return every version that has been served or that has unfinished runs of this tenant.
+    """Return every version of authors' workflows that has been served or has unfinished runs of this tenant.
 
     Counts have a limit, so the cost does not grow with the number of runs: COUNT_MAX unfinished runs of a version, and
     FLAGGED_MAX runs that need a move.
@@ -49,7 +50,7 @@ async def versions(of: TenantRows) -> list[VersionStatus]:
     rows = {r.lane: r for r in await of.store.rows(TOPOLOGY, (STORE,))}
     known = {*rows, *flagged, *lanes_served(workers, now.real)}
     runs = await of.store.query(LaneCounts(of.tenant, tuple(sorted(known))))
-    lanes = known | runs.keys()
+    lanes = {lane for lane in (*known, *runs) if not is_built_in(lane)}
     found = []
     for lane in sorted(lanes, key=lambda each: (workflow_in(each), version_in(each), each)):
         row = rows.get(lane)

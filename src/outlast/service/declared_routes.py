@@ -8,7 +8,7 @@ test lists them.
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from fastapi import APIRouter, Query
@@ -236,4 +236,5 @@ def _query(field: SentField) -> inspect.Parameter:
     info = FieldInfo.from_annotation(field.type)
     query = Query(alias=field.name, description=info.description, examples=info.examples)
     default = field.default if info.default is PydanticUndefined else info.default
+    default = inspect.Parameter.empty if default is MISSING else default
     return _parameter(field.field, Annotated[info.annotation, *info.metadata, query], default)

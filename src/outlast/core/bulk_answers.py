@@ -1,0 +1,127 @@
+"""Bulk answers: one answer for every flagged run of a filter, given by a job in pages (GATE-5, S-21).
+
+A job is a run of the built-in workflow `outlast.bulk`. Its state has the filter, the choice and the instant of its
+start. A run that was flagged later, or for another reason, is left alone.
+"""
+
+from typing import Final, NamedTuple
+
+from outlast.core.attention import ENDS, check_for_all
+from outlast.core.lanes import BUILT_IN, version_in
+from outlast.core.machine import Choice, Reason
+from outlast.core.rows.run_columns import Attention
+from outlast.core.rows.run_rows import Run
+from outlast.errors import Conflict, NotFound
+
+BULK: Final = f"{BUILT_IN}bulk"
+PAGE: Final = 40
+"""Items that a job answers between two checkpoints."""
+CONFIRM_ABOVE: Final = 100
+"""Number of runs above which a choice that ends runs needs their number."""
+REFUSED_MAX: Final = 100
+"""Refused items that a job keeps with their errors. It counts the others."""
+
+
+class BulkFilter(NamedTuple):
+    """Flagged runs of one reason that get one answer; '' and 0 are any.
+
+    `activity`: runs whose missing calls are all of it (node_diverged). `text`: part of the error, in any case of
+    letters.
+    """
+
+    reason: Reason
+    cause: str = ""
+    workflow: str = ""
+    node: str = ""
+    activity: str = ""
+    version: int = 0
+    text: str = ""
+
+    def fits(self, run: Run) -> bool:
+        """Return True if a flagged run has entries that get the answer."""
+        return bool(self.entries(run))
+
+    def entries(self, run: Run) -> list[Attention]:
+        """Return the entries of a flagged run that fit.
+
+        Only uncertain effects are answered one by one. Otherwise the answer is for all entries of the reason, so there
+        is none unless all of them fit.
+        """
+        if self.workflow not in ("", run.workflow) or self.node not in ("", run.node):
+            return []
+        if self.version not in (0, version_in(run.lane)):
+            return []
+        entries = [entry for entry in run.attention if entry.reason is self.reason]
+        fitting = [entry for entry in entries if self._fits(entry)]
+        return fitting if self.reason is Reason.EFFECT_UNCERTAIN or len(fitting) == len(entries) else []
+
+    def _fits(self, entry: Attention) -> bool:
+        names = {name.partition("?")[0] for name in entry.missing}
+        if self.cause not in ("", entry.cause or entry.reason.value):
+            return False
+        return (not self.activity or names == {self.activity}) and self.text.casefold() in entry.detail.casefold()
+
+
+def bulk_keys(given: BulkFilter, run: Run, *, before: int) -> tuple[str, ...]:
+    """Return the keys under which a run gets the answer of a job: '' for all entries of the reason.
+
+    Uncertain effects have a key each. `before`: the business instant of the job. () if the run has been flagged since,
+    or no longer fits.
+    """
+    entries = given.entries(run)
+    if given.reason is Reason.EFFECT_UNCERTAIN:
+        return tuple(dict.fromkeys(entry.key for entry in entries if entry.since <= before))
+    return ("",) if entries and all(entry.since <= before for entry in entries) else ()
+
+
+def check_bulk(reason: Reason, choice: Choice) -> None:
+    """Raise Conflict unless a job may give this answer.
+
+    A job records nothing about uncertain effects: over a filter, `did_not_happen` would send each call again.
+    """
+    if reason is Reason.EFFECT_UNCERTAIN and choice is Choice.DID_NOT_HAPPEN:
+        raise Conflict(
+            "«did not happen» cannot be recorded for all uncertain effects of a filter",
+            "each call would be sent again",
+            "settle them one by one, or tick at most 100 of them on the page of the reason",
+        )
+    check_for_all(reason, choice)
+
+
+def must_confirm(runs: int, choice: Choice) -> bool:
+    """Return True if a choice ends more than CONFIRM_ABOVE runs."""
+    return choice in ENDS and runs > CONFIRM_ABOVE
+
+
+def check_confirmed(runs: int, choice: Choice, confirm: int) -> None:
+    """Raise Conflict (`unconfirmed`) unless `confirm` is the number of runs, or 0 if it need not be given."""
+    if confirm and confirm != runs:
+        raise Conflict(
+            f"{runs} runs would get this answer, and {confirm} were confirmed",
+            "the number has changed since it was shown",
+            f"look at them again, then confirm {runs}",
+            refusal="unconfirmed",
+        )
+    if must_confirm(runs, choice) and not confirm:
+        raise Conflict(
+            f"{choice.value} would end {runs} runs",
+            f"above {CONFIRM_ABOVE} runs, their number must be given",
+            f"give it: confirm={runs}",
+            refusal="unconfirmed",
+        )
+
+
+def check_found(runs: int, reason: Reason) -> None:
+    """Raise NotFound if no run fits."""
+    if not runs:
+        raise NotFound(f"no run that fits is flagged {reason.value}", "", "list them: outlast attention ls")
+
+
+def left_alone(given: BulkFilter, run: Run) -> Conflict:
+    """Return the error for a run that no longer fits the job, or was flagged again after its start."""
+    return Conflict(
+        f"run {run.run} no longer fits",
+        f"it is not flagged {given.reason.value} as it was at the start of the job",
+        f"outlast explain {run.run}",
+        refusal="moved",
+    )
