@@ -45,6 +45,7 @@ class HtmlPage(HTMLParser):
         self._area: tuple[str, list[str]] | None = None
         self._select = ""
         self._chosen: str | None = None
+        self.source = text
         self.feed(text)
         self.close()
 

@@ -58,6 +58,10 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         decided, tag = service.asked(service.start(order_id="A-18", cents=9900))
         service.decide(decided, tag)
         asyncio.run_coroutine_threadsafe(forked(service.state.store), service.loop).result(30)
+        asked = {"attention": "exception", "choice": "continue", "reason": "the line works", "workflow": "call"}
+        job = service.post("/v1/bulk-answers", asked).json()["run"]
+        service.ended(job)
+        service.flagged(flagged[1])  # it raises again
         (effect,) = service.get(f"/v1/runs/{flagged[0]}/effects").json()["effects"]
         service.until(f"/v1/webhooks/{hook}/deliveries?status=dead", lambda body: body["deliveries"])
         service.loop.call_soon_threadsafe(sender.drain)
@@ -67,6 +71,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
             "/ui/runs/{run}/signals/{name}": [f"/ui/runs/{wish}/signals/said"],
             "/ui/runs/{run}/fork": [f"/ui/runs/{each}/fork{at}" for each in (ended, wish) for at in ("", "?from=1")],
             "/ui/runs/{run}/steps": [f"/ui/runs/{ended}/steps?step=start/1"],
+            "/ui/answers/{run}": [f"/ui/answers/{job}"],
             "/ui/thread": [f"/ui/thread?thread={THREAD}"],
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],

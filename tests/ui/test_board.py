@@ -181,10 +181,21 @@ def test_a_refused_answer_keeps_the_typed_text(service: Service) -> None:
     press(service, again, ("choice", "fail"))
 
 
+RUN_LINK = re.compile(r'type="checkbox"[^>]* value="(\S+) ')
+
+
+def ticked(service: Service, form: HtmlForm, runs: list[str]) -> HtmlForm:
+    """Return the form with the boxes of these runs ticked."""
+    version = {run: service.get(f"/v1/runs/{run}").json()["version"] for run in runs}
+    items = [("item", f"{run} {version[run]} ") for run in runs]
+    return HtmlForm(form.id, form.action, form.method, [*form.fields, *items], form.buttons)
+
+
 def test_one_answer_for_all_of_a_reason_has_an_outcome_for_each(service: Service) -> None:
     runs = [stopped(service, "broken") for _ in range(3)]
     listed = HtmlPage(service.get("/ui/attention/exception").text).form("many")
-    assert {value.split(" ")[0] for name, value in listed.fields if name == "item"} >= set(runs)
+    assert not [value for name, value in listed.fields if name == "item"], "no box is ticked beforehand"
+    listed = ticked(service, listed, runs)
     service.post(f"/v1/runs/{runs[0]}/cancel", {"reason": "meanwhile"})
     service.ended(runs[0])
     status, page = press(service, listed.set(text="no line today"), ("choice", "fail"))
@@ -206,7 +217,7 @@ def test_the_runs_after_the_first_page_of_a_reason_can_be_answered(
         address, seen = "/ui/attention/exception", list[list[str]]()
         while address:
             page = HtmlPage(service.get(address).text)
-            form = page.form("many")
+            form = ticked(service, page.form("many"), RUN_LINK.findall(page.source))
             seen.append([value.split(" ")[0] for name, value in form.fields if name == "item"])
             last, address = form, next((each["href"] for each in page.links if each.get("rel") == "next"), "")
         assert [len(each) for each in seen] == [2, 2, 1] and sorted(run for each in seen for run in each) == sorted(

@@ -16,7 +16,17 @@ from outlast.store.port import Store
 from outlast.ui import themes
 from outlast.ui.page_route import error_page as error_page
 from outlast.ui.routes import approval_pages as approvals
-from outlast.ui.routes import assets, board, comparison_page, fork_pages, run_actions, sign_in, usage_page, workflows
+from outlast.ui.routes import (
+    assets,
+    board,
+    bulk_pages,
+    comparison_page,
+    fork_pages,
+    run_actions,
+    sign_in,
+    usage_page,
+    workflows,
+)
 from outlast.ui.routes import delivery_pages as deliveries
 from outlast.ui.routes import effect_pages as effects
 from outlast.ui.routes import run_list as runs
@@ -27,7 +37,7 @@ from outlast.ui.routes import worker_pages as workers
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
-    workflows.router, usage_page.router, sign_in.router, themes.router,
+    workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router,
 )  # fmt: skip
 
 

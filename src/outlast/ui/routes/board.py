@@ -12,7 +12,7 @@ from starlette.responses import Response
 from outlast.core.approver_rule import identity
 from outlast.core.assignments import ME, Assignments
 from outlast.core.limits import NAME
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.core.rows.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.insight.attention_reads import choice_commands_for_all
@@ -26,6 +26,7 @@ from outlast.service.request_parts import RunId
 from outlast.service.service_state import Ops, PageRequest, Pages, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.bulk_pages import offered
 from outlast.ui.routes.run_actions import MORE_TIME, answer_one, answered, member, typed_answer
 from outlast.ui.routes.run_pages import overview
 
@@ -300,6 +301,8 @@ async def _reason(
         next_cursor=next_cursor,
         cursor=request.query_params.get("cursor", "") if after else "",
         commands=choice_commands_for_all(reason),
+        for_all=offered(reason),
+        chosen_choices=[each for each in CHOICES[reason] if each not in (Choice.HAPPENED, Choice.RAISE)],
         error=error,
         outcome=outcome,
         kept=kept or {},

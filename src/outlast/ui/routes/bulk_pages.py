@@ -1,0 +1,194 @@
+"""One answer for every run of a filter: its page with a preview, and the page of the job that gives it."""
+
+from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.bulk_answers import BULK
+from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.errors import Conflict, InvalidInput, NotFound
+from outlast.insight.attention_reads import NOT_FOR_ALL
+from outlast.models.attention import AttentionList, RunAttention
+from outlast.runtime.operations import Operations
+from outlast.service.problems import status_of
+from outlast.service.request_parts import RunId
+from outlast.service.service_state import Ops
+from outlast.ui.page_route import Form, PageRoute, form_of, see_other
+from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.run_actions import MORE_TIME, member
+
+router = APIRouter(prefix="/ui/answers", route_class=PageRoute)
+EXAMPLES: Final = 5
+"""Runs that the preview shows."""
+Filter = Annotated[str, Query(max_length=NAME_CHARS_MAX)]
+
+
+class ShownFilter(NamedTuple):
+    """Filter of a job as its pages show it and as their forms send it."""
+
+    reason: Reason
+    choice: Choice
+    cause: str = ""
+    workflow: str = ""
+    node: str = ""
+    version: int = 0
+    contains: str = ""
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return the parameters of a job beside reason and choice."""
+        return {name: value for name, value in self._asdict().items() if name not in ("reason", "choice")}
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Return the fields of a form or an address, without those that are not set."""
+        return {name: str(value) for name, value in self._asdict().items() if value}
+
+    @property
+    def command(self) -> list[str]:
+        """Return the words of the command that starts the same job."""
+        words = ["outlast", "attention", "resolve", "--all", self.reason.value, self.choice.value]
+        for name, value in self.terms.items():
+            words += [f"--{name}", str(value)] if value else []
+        return [*words, "--reason", "…"]
+
+
+def offered(reason: Reason) -> list[Choice]:
+    """Return the choices that a job can give for a reason."""
+    return [choice for choice in CHOICES[reason] if choice not in NOT_FOR_ALL]
+
+
+def address(given: ShownFilter) -> str:
+    """Return the address of the page of an answer, below `/ui`."""
+    return f"/ui/answers?{urlencode(given.fields)}"
+
+
+@router.get("", operation_id="ui:preview_bulk_answer")
+async def preview(
+    ops: Ops,
+    request: Request,
+    reason: Reason = Reason.EXCEPTION,
+    choice: Choice | None = None,
+    cause: Filter = "",
+    workflow: Filter = "",
+    node: Filter = "",
+    version: Annotated[int, Query(ge=0, le=2**31)] = 0,
+    contains: Annotated[str, Query(max_length=TEXT_CHARS_MAX)] = "",
+) -> Response:
+    """Show how many runs one answer would be for, some of them, and the form that gives it."""
+    found = choice or offered(reason)[0]
+    return await _preview(ops, request, ShownFilter(reason, found, cause, workflow, node, version, contains))
+
+
+async def _preview(
+    ops: Operations, request: Request, given: ShownFilter, *, status_code: int = 200, **refused: Any
+) -> Response:
+    found = await ops.preview_bulk_answer(given.reason, given.choice, **given.terms)
+    listed = await ops.attention(
+        reason=given.reason,
+        workflow=given.workflow,
+        node=given.node,
+        version=given.version or None,
+        cause=given.cause,
+        limit=EXAMPLES,
+    )
+    return await render(
+        request,
+        "bulk_answer.html",
+        title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
+        given=given,
+        found=found,
+        items=[] if given.contains else _of_runs(listed)[:EXAMPLES],
+        offered=offered(given.reason),
+        more_time=MORE_TIME,
+        refused=refused,
+        status_code=status_code,
+    )
+
+
+def _of_runs(found: AttentionList) -> list[RunAttention]:
+    return [each for each in found.attention if isinstance(each, RunAttention)]
+
+
+def _typed(form: Form) -> ShownFilter:
+    return ShownFilter(
+        member(Reason, "reason", form.text("reason")),
+        member(Choice, "choice", form.text("choice")),
+        form.text("cause"),
+        form.text("workflow"),
+        form.text("node"),
+        form.number("version"),
+        form.text("contains"),
+    )
+
+
+@router.post("", operation_id="ui:start_bulk_answer")
+async def start(ops: Ops, request: Request) -> Response:
+    """Start the job, and lead to its page."""
+    form = form_of(request)
+    given = _typed(form)
+    try:
+        if not form.text("text"):
+            raise InvalidInput("a reason is required", "it is shown in the history of each run", "write why")
+        by = (form.text("by") or MORE_TIME) if given.choice is Choice.EXTEND else None
+        job = await ops.start_bulk_answer(
+            given.reason, given.choice, text=form.text("text"), by=by, confirm=form.number("confirm"), **given.terms
+        )
+    except (Conflict, InvalidInput, NotFound) as error:
+        return await _preview(
+            ops, request, given, status_code=status_of(error), error=error, text=form.text("text"), by=form.text("by")
+        )
+    runs = f"{job.total:,} run{'' if job.total == 1 else 's'}"
+    done = f"Started: {given.choice.value.replace('_', ' ')} for {runs}, by {job.by}. A worker answers them."
+    return see_other(request, f"/ui/answers/{job.run}", done)
+
+
+@router.get("/{run}", operation_id="ui:get_bulk_answer")
+async def show(ops: Ops, request: Request, run: RunId) -> Response:
+    """Show how many runs a job has answered, and those that were refused."""
+    return await _job(ops, request, run)
+
+
+async def _job(ops: Operations, request: Request, run: str, *, status_code: int = 200, **refused: Any) -> Response:
+    job, summary = await ops.bulk_answer(run), await ops.run_summary(run)
+    pauses = [] if job.ended else [each for each in await ops.pauses() if each.paused == f"workflow {BULK}"]
+    return await render(
+        request,
+        "bulk_job.html",
+        title=f"{job.choice.replace('_', ' ').capitalize()} all",
+        live=f"run:{run}",
+        versions={"job": stamp(job.answered, job.refused, summary.version, len(pauses))},
+        job=job,
+        summary=summary,
+        bulk=BULK,
+        stops=pauses,
+        refused=refused,
+        status_code=status_code,
+    )
+
+
+# No version: it holds every job of the tenant, and a second pause is refused.
+@router.post("/{run}/pause", operation_id="ui:pause")
+async def pause(ops: Ops, request: Request, run: RunId) -> Response:
+    """Hold the jobs of the tenant, and lead to the page of this one."""
+    try:
+        await ops.pause("workflow", BULK, reason=form_of(request).text("reason"))
+    except (Conflict, InvalidInput) as error:
+        return await _job(ops, request, run, status_code=status_of(error), error=error)
+    return see_other(request, f"/ui/answers/{run}", "Paused: no job of this tenant answers further runs until resumed.")
+
+
+# No version, like that of any run.
+@router.post("/{run}/cancel", operation_id="ui:cancel_run")
+async def cancel(ops: Ops, request: Request, run: RunId) -> Response:
+    """Cancel the job, and lead to its page."""
+    await ops.bulk_answer(run)
+    try:
+        await ops.cancel(run, reason=form_of(request).text("reason"))
+    except (Conflict, InvalidInput) as error:
+        return await _job(ops, request, run, status_code=status_of(error), error=error)
+    return see_other(request, f"/ui/answers/{run}", "Cancelled: no further run is answered. Given answers stay.")

@@ -1,0 +1,97 @@
+"""One answer for all without scripts: preview, number typed, job, refused runs, pause and cancel."""
+
+from pathlib import Path
+
+import pytest
+
+from outlast.core import bulk_answers
+from tests.service.conftest import Running, Service
+from tests.ui.html_page import HtmlForm, HtmlPage
+from tests.ui.test_board import press, stopped
+
+
+def page(service: Service, address: str) -> HtmlPage:
+    answer = service.get(address)
+    assert answer.status_code == 200, answer.text
+    return HtmlPage(answer.text)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> "Service":  # type: ignore[misc]
+    """Provide a service with three runs that raised."""
+    with Running(f"sqlite:{tmp_path / 'outlast.db'}") as service:
+        for _ in range(3):
+            stopped(service, "broken")
+        yield service  # type: ignore[misc]
+
+
+ALL = "/ui/answers?reason=exception&choice=fail"
+
+
+def started(service: Service, form: HtmlForm, **typed: str) -> tuple[int, HtmlPage]:
+    return press(service, form.set(text="the line is gone", **typed), None)
+
+
+def test_all_runs_of_a_reason_are_answered_from_their_list(own: Service) -> None:
+    listed = page(own, "/ui/attention/exception")
+    assert not [value for name, value in listed.form("many").fields if name == "item"], "nothing is ticked beforehand"
+    (link,) = [each["href"] for each in listed.links if "choice=fail" in each.get("href", "")]
+    shown = page(own, link)
+    assert "Fail 3 runs" in shown.text and "Some of them" in shown.text
+    assert started(own, shown.form("answer-all"))[0] == 303
+    (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.ended(at)
+    after = page(own, f"/ui/answers/{at}")
+    assert "3 of 3 answered" in after.text and "the line is gone" in after.text and "Cancel this job" not in after.text
+    assert own.get("/v1/attention?reason=exception").json()["attention"] == []
+
+
+def test_the_number_is_typed_above_the_limit(own: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_answers, "CONFIRM_ABOVE", 2)
+    form = page(own, ALL).form("answer-all")
+    for typed in ("", "2"):
+        status, refused = started(own, form, confirm=typed)
+        assert status == 409 and "No job was started" in refused.text
+        assert ("text", "the line is gone") in refused.form("answer-all").fields, "typed text is kept"
+    assert own.get("/v1/runs?workflow=outlast.bulk").json()["runs"] == []
+    assert started(own, form, confirm="3")[0] == 303
+
+
+def test_a_filter_is_shown_and_kept(own: Service) -> None:
+    assert "No run fits now" in page(own, f"{ALL}&contains=nothing").text
+    shown = page(own, f"{ALL}&workflow=call&version=1")
+    assert "--workflow call --version 1 --reason" in shown.text and "Fail 3 runs" in shown.text
+    assert {("workflow", "call"), ("version", "1")} <= {*shown.form("answer-all").fields}
+    hostile = own.get(f"{ALL}&contains=%3Cscript%3Ealert(1)%3C/script%3E").text
+    assert "<script>alert(1)" not in hostile
+
+
+def test_an_uncertain_effect_has_no_answer_for_all_that_settles_it(own: Service) -> None:
+    shown = own.get("/ui/answers?reason=effect_uncertain")
+    assert "A job cannot say whether they happened" in shown.text
+    assert "happened</option>" not in shown.text and "did not happen</option>" not in shown.text
+    for choice in ("happened", "did_not_happen"):
+        assert own.get(f"/ui/answers?reason=effect_uncertain&choice={choice}").status_code == 409
+
+
+def test_a_job_is_paused_resumed_and_cancelled(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'outlast.db'}"
+    with Running(url) as service:
+        stopped(service, "broken")
+    with Running(url, worker=False) as service:
+        assert started(service, page(service, ALL).form("answer-all"))[0] == 303
+        (at,) = [run["run"] for run in service.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+        job = page(service, f"/ui/answers/{at}")
+        assert "0 of 1 answered" in job.text and "No live worker serves jobs" in job.text
+        stop = job.form("stop")
+        pause = HtmlForm(stop.id, f"/ui/answers/{at}/pause", "post", stop.set(reason="wait").fields)
+        assert press(service, pause, None)[0] == 303
+        held = page(service, f"/ui/answers/{at}")
+        assert "Pause all jobs" not in held.text and press(service, held.form("resume-1"), None)[0] == 303
+        assert press(service, held.form("stop"), None)[0] == 422, "a reason is required"
+        assert press(service, held.form("stop").set(reason="the wrong runs"), None)[0] == 303
+        assert service.get("/ui/answers/nothing").status_code == 404
+    with Running(url) as service:
+        service.ended(at)
+        assert "Cancel this job" not in page(service, f"/ui/answers/{at}").text
+        assert len(service.get("/v1/attention?reason=exception").json()["attention"]) == 1
