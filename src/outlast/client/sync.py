@@ -24,6 +24,7 @@ from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
@@ -940,30 +941,6 @@ class SyncClient:
             lambda: self._target.answer(run, choice, reason=reason, key=key, text=text, by=by, version=version)
         )
 
-    def answer_all(
-        self,
-        reason: Reason,
-        choice: Choice,
-        *,
-        text: str,
-        workflow: str = "",
-        node: str = "",
-        activity: str = "",
-        by: Duration | None = None,
-        cursor: str = "",
-    ) -> AnsweredRuns:
-        """Answer every run with this `reason` on one page of runs with a `choice`, each once.
-
-        `workflow`, `node`, `activity`: only runs of this workflow, at this node, and of "node_diverged" only those
-        whose missing calls are all of this activity. `text` and `by` are those of `answer`. Failures are listed, not
-        raised.
-        """
-        return self._loop.run(
-            lambda: self._target.answer_all(
-                reason, choice, text=text, workflow=workflow, node=node, activity=activity, by=by, cursor=cursor
-            )
-        )
-
     def answer_many(
         self, runs: Sequence[AnswerFor], reason: Reason, choice: Choice, *, text: str, by: Duration | None = None
     ) -> AnswerList:
@@ -1010,6 +987,83 @@ class SyncClient:
                 workflow=workflow, version=version, outcome=outcome, cause=cause, since=since, until=until, bars=bars
             )
         )
+
+    def start_bulk_answer(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        text: str,
+        by: Duration | None = None,
+        cause: str = "",
+        workflow: str = "",
+        node: str = "",
+        activity: str = "",
+        version: int = 0,
+        contains: str = "",
+        confirm: int = 0,
+    ) -> BulkAnswer:
+        """Start a job that gives every run with this `reason` a `choice`, and return it. A worker carries it out.
+
+        - `cause`, `workflow`, `node`, `version`, `contains`: only runs with this cause, of this workflow, at this node,
+          of this version, and whose error contains this text.
+        - `activity`: of "node_diverged" only runs whose missing calls are all of this activity.
+        - `text`, `by`: those of `answer`.
+        - `confirm`: number of runs that the caller expects. Above 100 runs, "cancel" and "fail" need it.
+
+        Raises NotFound if no run fits, Conflict for a choice that a job cannot give, or another number of runs,
+        Forbidden for programs.
+        """
+        return self._loop.run(
+            lambda: self._target.start_bulk_answer(
+                reason,
+                choice,
+                text=text,
+                by=by,
+                cause=cause,
+                workflow=workflow,
+                node=node,
+                activity=activity,
+                version=version,
+                contains=contains,
+                confirm=confirm,
+            )
+        )
+
+    def preview_bulk_answer(
+        self,
+        reason: Reason,
+        choice: Choice,
+        *,
+        cause: str = "",
+        workflow: str = "",
+        node: str = "",
+        activity: str = "",
+        version: int = 0,
+        contains: str = "",
+    ) -> BulkPreview:
+        """Count the runs that `start_bulk_answer` would answer with the same parameters now.
+
+        These are `reason`, `choice`, `cause`, `workflow`, `node`, `activity`, `version` and `contains`.
+
+        Raises Conflict for a choice that a job cannot give.
+        """
+        return self._loop.run(
+            lambda: self._target.preview_bulk_answer(
+                reason,
+                choice,
+                cause=cause,
+                workflow=workflow,
+                node=node,
+                activity=activity,
+                version=version,
+                contains=contains,
+            )
+        )
+
+    def bulk_answer(self, run: str) -> BulkAnswer:
+        """Return the progress of the job `run` that answers runs. Raises NotFound."""
+        return self._loop.run(lambda: self._target.bulk_answer(run))
 
     def summary(self) -> StatusSummary:
         """Count the items that need a person, and all that cannot continue, for the caller."""
