@@ -68,3 +68,10 @@ def test_names_words_and_amounts_are_read() -> None:
     assert shown_right.shown == (
         ShownArgument("who"), ShownArgument("bank", "to"), ShownArgument("cents", "", "EUR", 2),
     )  # fmt: skip
+
+
+def test_a_long_text_is_no_main_argument_unless_it_is_named() -> None:
+    message = "the parcel arrived damaged, and the customer asks for the money"
+    arguments = {"cents": 88000, "message": message, "order": "acme 7"}
+    assert in_one_line(main_arguments(arguments, ())) == "cents: 88000, acme 7"
+    assert in_one_line(main_arguments(arguments, [ShownArgument("message")])).startswith("the parcel")

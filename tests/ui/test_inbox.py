@@ -105,6 +105,34 @@ def test_a_place_beyond_the_counted_ones_says_so(service: Service, monkeypatch: 
     assert "2 or more left" in HtmlPage(service.get(f"/ui/approvals/{ids[2]}").text).text
 
 
+def test_a_search_keeps_its_words_and_counts_what_it_found(service: Service) -> None:
+    asked(service, 2)
+    service.start("inbox_refund", n=7, customer="Initech")
+    service.until("/v1/approvals?status=pending", lambda body: len(body["approvals"]) == 3)
+    (found,) = service.get("/v1/approvals?text=999.00+initech+").json()["approvals"]
+    for words in (found["run"], found["approval"], found["requested_by"] + " initech"):
+        assert [each["approval"] for each in service.get(f"/v1/approvals?text={words}").json()["approvals"]] == [
+            found["approval"]
+        ]  # fmt: skip
+    assert service.get("/v1/approvals?text=initech+hooli").json()["approvals"] == []
+    page = HtmlPage(service.get("/ui/approvals?text=refund+hooli").text)
+    assert "Refund for hooli" in page.text and "Initech" not in page.text
+    link = next(each["href"] for each in page.links if each["href"].startswith("/ui/approvals/ap_"))
+    assert link.endswith("?text=refund+hooli") and "1 of 2" in HtmlPage(service.get(link).text).text
+    assert "No approval matches." in HtmlPage(service.get("/ui/approvals?text=nothing").text).text
+
+
+def test_a_search_that_stops_says_so_and_continues(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = asked(service, 4)
+    monkeypatch.setattr("outlast.insight.approval_reads.SEARCHED_READS_MAX", 1)
+    monkeypatch.setattr("outlast.insight.approval_reads.ROWS_PER_READ", 2)
+    page = HtmlPage(service.get(f"/ui/approvals?text={ids[3]}&limit=1").text)
+    assert "No match yet. A search stops after" in page.text and "No approval matches" not in page.text
+    further = next(each["href"] for each in page.links if "cursor=" in each["href"])
+    assert f"/ui/approvals/{ids[3]}?text={ids[3]}" in service.get(further).text
+    assert "1 of 2 or more" in HtmlPage(service.get(f"/ui/approvals/{ids[0]}?text=refund").text).text
+
+
 def test_without_scripts_a_decision_leads_on_and_an_edit_begins_with_its_difference(service: Service) -> None:
     first, second = asked(service, 2)
     text = service.get(f"/ui/approvals/{first}").text

@@ -69,6 +69,7 @@ def approvals() -> None:
 @click.option("--person", default="", metavar="NAME", help="Only approvals whose rule names this person.")
 @click.option("--overdue", is_flag=True, help="Only approvals that were not decided in time.")
 @click.option("--decided-by", default="", metavar="NAME", help="Only approvals that this person decided; me: yours.")
+@click.option("--text", default="", metavar="WORDS", help="Only approvals that have each word in a text of theirs.")
 @click.option(
     "--sort",
     type=click.Choice(get_args(ApprovalSort)),
@@ -87,6 +88,7 @@ async def ls(
     person: str,
     overdue: bool,
     decided_by: str,
+    text: str,
     sort: ApprovalSort,
     limit: int,
     cursor: str,
@@ -102,6 +104,7 @@ async def ls(
         person=person,
         overdue=overdue,
         decided_by=decided_by,
+        text=text,
         sort=sort,
         cursor=cursor,
         limit=limit,
@@ -112,7 +115,7 @@ async def ls(
     if not views:
         nothing = "no approval is pending → outlast approvals ls --all"
         none = "no approval was requested yet" if every else nothing
-        screen.line("no approval matches" if mine or person or overdue or status or decided_by else none)
+        screen.line("no approval matches" if mine or person or overdue or status or decided_by or text else none)
         screen.further("approvals", further)
         return OK
     decided = ("STATUS", "BY") if every or overdue or status else ()

@@ -804,6 +804,7 @@ class SyncClient:
         person: str = "",
         overdue: bool = False,
         decided_by: str = "",
+        text: str = "",
         sort: ApprovalSort = "newest",
         cursor: str = "",
         limit: int = 50,
@@ -812,7 +813,9 @@ class SyncClient:
 
         `status` and `run`: only these; `mine`: those the caller may decide now; `role`, `person`: those whose rule
         names it; `overdue`: those past their deadline; `decided_by`: those that this person has decided, "me" the
-        caller. `sort`: "deadline" lists pending approvals only, the earliest deadline first. Raises InvalidInput.
+        caller. `text`: those that have each of its words in summary, main arguments, run, requester or id; one page
+        searches at most 5,000 approvals. `sort`: "deadline" lists pending approvals only, the earliest deadline first.
+        Raises InvalidInput.
         """
         return self._loop.run(
             lambda: self._target.approvals(
@@ -823,6 +826,7 @@ class SyncClient:
                 person=person,
                 overdue=overdue,
                 decided_by=decided_by,
+                text=text,
                 sort=sort,
                 cursor=cursor,
                 limit=limit,

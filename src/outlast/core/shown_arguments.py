@@ -15,6 +15,8 @@ SHOWN_MAX: Final = 6
 """Arguments that an activity may name."""
 UNNAMED_MAX: Final = 3
 """Arguments shown of an activity that names none."""
+UNNAMED_CHARS_MAX: Final = 40
+"""Characters of a text that is shown without being named: a longer one is a message, not a main argument."""
 CHARS_MAX: Final = 60
 DECIMALS_MAX: Final = 12
 CODE: Final = re.compile(r"[A-Z]{3}", re.ASCII)
@@ -41,7 +43,7 @@ class MainArgument(NamedTuple):
 
 def main_arguments(arguments: Mapping[str, Any], shown: Sequence[ShownArgument]) -> list[MainArgument]:
     """Return the arguments that the author named, or the first scalar ones. Missing and empty ones are left out."""
-    wanted = shown or [ShownArgument(name) for name, value in arguments.items() if not isinstance(value, list | dict)]
+    wanted = shown or [ShownArgument(name) for name, value in arguments.items() if _is_short(value)]
     found = []
     for each in wanted:
         value = arguments.get(each.name)
@@ -49,6 +51,10 @@ def main_arguments(arguments: Mapping[str, Any], shown: Sequence[ShownArgument])
             continue
         found.append(MainArgument(each.name, _text(each, value, arguments), bool(each.words)))
     return found if shown else found[:UNNAMED_MAX]
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, list | dict) and (not isinstance(value, str) or len(value) <= UNNAMED_CHARS_MAX)
 
 
 def in_one_line(found: Sequence[MainArgument]) -> str:

@@ -1,5 +1,6 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple, get_args
@@ -40,6 +41,8 @@ EVIDENCE_MAX: Final = 100
 RECEIPT_CHARS: Final = 120
 ROWS_PER_READ: Final = 500
 """Approvals that a filtered list reads at once."""
+SEARCHED_READS_MAX: Final = 10
+"""Reads of a list that searches for a text. Each makes the texts of its rows, which costs more than a filter."""
 SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
 ME: Final = "me"
 """Filter `decided_by`: the caller."""
@@ -83,17 +86,24 @@ class _Wanted(NamedTuple):
         """Name of the person who has decided; '' does not filter."""
         return self.actor.name if self.filters.decided_by == ME else self.filters.decided_by
 
+    @property
+    def reads_max(self) -> int:
+        """Maximum number of reads for one page."""
+        return SEARCHED_READS_MAX if self.filters.text else PAGES_PER_CALL
+
 
 async def _page(
     rows: TenantRows, wanted: _Wanted, status: str, cursor: str, limit: int, *, by_deadline: bool
 ) -> tuple[tuple[Approval, ...], str]:
     """Return a page of the approvals of one status, or of all, and the cursor of the next page, if it has some."""
     cursor_at = open_cursor if by_deadline else cursor_of
-    filtered = bool(wanted.filters.mine or wanted.filters.role or wanted.filters.person or wanted.filters.overdue)
+    given = wanted.filters
+    filtered = bool(given.mine or given.role or given.person or given.overdue or given.text)
+    words = given.text.casefold().split()
     size = max(limit, ROWS_PER_READ) if filtered else limit
     now = (await rows.store.now()).business
     found: list[Approval] = []
-    for _ in range(PAGES_PER_CALL):
+    for _ in range(wanted.reads_max):
         page, further = await rows.approvals(
             status=status,
             run=wanted.filters.run,
@@ -111,6 +121,8 @@ async def _page(
                 row, wanted.filters.role, wanted.filters.person
             ):
                 continue
+            if words and not _has_words(row, words):
+                continue
             if len(found) == limit:
                 return tuple(found), cursor_at(APPROVAL, found[-1])
             found.append(row)
@@ -125,6 +137,13 @@ def _names(row: Approval, role: str, person: str) -> bool:
         return True
     rule = Rule.parse(row.who)
     return (not role or rule.names_role(role)) and (not person or identity(person) in rule.persons)
+
+
+def _has_words(row: Approval, words: Sequence[str]) -> bool:
+    """Return True if each word is in the summary, the main arguments, the run, the requester or the id."""
+    lines = (in_one_line(plan.main_arguments()) for plan in row.plans)
+    text = "\n".join((row.summary, *lines, row.run, row.requested_by, row.id)).casefold()
+    return all(word in text for word in words)
 
 
 def _is_overdue(row: Approval, now: int) -> bool:
@@ -245,18 +264,23 @@ class _ApprovalIds(NamedTuple):
 async def approvals_in_order(
     rows: TenantRows, actor: Actor, request: ListApprovals, most: int
 ) -> tuple[tuple[str, ...], bool]:
-    """Return the ids of a whole list in its order, at most `most`, and whether it has more. Raises InvalidInput."""
+    """Return the ids of a list in its order, at most `most`, and whether it may have more. Raises InvalidInput.
+
+    A search for a text is not continued after its first page.
+    """
 
     async def page_of(*, cursor: str) -> _ApprovalIds:
         page, further = await approval_page(rows, actor, replace(request, cursor=cursor, limit=ROWS_PER_READ))
         return _ApprovalIds(tuple(each.id for each in page), further)
 
     found: list[str] = []
+    further = False
     async for page in pages(page_of):
         found += page.ids
-        if len(found) > most:
+        further = bool(request.text and page.next_cursor)
+        if further or len(found) > most:
             break
-    return tuple(found[:most]), len(found) > most
+    return tuple(found[:most]), further or len(found) > most
 
 
 async def prior_effects(rows: TenantRows, run: Run) -> list[PriorEffect]:

@@ -40,6 +40,15 @@ class ListApprovals(OperationRequest[ApprovalList]):
     decided_by: Annotated[
         str, Field(max_length=200, description="Only approvals that this person has decided; `me`: the caller.")
     ] = ""
+    text: Annotated[
+        str,
+        Field(
+            max_length=200,
+            description=(
+                "Only approvals that have each of these words in their summary, main arguments, run, requester or id."
+            ),
+        ),
+    ] = ""
     sort: Annotated[
         ApprovalSort,
         Sent(write=_written_sort),
@@ -64,6 +73,7 @@ LIST_APPROVALS: Final = Operation(
         person="ana",
         overdue=True,
         decided_by="me",
+        text="refund hooli",
         sort="deadline",
     ),
     summary="List approvals",
@@ -71,7 +81,8 @@ LIST_APPROVALS: Final = Operation(
     description=(
         "List approvals, newest first or by deadline.\n"
         "\n"
-        "With a filter, a page may have fewer than `limit` items and a next page."
+        "With a filter, a page may have fewer than `limit` items and a next page. "
+        "A request with `text` searches at most 5,000 approvals."
     ),
 )
 

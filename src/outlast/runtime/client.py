@@ -725,6 +725,7 @@ class Client(ABC):
         person: str = "",
         overdue: bool = False,
         decided_by: str = "",
+        text: str = "",
         sort: ApprovalSort = "newest",
         cursor: str = "",
         limit: int = 50,
@@ -733,7 +734,9 @@ class Client(ABC):
 
         `status` and `run`: only these; `mine`: those the caller may decide now; `role`, `person`: those whose rule
         names it; `overdue`: those past their deadline; `decided_by`: those that this person has decided, "me" the
-        caller. `sort`: "deadline" lists pending approvals only, the earliest deadline first. Raises InvalidInput.
+        caller. `text`: those that have each of its words in summary, main arguments, run, requester or id; one page
+        searches at most 5,000 approvals. `sort`: "deadline" lists pending approvals only, the earliest deadline first.
+        Raises InvalidInput.
         """
         return await self._call(
             approval_ops.ListApprovals(
@@ -744,6 +747,7 @@ class Client(ABC):
                 person=person,
                 overdue=overdue,
                 decided_by=decided_by,
+                text=text,
                 sort=sort,
                 cursor=cursor,
                 limit=limit,

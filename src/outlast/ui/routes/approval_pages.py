@@ -15,6 +15,7 @@ from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus
 from outlast.core.shown_arguments import in_one_line, main_arguments
 from outlast.errors import InvalidInput, NotFound, OutlastError
+from outlast.insight.approval_reads import ROWS_PER_READ, SEARCHED_READS_MAX
 from outlast.insight.labels import call_of
 from outlast.insight.run_reads import ApprovalOfRun
 from outlast.models import exact_instant
@@ -52,6 +53,7 @@ class Listed(NamedTuple):
     show: Which = "mine"
     role: str = ""
     run: str = ""
+    text: str = ""
 
     @property
     def by_deadline(self) -> bool:
@@ -73,6 +75,7 @@ class Listed(NamedTuple):
             decided_by="me" if self.show == "decided" else "",
             role=self.role,
             run=self.run,
+            text=self.text,
             sort="deadline" if self.by_deadline else "newest",
         )
 
@@ -81,8 +84,9 @@ async def _listed(
     show: Which = "mine",
     role: Annotated[str, Query(max_length=100)] = "",
     run: Annotated[str, Query(max_length=100)] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
 ) -> Listed:
-    return Listed(show, role, run)
+    return Listed(show, role, run, " ".join(text.split()))
 
 
 OfList = Annotated[Listed, Depends(_listed)]
@@ -101,6 +105,7 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
             decided_by=wanted.decided_by,
             role=wanted.role,
             run=wanted.run,
+            text=wanted.text,
             sort=wanted.sort,
             cursor=pages.after,
             limit=pages.limit,
@@ -122,6 +127,8 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
         groups=groups,
         zone_named="" if zone is not None else "UTC",
         listed=listed,
+        searched=ROWS_PER_READ * SEARCHED_READS_MAX,
+        stopped=bool(listed.text and found.next_cursor and len(found.approvals) < pages.limit),
         decided=await _decided(ops, after),
     )
 
@@ -361,6 +368,7 @@ async def _page(
         previewed=previewed,
         place=await _place(ops, found.approval, listed) if whole else None,
         decided=await _decided(ops, after) if whole else None,
+        named=[bool(each) for each in shown.named],
         pending=found.status == ApprovalStatus.PENDING,
         difference=_difference(found, draft),
         changed=_changed_line(shown, draft),
