@@ -13,7 +13,7 @@ from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
 from outlast.core.rows.store_rows import STORE, WORKER
 from outlast.errors import InvalidInput
-from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
+from outlast.store.bars import BarSpan, EndBars, FirstFlagged, FlaggedBars, OfRuns
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import (
@@ -509,7 +509,7 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
     assert await listed(cause=lost.cause, where=(("workflow", "w1"),)) == ["run-2"]
     assert await listed(reason="exception") == ["run-3", "run-2", "run-1"]
     assert await listed(cause="4" * 12) == []
-    span = Span(T0, 2, 4)
+    span = BarSpan(T0, 2, 4)
     bars = FlaggedBars("acme", (both, f" exception/{one.cause} ", " none/0 "), span)
     assert await b.query(bars) == ((0, 1, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0))
     of = OfRuns("w1", "auction@1", f"/{lost.cause} ")
@@ -535,7 +535,7 @@ async def ends_are_counted_by_time(s: Subject) -> None:
         causes = f" failed/{name[-1] * 12} " if status == "failed" else ""
         over = ended(row)._replace(status=RunStatus(status), ended_at=T0 + after, causes=causes)
         await a.commit(Commit((Put(RUN, over, row.version),)))
-    span = Span(T0, 2, 4)
+    span = BarSpan(T0, 2, 4)
     none = (0, 0, 0, 0)
     assert await b.query(EndBars("acme", span)) == ((1, 0, 0, 0), (0, 1, 0, 1), none)
     assert await b.query(EndBars("acme", span, OfRuns(workflow="2"))) == (none, (0, 1, 0, 0), none)

@@ -14,7 +14,7 @@ from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
-from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
+from outlast.store.bars import BarSpan, EndBars, FirstFlagged, FlaggedBars, OfRuns
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
@@ -82,9 +82,9 @@ def queries() -> dict[str, Query[Any]]:
         "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
         "flagged of a cause": OpenRows(RUN, "acme", reason="exception", cause="0", cursor=cursor_of(RUN, run_row())),
         "flagged counts": FlaggedCounts("acme"),
-        "flagged bars": FlaggedBars("acme", ("a", "b"), Span(0, 9, 48)),
+        "flagged bars": FlaggedBars("acme", ("a", "b"), BarSpan(0, 9, 48)),
         "first flagged": FirstFlagged("acme", ("a", "b")),
-        "bars": EndBars("acme", Span(0, 9, 48), OfRuns("w", "w@1", "/0 ")),
+        "bars": EndBars("acme", BarSpan(0, 9, 48), OfRuns("w", "w@1", "/0 ")),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from outlast.core.run_filters import Interval
-from outlast.insight.run_tally import BARS_MAX, Bar, bars_of
+from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of
 from outlast.ui.bars_drawing import draw_bars
 from tests.ui.conftest import Running, Service
 from tests.ui.review.flows import ALL
@@ -118,9 +118,11 @@ def test_bars_have_equal_widths_and_every_event() -> None:
 
 
 def test_bars_are_one_path_for_each_outcome_and_a_link_for_each_bar_with_runs() -> None:
-    drawing = draw_bars([Bar(Interval(n * 1_000, (n + 1) * 1_000), {"failed": n, "completed": 1}) for n in range(3)])
+    drawing = draw_bars(
+        [TallyBar(Interval(n * 1_000, (n + 1) * 1_000), {"failed": n, "completed": 1}) for n in range(3)]
+    )
     assert drawing is not None
     assert [(each.name, each.total) for each in drawing.outcomes] == [("completed", 3), ("failed", 3)]
     assert len(drawing.links) == 3 and drawing.highest == 3
     assert drawing.links[2].interval == "1970-01-01T00:00:02Z/1970-01-01T00:00:03Z"
-    assert draw_bars([Bar(Interval(0, 1_000), {})]) is None
+    assert draw_bars([TallyBar(Interval(0, 1_000), {})]) is None

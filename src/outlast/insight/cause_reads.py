@@ -29,7 +29,7 @@ from outlast.models.causes import (
     FirstSeen,
 )
 from outlast.operations.cause_operations import GetBars
-from outlast.store.bars import OUTCOMES, EndBars, FirstFlagged, FlaggedBars, OfRuns, Span
+from outlast.store.bars import OUTCOMES, BarSpan, EndBars, FirstFlagged, FlaggedBars, OfRuns
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns
 from outlast.telemetry.redact import redact, redacted
 
@@ -54,7 +54,7 @@ class _Groups(NamedTuple):
     more: bool
 
 
-async def _groups(of: TenantRows, span: Span, cause: str = "") -> _Groups:
+async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
     counts = await of.store.query(FlaggedCounts(of.tenant))
     named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
     groups = tuple(sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
@@ -85,9 +85,9 @@ async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", no
     )
 
 
-def _last_day(now: Instant) -> Span:
+def _last_day(now: Instant) -> BarSpan:
     """Return the last 48 half-hours, of which the last one is not over."""
-    return Span((now.business // BAR + 1 - BARS) * BAR, BAR, BARS)
+    return BarSpan((now.business // BAR + 1 - BARS) * BAR, BAR, BARS)
 
 
 def _causes(groups: _Groups) -> list[tuple[Cause, Attention]]:
@@ -160,11 +160,10 @@ async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
 async def _runs_of(of: TenantRows, cause: str) -> list[Run]:
     """Return the newest runs with a cause, at most RUNS_READ_MAX."""
     runs: list[Run] = []
-    cursor, more = "", True
-    while more and len(runs) < RUNS_READ_MAX:
-        page = await of.flagged(cause=cause, cursor=cursor, limit=PAGE)
+    async for page in pages(partial(of.flagged, cause=cause, limit=PAGE)):
         runs += page.rows
-        cursor, more = page.cursor, bool(page.cursor)
+        if len(runs) >= RUNS_READ_MAX:
+            break
     return runs
 
 
@@ -236,20 +235,20 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     )
 
 
-def _span(request: GetBars, now: Instant) -> Span:
+def _span(request: GetBars, now: Instant) -> BarSpan:
     until = _instant("until", request.until, now.business)
     since = _instant("since", request.since, until - DAY)
     if since >= until:
         raise InvalidInput("since is not before until", "the time would have no length", "choose an earlier instant")
     width = -(-(until - since) // request.bars)
-    return Span(since, width, request.bars)
+    return BarSpan(since, width, request.bars)
 
 
 def _instant(name: str, given: datetime | None, default: int) -> int:
     return default if given is None else checked_instant(name, given)
 
 
-async def _flagged(of: TenantRows, span: Span, wanted: OfRuns, cause: str) -> tuple[tuple[int, ...], bool]:
+async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> tuple[tuple[int, ...], bool]:
     counts = await of.store.query(FlaggedCounts(of.tenant))
     named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
     texts = tuple(each.causes for each in sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])

@@ -26,7 +26,7 @@ _WIDTHS: Final = (
 """Widths of a bar. Beyond the last one, older runs have no bar."""
 
 
-class Bar(NamedTuple):
+class TallyBar(NamedTuple):
     """Runs of one interval by outcome: a status of an end, `flagged`, or `started`."""
 
     at: Interval
@@ -45,7 +45,7 @@ class RunTally(NamedTuple):
     flagged: int
     complete: bool
     """False: older runs match and are not counted, so each number is a lower bound."""
-    bars: Sequence[Bar]
+    bars: Sequence[TallyBar]
     whole_bars: bool
     """False: runs before the first bar are not drawn."""
 
@@ -72,7 +72,7 @@ async def tally_of(rows: TenantRows, of: ListRuns, *, starts: bool = False) -> R
     )
 
 
-def bars_of(events: Sequence[tuple[int, str]], now: int) -> tuple[list[Bar], bool]:
+def bars_of(events: Sequence[tuple[int, str]], now: int) -> tuple[list[TallyBar], bool]:
     """Return bars of equal width up to now, and whether they have every event.
 
     A bar begins at a multiple of its width.
@@ -83,7 +83,7 @@ def bars_of(events: Sequence[tuple[int, str]], now: int) -> tuple[list[Bar], boo
     width = next((w for w in _WIDTHS if now // w - first // w < BARS_MAX), _WIDTHS[-1])
     last = max(now, *(at for at, _ in events)) // width
     begin = max(last - BARS_MAX + 1, 0)
-    bars = [Bar(Interval(n * width, (n + 1) * width), {}) for n in range(begin, last + 1)]
+    bars = [TallyBar(Interval(n * width, (n + 1) * width), {}) for n in range(begin, last + 1)]
     whole = True
     for at, outcome in events:
         place = at // width - begin

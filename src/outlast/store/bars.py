@@ -19,7 +19,7 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BarSpan:
     """Equal parts of time: the first instant in business time, the length of a part in ms, and their number."""
 
     since: int
@@ -74,7 +74,7 @@ class OfRuns:
 EVERY: Final = OfRuns()
 
 
-def _select(span: Span, column: str, where: str, values: Sequence[str], of: OfRuns) -> Select:
+def _select(span: BarSpan, column: str, where: str, values: Sequence[str], of: OfRuns) -> Select:
     """Return the statement that counts runs in each part of time, each by one search of an index."""
     more, further = of.condition()
     number = f"CAST({MARK} AS BIGINT)"
@@ -95,7 +95,7 @@ class EndBars(Query[tuple[Counts, ...]]):
     """A tenant's ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
 
     tenant: str
-    span: Span
+    span: BarSpan
     of: OfRuns = EVERY
 
     @override
@@ -119,7 +119,7 @@ class FlaggedBars(Query[tuple[Counts, ...]]):
 
     tenant: str
     causes: tuple[str, ...]
-    span: Span
+    span: BarSpan
     of: OfRuns = EVERY
 
     @override

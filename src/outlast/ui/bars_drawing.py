@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from outlast.core.machine import RunStatus
 from outlast.core.run_filters import interval_text
-from outlast.insight.run_tally import BARS_MAX, FLAGGED, RUNNING, Bar
+from outlast.insight.run_tally import BARS_MAX, FLAGGED, RUNNING, TallyBar
 from outlast.models import exact_instant
 
 HEIGHT: Final = 40
@@ -21,7 +21,7 @@ OUTCOMES: Final = (
 """From the bottom to the top of a bar."""
 
 
-class Outcome(NamedTuple):
+class OutcomePath(NamedTuple):
     """The parts of all bars with one outcome, as one path, and their number of runs."""
 
     name: str
@@ -41,13 +41,13 @@ class BarsDrawing(NamedTuple):
     """Everything that the template draws. `since`: the beginning of the axis."""
 
     width: int
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[OutcomePath]
     links: Sequence[BarLink]
     highest: int
     since: datetime
 
 
-def draw_bars(bars: Sequence[Bar]) -> BarsDrawing | None:
+def draw_bars(bars: Sequence[TallyBar]) -> BarsDrawing | None:
     """Return the drawing of bars; None without any run."""
     highest = max((bar.total for bar in bars), default=0)
     if not highest:
@@ -65,10 +65,10 @@ def draw_bars(bars: Sequence[Bar]) -> BarsDrawing | None:
             paths[name].append(f"M{n * STEP} {top:.4g}h{STEP - _GAP}v{height:.4g}h-{STEP - _GAP}z")
             totals[name] += count
     links = [BarLink(n * STEP, interval_text(bar.at), _title(bar)) for n, bar in enumerate(bars) if bar.total]
-    outcomes = [Outcome(name, "".join(paths[name]), totals[name]) for name in OUTCOMES if totals[name]]
+    outcomes = [OutcomePath(name, "".join(paths[name]), totals[name]) for name in OUTCOMES if totals[name]]
     return BarsDrawing(len(bars) * STEP, outcomes, links, highest, exact_instant(bars[0].at.low))
 
 
-def _title(bar: Bar) -> str:
+def _title(bar: TallyBar) -> str:
     parts = ", ".join(f"{bar.counts[name]:,} {name}" for name in reversed(OUTCOMES) if name in bar.counts)
     return f"{interval_text(bar.at).partition('/')[0]}: {parts}"

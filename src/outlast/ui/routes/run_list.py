@@ -131,7 +131,6 @@ async def list_runs(
     tally = await ops.run_tally(of, starts=bool(bars)) if error is None and not pages.after else None
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
     terms = query_terms(of)
-    drawing = draw_bars(tally.bars) if tally is not None else None
     return await render(
         request,
         "runs.html",
@@ -144,11 +143,8 @@ async def list_runs(
         top=top or (rows[0].run.run if rows else ""),
         text=q if error is not None else query_text(terms),
         chips=[Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
-        tally=tally,
-        totals=_totals(of, tally) if tally is not None else (),
-        drawing=drawing,
-        bar_queries=_bar_queries(of, drawing, "started" if bars else "stopped") if drawing is not None else {},
         bars=bars,
+        **_above_rows(of, tally, "started" if bars else "stopped"),
         offers=_offers(of, sorted({*state.by_name, of.workflow} - {""})),
         ticked=ticked,
         error=error,
@@ -157,6 +153,17 @@ async def list_runs(
         paged=bool(pages.after),
         status_code=422 if error is not None else 200,
     )
+
+
+def _above_rows(of: ListRuns, tally: RunTally | None, field: str) -> dict[str, Any]:
+    """Return the totals and the bars of a page, both with the queries of their links."""
+    drawing = draw_bars(tally.bars) if tally is not None else None
+    return {
+        "tally": tally,
+        "totals": _totals(of, tally) if tally is not None else (),
+        "drawing": drawing,
+        "bar_queries": _bar_queries(of, drawing, field) if drawing is not None else {},
+    }
 
 
 def _bar_queries(of: ListRuns, drawing: BarsDrawing, field: str) -> dict[str, str]:
