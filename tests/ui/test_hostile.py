@@ -130,8 +130,8 @@ def addresses(ids: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
         yield from paths
 
 
-COUNT = "document.querySelectorAll('*:not(g.cut, g.cut *)').length"
-"""Without the idle spans of a timeline, each three elements: their number depends on how fast the machine is."""
+COUNT = "document.querySelectorAll('*:not(g.cut, g.cut *, g.tick, g.tick *)').length"
+"""Without the idle spans and the axis of a timeline: their number depends on how fast the machine is."""
 STRANGERS = "document.querySelectorAll('script:not([nonce]), svg[onload], [onerror], [onclick], b[hx-get]').length"
 REPORTS = """addEventListener("securitypolicyviolation", event =>
   console.error("policy: " + event.violatedDirective + " " + event.blockedURI + " " + event.sample))"""

@@ -1,12 +1,24 @@
 """The drawing of a timeline: idle time is cut out, every bar has a place, and pages stay small."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from outlast.models.timeline import Timeline, TimelineBar, TimelineLane, TimelineMark
-from outlast.ui.timeline_drawing import BARS_MAX, GAP, LANES_MAX, LEFT, WIDTH, drawn_timeline, scale_of
+from outlast.ui.timeline_drawing import (
+    BARS_MAX,
+    GAP,
+    LANES_MAX,
+    LEFT,
+    OPENED_MAX,
+    TICK_MIN,
+    TICKS,
+    WIDTH,
+    drawn_timeline,
+    scale_of,
+)
 from tests.ui.conftest import Service
 from tests.ui.test_run_pages import PAGE_MAX
 
@@ -110,3 +122,19 @@ def test_a_run_of_hundreds_of_visits_has_small_pages(service: Service) -> None:
         page = service.get(f"/ui/runs/{run}{path}")
         assert page.status_code == 200
         assert len(page.content) < PAGE_MAX, (path, len(page.content))
+
+
+def test_the_axis_has_round_times_outside_of_cuts() -> None:
+    days = 4 * 86_400
+    found = drawn_timeline(timeline([bar(1, 0, 10), bar(2, days, days + 10)], to=days + 10))
+    (cut,) = found.cuts
+    assert 3 <= len(found.ticks) <= 2 * TICKS and all(tick.ms % 1_000 == 0 for tick in found.ticks)
+    assert all(not cut.x < tick.x < cut.x + cut.width for tick in found.ticks)
+    assert all(b.x - a.x >= TICK_MIN for a, b in pairwise(found.ticks))
+
+
+def test_an_opened_lane_has_a_row_for_each_bar() -> None:
+    bars = [bar(n, 0, 9) for n in range(OPENED_MAX + 5)] + [bar(999, 0, 9, node="b")]
+    found = drawn_timeline(timeline(bars, to=9), "a")
+    assert len({each.y for each in found.bars}) == len(found.bars) == OPENED_MAX
+    assert [lane.node for lane in found.lanes] == ["a"] and found.hidden == 5 and not found.grouped

@@ -25,10 +25,23 @@ CUT_MIN: Final = timedelta(seconds=1)
 ROW: Final = 14.0
 ROWS_MAX: Final = 6
 LANE_PAD: Final = 12.0
-TOP: Final = 28.0
+TOP: Final = 40.0
 BAR_MIN: Final = 3.0
 BARS_MAX: Final = 150
 """Bars of a page, because a page has at most 60 KB."""
+OPENED_MAX: Final = 60
+"""Bars of a lane that is opened, each in a row."""
+TICKS: Final = 8
+TICK_MIN: Final = 72.0
+_ROUND: Final = (
+    (1, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+    (1_000, (1, 2, 5, 10, 30)),
+    (60_000, (1, 2, 5, 10, 30)),
+    (3_600_000, (1, 2, 6, 12)),
+    (86_400_000, (1, 2, 7, 30, 90, 365, 3_650)),
+)
+STEPS: Final = tuple(timedelta(milliseconds=n * unit) for unit, of in _ROUND for n in of)
+"""Times between two marks of the axis."""
 LANES_MAX: Final = 40
 """Lanes of a page, for the same reason; of more, those with bars in the span that is shown."""
 
@@ -105,6 +118,32 @@ def _idle(points: Sequence[datetime], busy: Sequence[tuple[datetime, datetime]])
     return found
 
 
+class Tick(NamedTuple):
+    """Mark of the axis: its place, and the time since the start of the run in milliseconds."""
+
+    x: float
+    ms: int
+
+
+def ticks_of(scale: Scale, began: datetime) -> list[Tick]:
+    """Return the marks of the axis: at round times since the start, not where idle time is cut, and not too close."""
+    cuts = {cut.begin for cut in scale.cuts}
+    parts = [(a, b) for a, b in pairwise(scale.instants) if a not in cuts and b > a]
+    drawn = sum((b - a for a, b in parts), timedelta())
+    step = next((each for each in STEPS if each * TICKS >= drawn), STEPS[-1])
+    found = list[Tick]()
+    for begin, end in parts:
+        at = began + step * -((began - begin) // step)  # the first round time in this part
+        for _ in range(2 * TICKS):
+            if at > end:
+                break
+            x = scale.at(at)
+            if at >= begin and (not found or x - found[-1].x >= TICK_MIN):
+                found.append(Tick(x, (at - began) // timedelta(milliseconds=1)))
+            at += step
+    return found
+
+
 class DrawnBar(NamedTuple):
     """Bar with its place. `bars`: number of bars that it shows."""
 
@@ -144,11 +183,21 @@ class DrawnTimeline(NamedTuple):
     height: float
     grouped: bool
     hidden: int
-    """Lanes that are not drawn."""
+    """Lanes that are not drawn; of an opened lane, its bars."""
+    ticks: tuple[Tick, ...]
 
 
-def drawn_timeline(found: Timeline) -> DrawnTimeline:
-    """Return the places of lanes, bars and marks."""
+def step_of(bar: TimelineBar) -> str:
+    """Return the id of the step that a bar shows; '' if the bar has no step."""
+    if bar.count > 1:
+        return ""
+    if bar.kind == "attempt":
+        return f"call/{bar.visit}/{bar.key}"
+    return f"{bar.approval}/request" if bar.approval else ""
+
+
+def drawn_timeline(found: Timeline, opened: str = "") -> DrawnTimeline:
+    """Return the places of lanes, bars and marks. `opened`: the only lane that is drawn, each bar in a row."""
     begin, end = found.from_, found.to
     now = found.now if found.ended is None and found.now >= begin else None
     deadline = found.next_deadline if found.ended is None and found.next_deadline else None
@@ -162,12 +211,14 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
     lanes: list[DrawnLane] = []
     y, grouped = TOP, found.grouped
     shown = found.lanes if len(found.lanes) <= LANES_MAX else [lane for lane in found.lanes if lane.bars][:LANES_MAX]
-    share = max(2, BARS_MAX // max(1, len(shown)))
+    shown = [lane for lane in shown if opened in ("", lane.node)]
+    share, left_out = max(2, BARS_MAX // max(1, len(shown))), 0
     for lane in shown:
         placed = [_place(bar, scale, spans[bar.id]) for bar in found.bars if bar.node == lane.node]
-        kept = _merged(placed, share)
-        grouped = grouped or len(kept) < len(placed)
-        rows = _rows(kept)
+        kept = placed[:OPENED_MAX] if opened else _merged(placed, share)
+        left_out += len(placed) - len(kept) if opened else 0
+        grouped = grouped or (not opened and len(kept) < len(placed))
+        rows = list(range(len(kept))) if opened else _rows(kept)
         bars += [bar._replace(y=y + LANE_PAD / 2 + row * ROW) for bar, row in zip(kept, rows, strict=True)]
         height = (max(rows, default=0) + 1) * ROW + LANE_PAD
         lanes.append(DrawnLane(lane.node, lane.visits, y, height))
@@ -183,7 +234,8 @@ def drawn_timeline(found: Timeline) -> DrawnTimeline:
         LEFT + WIDTH + 40,
         y + 20,
         grouped,
-        len(found.lanes) - len(shown),
+        left_out if opened else len(found.lanes) - len(shown),
+        tuple(tick._replace(x=LEFT + tick.x) for tick in ticks_of(scale, found.began)),
     )
 
 

@@ -35,6 +35,7 @@ from outlast.ui.story_rows import (
     PROPOSALS_MAX,
     STORY_WORDS,
     budget_bar,
+    elapsed,
     fitting,
     kind_of_step,
     nth_of,
@@ -42,7 +43,7 @@ from outlast.ui.story_rows import (
     shown_text,
     took,
 )
-from outlast.ui.timeline_drawing import LEFT, drawn_timeline
+from outlast.ui.timeline_drawing import LEFT, drawn_timeline, step_of
 from outlast.upkeep.export import export
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
@@ -269,10 +270,17 @@ async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane
 
 @router.get("/timeline", operation_id="ui:get_timeline")
 async def show_timeline(
-    ops: Ops, request: Request, run: RunId, begin: Begin = None, end: Finish = None, after: After = 0
+    ops: Ops,
+    request: Request,
+    run: RunId,
+    begin: Begin = None,
+    end: Finish = None,
+    after: After = 0,
+    lane: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """Show visits, attempts and waits over time, with idle time cut out."""
+    """Show visits, attempts and waits over time, with idle time cut out. `lane`: its bars have a row each."""
     summary, line = await ops.run_summary(run), await ops.timeline(run, begin=begin, end=end)
+    nth = nth_of(line.visits)
     return await tab(
         request,
         run,
@@ -280,7 +288,12 @@ async def show_timeline(
         summary=summary,
         versions=[(bar.id, bar.outcome) for bar in line.bars],
         line=line,
-        drawing=drawn_timeline(line),
+        drawing=drawn_timeline(line, lane),
+        opened=lane,
+        step_of=step_of,
+        key_text=unquote,
+        elapsed=elapsed,
+        visit_text=lambda node, visit: nth_text(node, nth.get(visit, 0), visit),
         zooms=zooms_of(line),
         left=LEFT,
         rows=line.bars[after : after + ROWS],
