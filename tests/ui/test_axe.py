@@ -72,6 +72,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
             "/ui/runs/{run}/fork": [f"/ui/runs/{each}/fork{at}" for each in (ended, wish) for at in ("", "?from=1")],
             "/ui/runs/{run}/steps": [f"/ui/runs/{ended}/steps?step=start/1"],
             "/ui/answers/{run}": [f"/ui/answers/{job}"],
+            "cause": [each["cause"] for each in service.get("/v1/causes").json()["causes"]][:2],
             "/ui/thread": [f"/ui/thread?thread={THREAD}"],
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],

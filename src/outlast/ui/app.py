@@ -20,6 +20,7 @@ from outlast.ui.routes import (
     assets,
     board,
     bulk_pages,
+    cause_pages,
     comparison_page,
     fork_pages,
     run_actions,
@@ -37,7 +38,7 @@ from outlast.ui.routes import worker_pages as workers
 ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
-    workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router,
+    workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router, cause_pages.router,
 )  # fmt: skip
 
 

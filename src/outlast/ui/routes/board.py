@@ -27,6 +27,7 @@ from outlast.service.service_state import Ops, PageRequest, Pages, State
 from outlast.ui.page_route import PageRoute, form_of, see_other, whole_number
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.bulk_pages import offered
+from outlast.ui.routes.cause_pages import answers_for, sparkline
 from outlast.ui.routes.run_actions import MORE_TIME, answer_one, answered, member, typed_answer
 from outlast.ui.routes.run_pages import overview
 
@@ -37,6 +38,8 @@ OF_ONE_REASON: Final = 10
 ITEMS: Final = 16
 """Items of all reasons that the board shows, because of its size, but LEAST of each."""
 LEAST: Final = 3
+CAUSES: Final = 10
+"""Causes that the board shows, because of its size: those with an uncertain effect first, then the most frequent."""
 DEADLINES_MAX: Final = 100
 """Pending approvals that the board reads, the earliest deadline first."""
 NEXT: Final = 3
@@ -80,14 +83,19 @@ async def show_board(ops: Ops, request: Request) -> Response:
 
 async def _board(ops: Operations, request: Request, *, status_code: int = 200, **refused: Any) -> Response:
     summary = await ops.summary()
-    pending, groups = await asyncio.gather(ops.approvals(sort="deadline", limit=DEADLINES_MAX), groups_of(ops, summary))
+    pending, groups, listed = await asyncio.gather(
+        ops.approvals(sort="deadline", limit=DEADLINES_MAX), groups_of(ops, summary), ops.causes()
+    )
+    groups.sort(key=lambda each: each.reason != Reason.EFFECT_UNCERTAIN)
+    causes = listed.causes[:CAUSES]
     due = by_deadline(pending.approvals, summary.now)
     seen = [
         (each.run, each.reason, each.version, each.assigned_to, each.assigned_at, each.assigned_note)
         for group in groups
         for each in group.items
     ]
-    version = stamp(summary.version, seen, [[each.approval for each in some] for some in due])
+    alike = [(each.cause, each.runs, each.last) for each in causes]
+    version = stamp(summary.version, seen, alike, [[each.approval for each in some] for some in due])
     return await render(
         request,
         "board.html",
@@ -95,6 +103,8 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
         live="attention",
         versions={"board": version},
         groups=groups,
+        causes=[(each, sparkline(each.bars), answers_for(each)) for each in causes],
+        more_causes=listed.more or len(listed.causes) > CAUSES,
         counts=summary,
         summary=summary,
         due=due,

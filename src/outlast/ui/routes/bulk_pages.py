@@ -102,7 +102,7 @@ async def _preview(
         title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
         given=given,
         found=found,
-        items=[] if given.contains else _of_runs(listed)[:EXAMPLES],
+        items=[] if given.contains else runs_in(listed)[:EXAMPLES],
         offered=offered(given.reason),
         more_time=MORE_TIME,
         refused=refused,
@@ -110,7 +110,8 @@ async def _preview(
     )
 
 
-def _of_runs(found: AttentionList) -> list[RunAttention]:
+def runs_in(found: AttentionList) -> list[RunAttention]:
+    """Return the items of runs."""
     return [each for each in found.attention if isinstance(each, RunAttention)]
 
 

@@ -1,0 +1,61 @@
+"""The page of a cause: its message once, what differs among its runs, and its runs."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from outlast.core.machine import Reason
+from outlast.models.causes import Cause, CauseDetail
+from outlast.service.request_parts import CauseId
+from outlast.service.service_state import Ops, Pages
+from outlast.ui.page_route import PageRoute
+from outlast.ui.rendering import render
+from outlast.ui.routes.bulk_pages import ShownFilter, address, offered, runs_in
+
+router = APIRouter(prefix="/ui/causes", route_class=PageRoute)
+RUNS: Final = 40
+"""Runs with a cause that a page lists."""
+HEIGHT: Final = 20
+"""Height of a sparkline in units of its drawing, in which a part of time is one unit wide."""
+
+
+def sparkline(numbers: Sequence[int]) -> str:
+    """Return the path of one column for each number that is not 0; the greatest number is HEIGHT units high."""
+    most = max(numbers, default=0)
+    columns = ((at, -(-number * HEIGHT // most)) for at, number in enumerate(numbers) if number)
+    return "".join(f"M{at} {HEIGHT}v-{height}h.8v{height}z" for at, height in columns)
+
+
+def answers_for(cause: Cause) -> list[tuple[str, str]]:
+    """Return the choices that a job can give all runs of a cause, each with the address of its page."""
+    reason = Reason(cause.reason)
+    return [(choice.value, address(ShownFilter(reason, choice, cause.cause))) for choice in offered(reason)]
+
+
+def deployed(cause: CauseDetail) -> list[tuple[int, object]]:
+    """Return the version in which a cause was first seen with the instant from which a worker served it, or nothing."""
+    return [(each.version, each.at) for each in cause.deploys if each.version == cause.version]
+
+
+@router.get("/{cause}", operation_id="ui:get_cause")
+async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -> Response:
+    """Show one cause with a page of its runs."""
+    found = await ops.cause(cause)
+    listed = await ops.attention(cause=cause, limit=RUNS, cursor=pages.after)
+    return await render(
+        request,
+        "cause.html",
+        title=f"{found.reason.replace('_', ' ').capitalize()} in {found.workflow}",
+        live="",
+        cause=found,
+        spark=sparkline(found.bars),
+        flagged=sum(found.bars),
+        deployed=deployed(found),
+        answers=answers_for(found),
+        items=list({each.run: each for each in runs_in(listed)}.values()),
+        next_cursor=(await pages.sealed(listed)).next_cursor,
+        paged=bool(pages.after),
+    )

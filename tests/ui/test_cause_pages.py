@@ -1,0 +1,73 @@
+"""The board by causes and the page of a cause, without scripts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.ui.routes.cause_pages import HEIGHT, sparkline
+from tests.service.conftest import Running, Service
+from tests.ui.html_page import HtmlPage
+from tests.ui.test_board import press, stopped
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Provide a service with three runs that raised alike, and one with an uncertain effect."""
+    at: Path = tmp_path_factory.mktemp("causes")
+    with Running(f"sqlite:{at / 'outlast.db'}") as service:
+        for order in ("broken", "broken", "broken", "o1"):
+            stopped(service, order)
+        yield service
+
+
+def page(service: Service, address: str) -> HtmlPage:
+    answer = service.get(address)
+    assert answer.status_code == 200, answer.text
+    assert len(answer.content) <= 60 * 1024
+    return HtmlPage(answer.text)
+
+
+def test_a_sparkline_has_a_column_for_each_number() -> None:
+    assert sparkline([]) == sparkline([0, 0]) == ""
+    assert sparkline([0, 1, 400]) == f"M1 {HEIGHT}v-1h.8v1zM2 {HEIGHT}v-{HEIGHT}h.8v{HEIGHT}z"
+
+
+def test_the_board_shows_each_cause_once_with_uncertain_effects_first(own: Service) -> None:
+    uncertain, raised = own.get("/v1/causes").json()["causes"]
+    assert (uncertain["reason"], uncertain["runs"]) == ("effect_uncertain", 1)
+    assert (raised["reason"], raised["runs"]) == ("exception", 3)
+    text = own.get("/ui/").text
+    first, second = (text.index(f'id="cause-{each["cause"]}"') for each in (uncertain, raised))
+    assert first < second < text.index('id="reason-effect_uncertain"') < text.index('id="reason-exception"')
+    row = text[second : text.index("</tr>", second)]
+    assert ">3</a>" in row and "M47 20v-20h.8v20z" in row and "call@1" in row and "3 flagged in the last 24" in row
+    row = text[first : text.index("</tr>", first)]
+    assert "Settle one by one" in row and "/ui/answers" not in row
+
+
+def test_the_page_of_a_cause_lists_the_runs_that_it_counts(own: Service) -> None:
+    raised = own.get("/v1/causes?reason=exception").json()["causes"][0]
+    there = f"/ui/causes/{raised['cause']}"
+    text = own.get(there).text
+    listed = own.get(f"/v1/attention?cause={raised['cause']}").json()["attention"]
+    assert len(listed) == raised["runs"] == 3 and all(f"/ui/runs/{each['run']}" in text for each in listed)
+    assert text.count("Traceback (most recent call last)") <= 1 and '<pre id="message"' in text
+    assert "Counted from 3 of 3 runs" in page(own, there).text and "broken ×3" in page(own, there).text
+    assert "first seen" in page(own, there).text
+    assert own.get("/ui/causes/ffffffffffff").status_code == 404
+
+
+def test_all_runs_of_a_cause_are_answered_from_its_page(own: Service) -> None:
+    raised = own.get("/v1/causes?reason=exception").json()["causes"][0]
+    shown = page(own, f"/ui/causes/{raised['cause']}")
+    (link,) = [each["href"] for each in shown.links if "choice=fail" in each.get("href", "")]
+    assert f"cause={raised['cause']}" in link
+    form = page(own, link).form("answer-all")
+    assert press(own, form.set(text="the line is gone"), None)[0] == 303
+    (job,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.ended(job)
+    assert "3 of 3 answered" in page(own, f"/ui/answers/{job}").text
+    assert own.get(f"/ui/causes/{raised['cause']}").status_code == 404, "no run has it any more"
+    assert f"cause-{raised['cause']}" not in own.get("/ui/").text
+    assert [each["reason"] for each in own.get("/v1/causes").json()["causes"]] == ["effect_uncertain"]
