@@ -24,7 +24,7 @@ from bench.usage import tree
 
 HERE = Path(__file__).parents[1]
 STORES = ("sqlite", "postgres", "memory")
-METRICS = ("steps_effectful", "steps_readonly", "one_run", "one_run_readonly", "state", "logged")
+METRICS = ("steps_effectful", "steps_readonly", "one_run", "one_run_readonly", "state", "logged", "flagged")
 ACTS = ("start", "signal")
 """Calls of a client in the measured process."""
 ACTS_OVER_HTTP = ("start_http", "signal_http")
@@ -40,6 +40,9 @@ SHOWN = {
     "server_us": "server CPU",
     "service_us": "service CPU",
     "wall_us": "wall",
+    "commits": "transactions",
+    "kept_bytes": "bytes kept",
+    "written_bytes": "bytes written",
 }
 Costs = dict[str, float]
 
@@ -131,7 +134,7 @@ def compare(base: Side, change: Side, pairs: int) -> list[tuple[Costs, Costs]]:
 
 def lines(found: list[tuple[Costs, Costs]]) -> Iterator[str]:
     """Return the table: both medians, and the quartiles of the ratio."""
-    yield f"{'µs per step':<18}{'base':>9}{'change':>9}{'ratio':>9}   ± error   quartiles"
+    yield f"{'per step, times µs':<18}{'base':>9}{'change':>9}{'ratio':>9}   ± error   quartiles"
     for name, shown in SHOWN.items():
         both = [(before[name], after[name]) for before, after in found if before.get(name, 0.0) > 0]
         if both:

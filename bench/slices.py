@@ -9,20 +9,23 @@ checkout, so this file uses nothing else of it. With `count` it counts calls of 
 import asyncio
 import gc
 import json
+import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
 import outlast
 from bench import flows, serving
 from bench.usage import Usage, tree, usage
-from outlast import Workflow
+from outlast import Context, Workflow
+from outlast.core.rows.store_rows import WRITER
 from outlast.store.port import Store
 
 LOOK_S, SELDOM_S = 0.002, 0.05  # poll intervals for the end of a slice; seldom while calls are counted
@@ -36,6 +39,17 @@ class Slice(NamedTuple):
     runs: int
     steps: int
     start: dict[str, Any]
+    ends: str = "completed"
+    """Status of a run that its worker has released."""
+
+
+flagged = Workflow("bench-flagged", state=flows.Count)  # here, because an earlier checkout has no such workflow
+
+
+@flagged.node(start=True)
+async def fail_at_once(ctx: Context[flows.Count]) -> None:
+    """Raise, so that the run needs a person. The messages differ and have one normal form."""
+    raise ValueError(f"order {ctx.run_id!r} of {ctx.state.n + 7} EUR is unknown at 10.0.0.1")
 
 
 METRICS = {
@@ -45,6 +59,7 @@ METRICS = {
     "one_run_readonly": Slice(flows.long_readonly, 1, 300, {"loops": 300}),
     "state": Slice(flows.cargo, 1, 80, {"loops": 80, "size": 1_000_000}),
     "logged": Slice(flows.logging, 100, 10, {}),
+    "flagged": Slice(flagged, 100, 1, {}, "waiting"),
 }
 
 
@@ -82,17 +97,40 @@ class Calls:
         self.made += event == "call"
 
 
-async def measure(store: Store, what: Slice, number: int, before: int) -> dict[str, float]:
+async def measure(store: Store, url: str, what: Slice, number: int, before: int) -> dict[str, float]:
     """Execute one slice and return its cost per step. `before` runs have completed earlier."""
     starts = {"prefix": f"slice{number}-", **what.start}
     await serving.start_runs(store, what.workflow, what.runs, **starts)
     gc.collect()
     steps = what.runs * what.steps
+    pages, commits = size_of(url), await batches(store)
     begun = usage()
     async with serving.served(store, what.workflow) as worker:
-        await serving.until_let_go(worker, store, "completed", before + what.runs)
+        await serving.until_let_go(worker, store, what.ends, before + what.runs)
         used = usage().minus(begun)
-    return {"steps": float(steps), **costs_of(used, steps)}
+    written = {
+        "commits": (await batches(store) - commits) / steps,
+        "kept_bytes": (size_of(url) - pages) / steps,
+        "written_bytes": used.written / steps,
+    }
+    return {"steps": float(steps), **costs_of(used, steps), **written}
+
+
+async def batches(store: Store) -> int:
+    """Return the number of transactions of all writers; on DynamoDB and in memory there are none."""
+    return sum(writer.batch for writer in await store.rows(WRITER, ()))
+
+
+def size_of(url: str) -> int:
+    """Return the bytes of a SQLite store without its free pages, 0 for any other store."""
+    scheme, _, path = url.partition(":")
+    if scheme != "sqlite":
+        return 0
+    with closing(sqlite3.connect(path)) as db:
+        pages, free, size = (
+            int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size")
+        )
+    return (pages - free) * size
 
 
 def costs_of(used: Usage, steps: int) -> dict[str, float]:
@@ -111,7 +149,7 @@ async def answer(what: Slice, url: str, calls: Calls | None) -> None:
     async with serving.opened(url) as store:
         for number, _ in enumerate(sys.stdin):
             made = calls.made if calls else 0
-            figures = await measure(store, what, number, number * what.runs)
+            figures = await measure(store, url, what, number, number * what.runs)
             figures["calls"] = (calls.made - made) / (what.runs * what.steps) if calls else 0.0
             print(json.dumps(figures), flush=True)
 
@@ -170,6 +208,7 @@ async def answer_acts(what: Acts, url: str, calls: Calls | None) -> None:
 
 def main(metric: str, url: str, mode: str) -> None:
     """Answer until the end of standard input."""
+    logging.getLogger("outlast").addHandler(logging.NullHandler())  # for the tracebacks of `flagged`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     serving.LOOK_S = SELDOM_S if mode == "count" else LOOK_S
     calls = Calls() if mode == "count" else None

@@ -18,7 +18,8 @@ from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.errors import StoreError
-from outlast.store.dynamodb import reads
+from outlast.store.bars import EndBars, Span
+from outlast.store.dynamodb import plans, reads
 from outlast.store.dynamodb.plans import PLANS
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
 from outlast.store.memory import MemoryCore, MemoryStore
@@ -136,6 +137,21 @@ def test_every_answer_is_that_of_memory(page_limit: int | None, env: str) -> Non
             found = await asyncio.gather(*map(store.query, asked))
             for query, answer in zip(asked, found, strict=True):
                 assert answer == query.find(core.rows), query
+
+    asyncio.run(live())
+
+
+def test_ends_beyond_the_limit_are_not_all_counted(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "FLAGGED_MAX", 1)
+
+    async def live() -> None:
+        async with worlds(env, 7, 6) as (_, store):
+            store._reads.items.page_limit = 1
+            for n in (1, 2):
+                row = make.ended(make.run_row(f"end-{n}", "fresh"))._replace(version=1, status=RunStatus.FAILED)
+                await store.commit(make.start(row))
+                found = await store.query(EndBars("fresh", Span(T0, 10, 1)))
+                assert (sum(found.by_outcome[1]), found.all) == (n, n == 1)
 
     asyncio.run(live())
 

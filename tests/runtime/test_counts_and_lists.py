@@ -21,7 +21,7 @@ from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subs
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import RUN
 from outlast.insight import approval_reads as approvals
-from outlast.insight import tenant_rows
+from outlast.insight import cause_reads, tenant_rows
 from outlast.models.attention import RunAttention
 from outlast.models.service import StatusSummary
 from outlast.runtime.operations import Operations
@@ -215,6 +215,21 @@ def test_the_count_of_ones_own_approvals_is_marked_if_not_all_are_read(monkeypat
     assert (summary.approvals_pending, summary.approvals_mine) == (10, 0)
     assert summary.at_least == ["approvals_pending", "approvals_mine"]
     assert [each.approval for each in first] == [each.approval for each in by_deadline] == ["ap-29"]
+
+
+def test_causes_are_lower_bounds_if_a_store_stops_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go(skew: int) -> tuple[bool, bool, bool, bool]:
+        monkeypatch.setattr(MemoryStore, "skew", skew, raising=False)
+        monkeypatch.setattr(cause_reads, "FLAGGED_MAX", 2)
+        store = await open_store("memory:")
+        await Given([((Reason.EXCEPTION,), 1, False, False)] * 2).put(store)
+        ops = operations(store)
+        found = await ops.causes()
+        detail = await ops.cause(found.causes[0].cause)
+        return found.at_least, found.more, detail.at_least, (await ops.bars()).at_least
+
+    assert asyncio.run(go(0)) == (False,) * 4
+    assert asyncio.run(go(1)) == (True,) * 4
 
 
 def test_effects_of_one_run_are_paged_to_the_last_one() -> None:

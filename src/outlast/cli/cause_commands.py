@@ -30,11 +30,11 @@ async def ls(client: Client, screen: Screen, reason_name: str | None, workflow: 
     if not found.causes:
         screen.line("no run needs a person")
         return OK
-    about = "about " if found.about else ""
+    about, more = "about " if found.about else "", " or more" if found.at_least else ""
     rows = [
         (
             each.cause,
-            f"{about}{each.runs:,}",
+            f"{about}{each.runs:,}{more}",
             each.reason,
             f"{each.workflow}@{each.version} {each.node}",
             screen.since(each.since),
@@ -58,7 +58,8 @@ async def show(client: Client, screen: Screen, cause: str) -> int:
     if screen.data(json_of_model(found)):
         return OK
     where = f"{found.workflow}@{found.version} {found.node}"
-    screen.line(f"{found.cause} · {found.reason} · {where} · {found.runs:,} runs, flagged {screen.since(found.since)}")
+    runs = f"{found.runs:,}{' or more' if found.at_least else ''} runs"
+    screen.line(f"{found.cause} · {found.reason} · {where} · {runs}, flagged {screen.since(found.since)}")
     screen.line(found.detail)
     screen.line(f"of the {found.read:,} newest runs:")
     counted = [("version", found.versions, 0), *((each.name, each.values, each.others) for each in found.fields)]

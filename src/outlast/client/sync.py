@@ -894,7 +894,9 @@ class SyncClient:
     ) -> AttentionList:
         """Return the items of one page of runs that need a person. The first page has items without a run, too.
 
-        `limit` counts runs, which may have several items. `cause`: only items with this cause, as `causes` lists them.
+        `limit` counts runs, which may have several items. `reason`: only items of this reason. `workflow`, `version`
+        and `node`: only items of runs of this workflow, of this version of it, that are at this node. `cause`: only
+        items with this cause, as `causes` lists them.
 
         `assigned_to`: only items of runs that this person takes care of; "me" is the caller, "none" selects the others.
         """
@@ -959,7 +961,8 @@ class SyncClient:
     def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
         """Return the causes for which runs need a person, with the number of runs of each.
 
-        Each has 48 numbers of runs, by the half-hour in which they were flagged.
+        `reason`, `workflow` and `node`: only causes of this reason, in this workflow, in this node. Each cause has 48
+        numbers of runs, by the half-hour in which they were flagged.
         """
         return self._loop.run(lambda: self._target.causes(reason=reason, workflow=workflow, node=node))
 
@@ -981,10 +984,11 @@ class SyncClient:
         until: datetime | None = None,
         bars: int = 48,
     ) -> Bars:
-        """Count ended runs by the time of their end, and runs that need a person by its beginning.
+        """Count ended runs by the time of their end, and runs that still need a person by when that began.
 
-        The time from `since` to `until` is divided into `bars` equal parts; by default these are the last 24 hours. A
-        `version` needs a `workflow`. Raises InvalidInput.
+        A run that was flagged and answered is not among `flagged`; it counts at its end. The time from `since` to
+        `until` is divided into `bars` equal parts; by default these are the last 24 hours. `workflow`, `outcome` and
+        `cause`: only these runs. A `version` needs a `workflow`. Raises InvalidInput.
         """
         return self._loop.run(
             lambda: self._target.bars(

@@ -29,19 +29,21 @@ FAILED: Final = RunStatus.FAILED.value
 MARK: Final = "◇"
 # Each pattern is linear: its repeated classes exclude what ends them.
 _QUOTED: Final = (
-    re.compile(r"(?<![\w\"])\"(?:[^\"\\]|\\.)*+(?:\"|\Z)"),
-    re.compile(r"(?<![\w'])'(?:[^'\\]|\\.)*+(?:'(?!\w)|\Z)"),
-    re.compile(r"`[^`]*+(?:`|\Z)"),
-    re.compile(r"[“„][^”]*+(?:”|\Z)"),
-    re.compile(r"«[^»]*+(?:»|\Z)"),
+    ('"', re.compile(r"(?<![\w\"])\"(?:[^\"\\]|\\.)*+(?:\"|\Z)")),
+    ("'", re.compile(r"(?<![\w'])'(?:[^'\\]|\\.)*+(?:'(?!\w)|\Z)")),
+    ("`", re.compile(r"`[^`]*+(?:`|\Z)")),
+    ("“„", re.compile(r"[“„][^”]*+(?:”|\Z)")),
+    ("«", re.compile(r"«[^»]*+(?:»|\Z)")),
 )
+"""Patterns, each with the characters with which it begins: most messages have none of them."""
 _NESTED: Final = re.compile(r"\{[^{}\[\]]*+\}|\[[^{}\[\]]*+\]")
 _CUT_OFF: Final = re.compile(r"[{\[].*+\Z", re.DOTALL)
 _DEPTH_MAX: Final = 20
 _URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}+://\S++")
 _FOREIGN: Final = re.compile(r"[^\x20-\x7e\u00a0-\u024f◇…–—‘’“”„«»]++")
 _TOKEN: Final = re.compile(r"[\w.:/\\@#%+~$&?*^!-]++")
-_HEX: Final = re.compile(r"[0-9a-fA-F]{8,}+")
+_HEX_CHARS_MIN: Final = 8
+_HEX: Final = re.compile(rf"[0-9a-fA-F]{{{_HEX_CHARS_MIN},}}+")
 _LONG: Final = re.compile(r"[A-Za-z0-9_-]{40,}+")
 _OF_SENTENCE: Final = ".:!?"
 _MARKS: Final = re.compile(rf"{MARK}(?:[\s,;:./|+&=-]*+{MARK})+")
@@ -56,14 +58,16 @@ def normal_form(message: str) -> str:
     than Latin. At most FORM_CHARS_MAX characters.
     """
     text = next((line for line in message[:READ_CHARS_MAX].splitlines() if line.strip()), "")
-    for pattern in _QUOTED:
-        text = pattern.sub(MARK, text)
-    for _ in range(_DEPTH_MAX):
+    for begins, pattern in _QUOTED:
+        if begins in text or (len(begins) > 1 and not text.isascii()):
+            text = pattern.sub(MARK, text)
+    for _ in range(_DEPTH_MAX if "{" in text or "[" in text else 0):
         text, n = _NESTED.subn(MARK, text)
         if not n:
             break
-    text = _CUT_OFF.sub(MARK, text)
-    text = _FOREIGN.sub(MARK, _URL.sub(MARK, text).replace("\t", " "))
+    text = _CUT_OFF.sub(MARK, text) if "{" in text or "[" in text else text
+    text = (_URL.sub(MARK, text) if "://" in text else text).replace("\t", " ")
+    text = text if text.isascii() and text.isprintable() else _FOREIGN.sub(MARK, text)
     text = _TOKEN.sub(_of_token, text)
     text = _MARKS.sub(MARK, " ".join(text.split()))
     return text if len(text) <= FORM_CHARS_MAX else text[: FORM_CHARS_MAX - 1] + "…"
@@ -77,6 +81,8 @@ def _of_token(found: "re.Match[str]") -> str:
 
 def _differs(token: str) -> bool:
     """Return True if a word is a number, an id, a path or an address rather than a word of the message."""
+    if len(token) < _HEX_CHARS_MIN and token.isalpha():
+        return False  # most words
     if any(each.isdigit() for each in token) or "@" in token:
         return True
     if token[0] in "/\\~" or token.count("/") > 1 or token.count("\\") > 1:

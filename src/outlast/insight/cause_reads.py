@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.core.causes import CauseName, cause_mark, causes_in, normal_form
 from outlast.core.commit import Instant
 from outlast.core.durations import DAY, MINUTE
 from outlast.core.lanes import lane_of, version_in, workflow_in
+from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import Reason
+from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import EVENT, Run
@@ -29,7 +32,7 @@ from outlast.models.causes import (
     FirstSeen,
 )
 from outlast.operations.cause_operations import GetBars
-from outlast.store.bars import OUTCOMES, BarSpan, EndBars, FirstFlagged, FlaggedBars, OfRuns
+from outlast.store.bars import OUTCOMES, BarSpan, CountedEnds, EndBars, FirstFlagged, FlaggedBars, OfRuns
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns
 from outlast.telemetry.redact import redact, redacted
 
@@ -52,6 +55,7 @@ class _Groups(NamedTuple):
     bars: dict[str, tuple[int, ...]]
     first: dict[str, Run]
     more: bool
+    at_least: bool
 
 
 async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
@@ -62,8 +66,17 @@ async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
     bars = await of.store.query(FlaggedBars(of.tenant, texts, span)) if texts else ()
     first = await of.store.query(FirstFlagged(of.tenant, texts)) if texts else ()
     return _Groups(
-        groups, dict(zip(texts, bars, strict=True)), {run.causes: run for run in first}, len(named) > GROUPS_MAX
+        groups,
+        dict(zip(texts, bars, strict=True)),
+        {run.causes: run for run in first},
+        len(named) > GROUPS_MAX,
+        _cut(of, counts),
     )
+
+
+def _cut(of: TenantRows, counts: Sequence[FlaggedRuns]) -> bool:
+    """Return True if the store may have more flagged runs than it has counted: one whose indexes lag stops there."""
+    return of.store.skew > 0 and sum(each.runs for each in counts) >= FLAGGED_MAX
 
 
 async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
@@ -78,7 +91,8 @@ async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", no
     found.sort(key=lambda each: (each.reason != Reason.EFFECT_UNCERTAIN.value, -each.runs, each.cause))
     return CauseList(
         causes=found,
-        more=groups.more,
+        more=groups.more or groups.at_least,
+        at_least=groups.at_least,
         about=of.store.skew > 0,
         bars_since=exact_instant(span.since),
         bar_ms=span.width,
@@ -134,7 +148,8 @@ def _entry(run: Run, name: CauseName) -> Attention:
 async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
     """Return one cause with what differs among its runs. Raises NotFound."""
     span = _last_day(await of.store.now())
-    found = [each for each in _causes(await _groups(of, span, cause)) if each[0].cause == cause]
+    groups = await _groups(of, span, cause)
+    found = [each for each in _causes(groups) if each[0].cause == cause]
     if not found:
         raise NotFound(f"no run needs a person for the cause {cause}", "its runs were answered", "outlast causes ls")
     shown, entry = found[0]
@@ -151,6 +166,7 @@ async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
             FirstSeen(version=version, at=exact_instant(at))
             for version, at in sorted(seen.items(), key=lambda each: -each[1])[:FIELDS_MAX]
         ],
+        at_least=groups.at_least,
         about=of.store.skew > 0,
         bars_since=exact_instant(span.since),
         bar_ms=span.width,
@@ -201,7 +217,7 @@ def _plain(snapshot: bytes) -> dict[str, Any]:
 
 
 async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
-    """Return ended runs by the time of their end, and runs that need a person by its beginning. Raises InvalidInput."""
+    """Count ended runs by their end, and runs that still need a person by when that began. Raises InvalidInput."""
     span = _span(request, await of.store.now())
     if request.version is not None and not request.workflow:
         raise InvalidInput("a version without a workflow", "versions of workflows are not alike", "name the workflow")
@@ -211,12 +227,12 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     lane = lane_of(request.workflow, request.version) if request.version is not None else ""
     wanted = OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
     none = (0,) * span.bars
-    ended, flagged, more = (none,) * len(OUTCOMES), none, False
+    ended, flagged, more = CountedEnds((none,) * len(OUTCOMES)), none, False
     if request.outcome != FLAGGED:
         ended = await of.store.query(EndBars(of.tenant, span, wanted))
     if request.outcome in ("", FLAGGED):
         flagged, more = await _flagged(of, span, wanted, request.cause)
-    by_outcome = dict(zip(outcomes, ended, strict=True))
+    by_outcome = dict(zip(outcomes, ended.by_outcome, strict=True))
     shown = {each: by_outcome[each] if request.outcome in ("", each) else none for each in outcomes}
     return Bars(
         bars=[
@@ -230,7 +246,7 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
         since=exact_instant(span.since),
         until=exact_instant(span.until),
         bar_ms=span.width,
-        at_least=more,
+        at_least=more or not ended.all,
         about=of.store.skew > 0,
     )
 
@@ -253,6 +269,6 @@ async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) ->
     named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
     texts = tuple(each.causes for each in sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
     if not texts:
-        return (0,) * span.bars, False
+        return (0,) * span.bars, _cut(of, counts)
     bars = await of.store.query(FlaggedBars(of.tenant, texts, span, wanted))
-    return tuple(map(sum, zip(*bars, strict=True))), len(named) > len(texts)
+    return tuple(map(sum, zip(*bars, strict=True))), len(named) > len(texts) or _cut(of, counts)

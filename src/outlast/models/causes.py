@@ -26,7 +26,8 @@ class CauseList(Model):
     """Causes of the runs that need a person, those with an uncertain effect first, then by the number of runs."""
 
     causes: list[Cause]
-    more: bool = Field(description="True if there are further causes with fewer runs.")
+    more: bool = Field(description="True if there may be further causes, with fewer runs.")
+    at_least: bool = Field(description="True if there may be more runs than were counted.")
     about: bool = Field(description="True if the numbers come from indexes that may lag by a moment.")
     bars_since: Instant = Field(description="Beginning of the first part of time.")
     bar_ms: Count = Field(description="Length of a part of time.")
@@ -62,6 +63,7 @@ class CauseDetail(Cause):
     versions: list[CountedValue]
     fields: list[CountedField] = Field(description="Of their input.")
     deploys: list[FirstSeen] = Field(description="Versions of the workflow, the newest first.")
+    at_least: bool = Field(description="True if there may be more runs than were counted.")
     about: bool
     bars_since: Instant
     bar_ms: Count
@@ -74,15 +76,17 @@ class Bar(Model):
     completed: Count
     failed: Count
     cancelled: Count
-    flagged: Count = Field(description="Runs that need a person since then.")
+    flagged: Count = Field(
+        description="Runs that still need a person, and began to in this part. Answered runs are not in it."
+    )
 
 
 class Bars(Model):
-    """Ended runs by the time of their end, and runs that need a person by its beginning."""
+    """Ended runs by the time of their end, and runs that still need a person by when that began."""
 
     bars: list[Bar]
     since: Instant
     until: Instant
     bar_ms: Count
-    at_least: bool = Field(description="True if not all runs were counted, because they are too many.")
+    at_least: bool = Field(description="True if not all runs were counted: the earlier parts lack some.")
     about: bool = Field(description="True if the numbers come from indexes that may lag by a moment.")

@@ -101,5 +101,6 @@ GET_BARS: Final = Operation(
     GetBars(workflow="refund", version=2, outcome="failed", cause=CAUSE, bars=24),
     summary="Runs by time",
     tag="operators",
-    description="Count ended runs by the time of their end, and runs that need a person by when that began.",
+    description="Count ended runs by the time of their end, and runs that still need a person by when that began. "
+    "A run that was flagged and answered is not in `flagged`.",
 )

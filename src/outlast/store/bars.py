@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
@@ -90,9 +90,17 @@ def _counts(found: Sequence[Values]) -> Counts:
     return tuple(int(n) for _, n in found)
 
 
+class CountedEnds(NamedTuple):
+    """Ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
+
+    by_outcome: tuple[Counts, ...]
+    all: bool = True
+    """False if only the newest ends were read."""
+
+
 @dataclass(frozen=True, slots=True)
-class EndBars(Query[tuple[Counts, ...]]):
-    """A tenant's ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
+class EndBars(Query[CountedEnds]):
+    """A tenant's ended runs by the time of their end and by their outcome."""
 
     tenant: str
     span: BarSpan
@@ -104,13 +112,14 @@ class EndBars(Query[tuple[Counts, ...]]):
         return [_select(self.span, "ended_at", where, (self.tenant, each.value), self.of) for each in OUTCOMES]
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Counts, ...]:
-        return tuple(map(_counts, found))
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedEnds:
+        return CountedEnds(tuple(map(_counts, found)))
 
     @override
-    def find(self, rows: RowsInMemory) -> tuple[Counts, ...]:
+    def find(self, rows: RowsInMemory) -> CountedEnds:
         runs = [run for run in rows.over(self.tenant, self.span.since) if self.of.keep(run)]
-        return tuple(self.span.counts([run.ended_at for run in runs if run.status is each]) for each in OUTCOMES)
+        ends = [[run.ended_at for run in runs if run.status is each] for each in OUTCOMES]
+        return CountedEnds(tuple(map(self.span.counts, ends)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
-from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars
+from outlast.store.bars import CountedEnds, EndBars, FirstFlagged, FlaggedBars
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
@@ -354,15 +354,16 @@ async def _flagged_runs(reads: DynamoReads, query: FlaggedBars | FirstFlagged, r
             break
 
 
-async def _end_bars(reads: DynamoReads, query: EndBars, rows: RowsInMemory) -> None:
-    """Read the runs that ended in the time, at most FLAGGED_MAX, the newest end first."""
-    span, n = query.span, 0
+async def _end_bars(reads: DynamoReads, query: EndBars) -> CountedEnds:
+    """Count the runs that ended in the time from their rows, at most FLAGGED_MAX or one page more, newest end first."""
+    rows, span, n = RowsInMemory(), query.span, 0
     pages = Listing(RUNS, ENDED_INDEX, query.tenant).pages(reads, low=span.since, high=span.until, backwards=True)
     async for runs in _at_entries(reads, pages):
         put(rows, RUN, runs)
         n += len(runs)
-        if n >= FLAGGED_MAX:
+        if n > FLAGGED_MAX:
             break
+    return query.find(rows)._replace(all=n <= FLAGGED_MAX)
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
@@ -583,7 +584,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     FlaggedCounts: _flagged_counts,
     FlaggedBars: _filled(_flagged_runs),
     FirstFlagged: _filled(_flagged_runs),
-    EndBars: _filled(_end_bars),
+    EndBars: _end_bars,
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
