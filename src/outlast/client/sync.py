@@ -969,7 +969,8 @@ class SyncClient:
     def cause(self, cause: str) -> CauseDetail:
         """Return one cause with what differs among its runs: versions, and fields of their input.
 
-        They are counted from at most 1,000 runs, the newest. Raises NotFound if no run needs a person for it.
+        `cause`: its id, as `causes` lists it. They are counted from at most 1,000 runs, the newest. Raises NotFound if
+        no run needs a person for it.
         """
         return self._loop.run(lambda: self._target.cause(cause))
 
