@@ -18,7 +18,7 @@ from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.errors import StoreError
-from outlast.store.bars import EndBars, Span
+from outlast.store.bars import BarSpan, EndBars
 from outlast.store.dynamodb import plans, reads
 from outlast.store.dynamodb.plans import PLANS
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
@@ -150,7 +150,7 @@ def test_ends_beyond_the_limit_are_not_all_counted(env: str, monkeypatch: pytest
             for n in (1, 2):
                 row = make.ended(make.run_row(f"end-{n}", "fresh"))._replace(version=1, status=RunStatus.FAILED)
                 await store.commit(make.start(row))
-                found = await store.query(EndBars("fresh", Span(T0, 10, 1)))
+                found = await store.query(EndBars("fresh", BarSpan(T0, 10, 1)))
                 assert (sum(found.by_outcome[1]), found.all) == (n, n == 1)
 
     asyncio.run(live())

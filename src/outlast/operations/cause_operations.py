@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import AwareDatetime, Field
 
 from outlast.core.events import iso
+from outlast.core.machine import Reason, RunStatus
 from outlast.models import checked_instant
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.operations.declaration import Operation, OperationRequest, Sent
@@ -33,7 +34,7 @@ LIST_CAUSES: Final = Operation(
     "GET",
     "/causes",
     ("viewer",),
-    ListCauses(reason="exception", workflow="refund", node="pay"),
+    ListCauses(reason=Reason.EXCEPTION.value, workflow="refund", node="pay"),
     summary="List causes",
     tag="operators",
     description="List the causes for which runs need a person, with the number of runs of each.",
@@ -98,7 +99,7 @@ GET_BARS: Final = Operation(
     "GET",
     "/bars",
     ("viewer",),
-    GetBars(workflow="refund", version=2, outcome="failed", cause=CAUSE, bars=24),
+    GetBars(workflow="refund", version=2, outcome=RunStatus.FAILED.value, cause=CAUSE, bars=24),
     summary="Runs by time",
     tag="operators",
     description="Count ended runs by the time of their end, and runs that still need a person by when that began. "
