@@ -1,6 +1,6 @@
 """Totals of a list of runs by status, and the instants at which its runs started and stopped.
 
-They are counted from the newest matching runs, at most as many as the store counts at once. What lies behind them is
+They are counted from the newest matching runs, at most as many as the store counts at once. Older runs are
 not counted, and the answer says so.
 """
 

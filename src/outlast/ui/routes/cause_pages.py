@@ -1,4 +1,4 @@
-"""The page of a cause: its message once, what differs among its runs, and its runs."""
+"""The page of a cause: its message once, the differences among its runs, and its runs."""
 
 from collections.abc import Sequence
 from typing import Final

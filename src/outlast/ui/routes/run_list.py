@@ -100,7 +100,7 @@ async def list_runs(
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
     `top` is the first row of a page that refreshes itself: newer runs are announced. `ticked`: the rows are chosen.
-    `bars`: what the bars count.
+    `bars`: "starts" or ends.
     """
     error = None
     try:
@@ -116,8 +116,7 @@ async def list_runs(
             root=below,
             no_children=bool(no_children),
         )
-        more = ANNOUNCED if top else 0
-        found = await ops.runs(**filters_of(of), cursor=pages.after, limit=ROWS + more)
+        found = await ops.runs(**filters_of(of), cursor=pages.after, limit=ROWS + (ANNOUNCED if top else 0))
     except InvalidInput as refused:
         if pages.after:
             raise
@@ -130,7 +129,6 @@ async def list_runs(
     sealed = await pages.sealed(found) if not top else None
     tally = await ops.run_tally(of, starts=bool(bars)) if error is None and not pages.after else None
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
-    terms = query_terms(of)
     return await render(
         request,
         "runs.html",
@@ -141,18 +139,26 @@ async def list_runs(
         new=max(0, new),
         next_cursor=sealed.next_cursor if sealed else "",
         top=top or (rows[0].run.run if rows else ""),
-        text=q if error is not None else query_text(terms),
-        chips=[Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
+        text=q if error is not None else query_text(query_terms(of)),
         bars=bars,
         **_above_rows(of, tally, "started" if bars else "stopped"),
-        offers=_offers(of, sorted({*state.by_name, of.workflow} - {""})),
+        **_terms_of(of, sorted({*state.by_name, of.workflow} - {""})),
         ticked=ticked,
         error=error,
-        filtered=bool(terms),
-        command=["outlast", "runs", "ls", *([query_text(terms)] if terms else [])],
         paged=bool(pages.after),
         status_code=422 if error is not None else 200,
     )
+
+
+def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
+    """Return the terms of a query as chips, the terms that may be added, and the command of the same list."""
+    terms = query_terms(of)
+    return {
+        "chips": [Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
+        "offers": _offers(of, workflows),
+        "filtered": bool(terms),
+        "command": ["outlast", "runs", "ls", *([query_text(terms)] if terms else [])],
+    }
 
 
 def _above_rows(of: ListRuns, tally: RunTally | None, field: str) -> dict[str, Any]:
