@@ -73,7 +73,7 @@ def test_edited_arguments_are_approved_after_their_difference(service: Service, 
     page.fill("#reason", "agreed on less")
     expect(page.locator("#difference del")).to_have_text("4200")
     expect(page.locator("#difference ins")).to_have_text("4100")
-    page.get_by_role("button", name="Approve cents: 4100, A-17 (changed)").click()
+    page.get_by_role("button", name="Approve with changes").click()
     page.locator("#done a").click()
     expect(page.locator("#decided")).to_contain_text("agreed on less")
     run = service.get(f"/v1/approvals/{approval}").json()["run"]

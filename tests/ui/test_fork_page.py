@@ -193,7 +193,7 @@ def test_a_run_is_forked_without_javascript_and_the_lineage_shows(service: Servi
     assert f'href="/ui/runs?forked_from={run}"' in service.get(f"/ui/runs/{run}/overview").text
     listed = page_of(service, f"/ui/runs?forked_from={run}")
     assert f"run-{fork}" in listed.ids and f"run-{run}" not in listed.ids
-    assert f"fork of {run}" in listed.text and f"--forked-from {run}" in listed.text
+    assert f"fork of {run}" in listed.text and f"outlast runs ls fork:{run}" in listed.text
     assert f'id="forks"><li><a class="id" href="/ui/runs/{fork}"' in service.get(f"/ui/runs/{run}/fork").text
     export = service.get(f"/ui/runs/{fork}/export").json()
     assert export["run"][0]["forked_from"] == run

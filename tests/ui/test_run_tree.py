@@ -89,12 +89,12 @@ def test_the_list_filters_by_parent_and_root_and_says_so(service: Service, root:
     for name in ("parent", "root"):
         assert len(service.get(f"/v1/runs?{name}={root}").json()["runs"]) == CHILDREN
         page = service.get(f"/ui/runs?{name}={root}").text
-        assert len(re.findall(r'<tr id="run-', page)) == CHILDREN and f'id="{name}-one"' in page
-        assert f"child of {root}" in page and f"outlast runs ls --{name} {root}" in html.unescape(page)
+        assert len(re.findall(r'<tr id="run-', page)) == CHILDREN and f"{name}:{root}" in page
+        assert f"child of {root}" in page and f"outlast runs ls {name}:{root}" in html.unescape(page)
         for address in re.findall(r'href="(/ui/runs\?[^"]*)"', page):
             assert service.get(html.unescape(address)).status_code == 200, address
     page = service.get("/ui/runs?no_children=yes").text
-    assert re.findall(r'<tr id="run-([^"]+)"', page) == [root] and "--no-children" in page
+    assert re.findall(r'<tr id="run-([^"]+)"', page) == [root] and "outlast runs ls is:top" in page
 
 
 def test_the_board_names_the_parent_of_a_leaf_once(service: Service, root: str) -> None:

@@ -577,6 +577,9 @@ class TenantRows:
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
         """Return events of a run after a sequence number."""
         await self.run(run)
+        return await self._events(run, after, limit)
+
+    async def _events(self, run: str, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
         return await self.store.rows(EVENT, (self.tenant, run), after=(self.tenant, run, after), limit=limit)
 
     async def history_of(
@@ -599,15 +602,19 @@ class TenantRows:
                 return found, after, False
 
     async def full_history(self, run: str) -> tuple[Event, ...]:
-        """Return every event of a run."""
-        found = list(await self.history(run))
-        while len(found) % EVENTS_PER_READ == 0 and (page := await self.history(run, after=len(found))):
+        """Return every event of a run. Raises NotFound."""
+        await self.run(run)
+        return await self._every_event(run)
+
+    async def _every_event(self, run: str) -> tuple[Event, ...]:
+        found = list(await self._events(run))
+        while len(found) % EVENTS_PER_READ == 0 and (page := await self._events(run, len(found))):
             found += page
         return tuple(found)
 
     async def run_history(self, run: Run) -> RunHistory:
         """Return a run, as its row was read, with every event up to it."""
-        return RunHistory(run, [event for event in await self.full_history(run.run) if event.seq <= run.seq])
+        return RunHistory(run, [event for event in await self._every_event(run.run) if event.seq <= run.seq])
 
     async def step_rows(self, run: str, limit: int) -> StepRows:
         """Read the rows that a page of `limit` steps is made from: all of the run, its whole history included."""

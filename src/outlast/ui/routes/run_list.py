@@ -151,13 +151,12 @@ async def list_runs(
 
 
 def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
-    """Return the terms of a query as chips, the terms that may be added, and the command of the same list."""
+    """Return the terms of a query as chips, and the terms that may be added."""
     terms = query_terms(of)
     return {
         "chips": [Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
         "offers": _offers(of, workflows),
         "filtered": bool(terms),
-        "command": ["outlast", "runs", "ls", *([query_text(terms)] if terms else [])],
     }
 
 
