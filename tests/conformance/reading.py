@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64encode
 from typing import Any, Final
 
+from outlast.core.causes import flagged
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.all_kinds import KINDS
@@ -433,8 +434,9 @@ async def rows_that_wait_for_a_person_are_listed_alone(s: Subject) -> None:
         found = await b.query(OpenRows(RUN, "acme", limit=len(runs), reason=reason.value))
         assert ([row.run for row in found.rows], found.cursor) == (runs, ""), reason
     assert (await b.query(OpenRows(RUN, "acme", reason=Reason.EFFECT_UNCERTAIN.value))).rows == ()
-    await a.commit(Commit((Put(RUN, (await the_run(b, "run-9"))._replace(version=2, attention_text=""), 1),)))
-    answered = first.rows[0]._replace(version=2, attention_text="")
+    last = flagged((await the_run(b, "run-9"))._replace(version=2, attention_text=""))
+    await a.commit(Commit((Put(RUN, last, 1),)))
+    answered = flagged(first.rows[0]._replace(version=2, attention_text=""))
     await a.commit(Commit((Put(RUN, answered, 1),)))
     assert [r.run for r in (await b.query(OpenRows(RUN, "acme"))).rows] == ["run-1"]
     uncertain = effect_row()._replace(status=EffectStatus.UNCERTAIN)

@@ -23,6 +23,8 @@ from tests.docs import sample_store
 from tests.docs.pages import ROOT, Block, blocks, program
 from tests.docs.terminal import WITHIN_S, environment, free_port
 
+CAUSE = "CAUSE"
+"""Word of a page that the id of a cause replaces."""
 PORTS = ("7168", "9464", "9465")
 FOREGROUND = re.compile(r"outlast .*?\b(worker|serve|dispatcher|dev)\b(?! --help)")
 STARTED = re.compile(r"\bserves\b|/ui/ |sends webhooks")
@@ -52,6 +54,9 @@ def run_page(page: Path, folder: Path, words: Words) -> int:
         count += 1
         for pattern, replacement in words:
             command = re.sub(pattern, replacement, command)
+        if CAUSE in command:
+            (first, *_) = json.loads(_run("outlast causes ls -o json", folder, env, block))["causes"]
+            command = command.replace(CAUSE, first["cause"])
         variables = {}
         while given := VARIABLE.match(command):
             variables[given[1]] = given[2]
