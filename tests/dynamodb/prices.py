@@ -2,9 +2,10 @@
 
 from typing import Any, Final, NamedTuple
 
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
-from outlast.store.open_rows import LaneCounts, OpenRows, Summary
+from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
 from outlast.store.queries import (
     ByOrdinal,
     Census,
@@ -23,7 +24,7 @@ from outlast.store.queries import (
     Under,
 )
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TreeUsage
+from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 
 class ReadPrice(NamedTuple):
@@ -77,4 +78,11 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),
     TreeUsage: ReadPrice("usage of a tree", "1 per call of the runs below, and 0.5 per 30; 1 per 4 KB of the root's"),
     TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
+    FlaggedCounts: ReadPrice("flagged runs by cause", "0.5 per 30, up to 10,000 runs"),
+    FlaggedBars: ReadPrice("flagged runs of each cause by time", "1 per flagged run, and 0.5 per 30, up to 10,000"),
+    FirstFlagged: ReadPrice("the run that each cause flagged first", "1 per flagged run, and 0.5 per 30, up to 10,000"),
+    EndBars: ReadPrice("ended runs by time", "1 per run that ended in the time, and 0.5 per 30, up to 10,000"),
+    TenantUsage: ReadPrice(
+        "usage of a tenant by day and workflow", "0.5 per 4 KB, about 10 calls, up to 50,000 calls; 1 per run"
+    ),
 }
