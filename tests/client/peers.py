@@ -61,12 +61,16 @@ def summary(run: str, status: str = "running") -> bytes:
     """Return a run as the service shows it."""
     texts = ("workflow", "lane", "scheduler", "node", "owner", "requested_by", "correlation_id", "trace_id")
     run_of = {"run": run, "status": status, "shown": status.upper(), "visit": 1, "version": 1, "results": 0, "depth": 0}
-    times, lists = ("created_at", "entered_at", "ended_at"), {"waiting_for": [], "attention": [], "served": True}
+    times, lists = (
+        ("created_at", "entered_at", "ended_at"),
+        {"waiting_for": [], "attention": [], "causes": [], "served": True},
+    )
     return json.dumps(
         {
             **dict.fromkeys((*texts, "objective", "forked_from", "parent", "root", "waiting_text"), ""),
             **dict.fromkeys(times),
             **lists,
+            "attributes": {},
             **run_of,
         }
     ).encode()
