@@ -365,7 +365,7 @@ def test_only_an_approved_decision_has_a_plan() -> None:
 
 
 # --- the exports of `outlast` ---------------------------------------------------------------
-EXPORTS = """Allow Budget Cancel ChildFailed ChildHandle Client Context Decision Deny DidNotHappen Fail FailedRun
+EXPORTS = """Allow Amount Budget Cancel ChildFailed ChildHandle Client Context Decision Deny DidNotHappen Fail FailedRun
     Failures FanOut Happened NeedsApproval ParentHandle Plan RateLimit Refusal Refused Retry RetryLater RunHandle
     StatusLabels SyncClient Unknown Workflow activity business_days connect connect_sync lookup person resend role
     this_call workflow"""

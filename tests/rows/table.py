@@ -188,9 +188,9 @@ ROWS: Final = {
     ),
     "OBS-5": _row(
         "runtime/test_counts_and_lists",
-        "counts_beyond_the_limit_are_marked",
+        "the_count_of_ones_own_approvals_is_marked_if_not_all_are_read",
         "counts_not_marked",
-        "groups by cause and the view over time with deploys",
+        "past flaggings in the view over time, and deploys in it",
     ),
     "RT-1": _row("client/test_runtime", "one_key_is_one_run", "start_keys_of_their_own"),
     "RT-2": _row(

@@ -196,6 +196,7 @@ def test_a_reason_with_few_runs_is_not_hidden_by_one_with_many() -> None:
     assert (summary.attention, summary.at_least) == (3_001, [])
 
 
+@pytest.mark.req("OBS-5")
 def test_the_count_of_ones_own_approvals_is_marked_if_not_all_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> tuple[StatusSummary, list[Any], list[Any]]:
         monkeypatch.setattr(MemoryStore, "count_max", 10, raising=False)

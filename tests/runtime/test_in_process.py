@@ -354,10 +354,10 @@ def test_it_serves_once_entered_and_reports_a_worker_of_an_earlier_command(opene
     async def go() -> None:
         async with opened() as store:
             async with InProcessRuntime(store, [claims], live=LIVE) as runtime:
-                assert await runtime.operations.rows.serving() == {"claim@1"}
+                assert await runtime.operations.rows.serving() == {"claim@1", "outlast.bulk@1"}
             process = Serving(store, lambda: worker_of(store, [claims], live=LIVE))
             await process.open()
-            assert await runtime.operations.rows.serving() == {"claim@1"}
+            assert await runtime.operations.rows.serving() == {"claim@1", "outlast.bulk@1"}
             process.drain()
             await process.run()
             assert not await runtime.operations.rows.serving()

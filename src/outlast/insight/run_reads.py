@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from outlast.core.machine import RunStatus
@@ -9,7 +10,7 @@ from outlast.core.rows.run_rows import EVENT, Message, Run, is_over
 from outlast.core.rows.store_rows import lanes_served
 from outlast.core.shown_arguments import ShownArgument
 from outlast.core.verbs import end_of
-from outlast.errors import NotFound
+from outlast.errors import Corrupt, NotFound
 from outlast.insight.explanation import explain
 from outlast.insight.row_models import (
     effect_record,
@@ -82,8 +83,12 @@ async def ends_of(rows: TenantRows, runs: Sequence[Run]) -> dict[str, str]:
     """Return why the runs that failed or were cancelled ended, by the last event of each."""
     keys = [(run.tenant, run.run, run.seq) for run in runs if is_over(run) and run.status is not RunStatus.COMPLETED]
     events = await rows.store.load_many(EVENT, keys, listed=True) if keys else ()
-    ends = {event.run: end_of(event) for event in events if event is not None}
-    return {run: end.reason for run, end in ends.items() if end is not None}
+    ends: dict[str, str] = {}
+    for event in events:
+        with suppress(Corrupt):  # a list has the run all the same; its page says what cannot be read
+            if event is not None and (end := end_of(event)) is not None and isinstance(end.reason, str):
+                ends[event.run] = end.reason
+    return ends
 
 
 async def detail_of(rows: TenantRows, run: str) -> RunDetail:

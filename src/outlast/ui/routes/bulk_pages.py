@@ -176,6 +176,7 @@ async def _job(ops: Operations, request: Request, run: str, *, status_code: int 
 @router.post("/{run}/pause", operation_id="ui:pause")
 async def pause(ops: Ops, request: Request, run: RunId) -> Response:
     """Hold the jobs of the tenant, and lead to the page of this one."""
+    await ops.bulk_answer(run)
     try:
         await ops.pause("workflow", BULK, reason=form_of(request).text("reason"))
     except (Conflict, InvalidInput) as error:
