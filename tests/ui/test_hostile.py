@@ -137,8 +137,8 @@ REPORTS = """addEventListener("securitypolicyviolation", event =>
   console.error("policy: " + event.violatedDirective + " " + event.blockedURI + " " + event.sample))"""
 
 
-def counted(service: Service, ids: dict[str, list[str]], page: Page) -> dict[str, int]:
-    """Open every page, and return its number of elements. `open_page` fails on reports and dialogs."""
+def counted(service: Service, ids: dict[str, list[str]], page: Page) -> dict[str, tuple[int, str]]:
+    """Open every page, and return its number of elements and its text. `open_page` fails on reports and dialogs."""
     page.add_init_script(REPORTS)
     found = {}
     for label, path in addresses(ids):
@@ -154,7 +154,7 @@ def counted(service: Service, ids: dict[str, list[str]], page: Page) -> dict[str
             continue
         assert answer.status_code in (200, 404, 409), (path, answer.text)
         page.goto(service.url + path, wait_until="load")
-        found[label] = page.evaluate(COUNT)
+        found[label] = page.evaluate(COUNT), page.inner_text("body")
         assert page.evaluate(STRANGERS) == 0, path
     page.close()  # before its service ends
     return found
@@ -172,7 +172,10 @@ def test_hostile_text_is_inert_on_every_page(tmp_path: Path, open_page: Callable
                 shown = [service.get(path).text for _, path in addresses(ids) if path != "/ui/live"]
                 assert sum("alert(1)" in each for each in shown) >= 5, "the texts are on the pages"
                 assert not any("<script>alert(1)" in each for each in shown if each.startswith("<!doctype"))
-    assert found[0] == found[1]
+    plain, hostile = found
+    assert plain.keys() == hostile.keys()
+    differ = {label: (plain[label], hostile[label]) for label in plain if plain[label][0] != hostile[label][0]}
+    assert not differ, "\n".join(f"{label}: {one}\n{other}" for label, (one, other) in differ.items())
     assert len(found[0]) > 15
 
 

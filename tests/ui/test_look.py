@@ -50,6 +50,9 @@ def test_a_tap_shows_an_instant_in_the_zone_of_the_viewer(service: Service, open
     relative = time.inner_text()
     time.click()
     assert "GMT+9" in time.inner_text()
+    service.ended(service.start("job", rounds=1))
+    expect(page.locator(".news")).to_be_visible()  # the list was refreshed
+    assert "GMT+9" in time.inner_text()
     time.click()
     assert "GMT+9" not in time.inner_text() and relative.split()[-1] in time.inner_text()
 

@@ -15,7 +15,8 @@
     for (const each of document.querySelectorAll("time[datetime]")) {
       if (each.dataset.fixed !== undefined) continue;
       const ms = Date.now() + ahead - Date.parse(each.dateTime);
-      const text = Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
+      const near = Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
+      const text = each.dataset.shown === undefined ? near : local(each.dateTime); // also after a region was refreshed
       if (each.textContent !== text) each.textContent = text;
       each.title = local(each.dateTime);
     }
@@ -29,9 +30,9 @@
   };
   document.addEventListener("click", event => {
     const time = event.target.closest("time[datetime]");
-    if (!time || time.closest("a, button, summary")) return;
-    if (time.dataset.fixed === undefined) { time.dataset.fixed = "shown"; time.textContent = local(time.dateTime); }
-    else if (time.dataset.fixed === "shown") { delete time.dataset.fixed; tick(); }
+    if (!time || time.dataset.fixed !== undefined || time.closest("a, button, summary")) return;
+    time.toggleAttribute("data-shown");
+    tick();
   });
   setInterval(tick, 10000);
   tick();
