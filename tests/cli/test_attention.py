@@ -118,8 +118,8 @@ def test_an_item_is_assigned_and_listed_by_person(raised: Terminal) -> None:
 
 def test_fail_ends_it_as_failed_and_asks_first(raised: Terminal) -> None:
     command = ("attention", "resolve", "r1", "fail", "--reason", "no use")
-    nobody = raised(*command, stdin="")
-    assert nobody.code == 2 and "--yes" in nobody.err
+    unasked = raised(*command, stdin="")
+    assert unasked.code == 2 and "--yes" in unasked.err
     assert "not answered" in raised(*command, stdin="n\n").out
     assert raised(*command, stdin="y\n").code == 0
     raised.serve("r1", is_over)
@@ -193,8 +193,8 @@ def test_many_runs_are_ended_only_if_their_number_is_typed(raised: Terminal, mon
     command = ("attention", "resolve", "--all", "exception", "cancel", *REASON)
     refused = raised(*command, "--yes")
     assert refused.code == 4 and "give it: confirm=3" in refused.err
-    nobody = raised(*command, stdin="")
-    assert nobody.code == 2 and "--yes --confirm 3" in nobody.err
+    unasked = raised(*command, stdin="")
+    assert unasked.code == 2 and "--yes --confirm 3" in unasked.err
     assert "not answered" in raised(*command, stdin="y\n").out
     assert raised(*command, stdin="3\n").code == 0
 

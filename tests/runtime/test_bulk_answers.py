@@ -237,6 +237,33 @@ def test_a_run_that_moved_on_is_refused_and_the_rest_is_answered() -> None:
     play(test)
 
 
+def test_a_run_that_is_flagged_again_between_its_read_and_its_answer_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = commands.find_run
+
+    async def test(store: Store) -> None:
+        await put(store, flagged(0))
+        job = await operations(store).start_bulk_answer(Reason.EXCEPTION, Choice.CONTINUE, text="mended")
+        _, plain = await TenantRows(store, TENANT).last_state(job.run)
+        at = _Page(store, BulkState.model_validate(plain), job.run)
+        await answer_page(cast(Context[BulkState], at))
+
+        async def changed_after(store: Store, tenant: str, run: str) -> Run:
+            found = await read(store, tenant, run)
+            if found.version == 1:
+                newer = flagged(0, since=at.state.before + 1)
+                await store.commit(Commit((Put(RUN, newer._replace(version=2), 1),)))
+            return found
+
+        monkeypatch.setattr(commands, "find_run", changed_after)
+        await answer_page(cast(Context[BulkState], at))
+        assert (at.state.answered, at.state.refused) == (0, 1)
+        assert await store.rows(MESSAGE, (TENANT, "r00000")) == ()
+
+    play(test)
+
+
 def test_runs_that_are_flagged_after_the_start_are_left_alone() -> None:
     async def test(store: Store) -> None:
         await put(store, flagged(1))

@@ -211,7 +211,7 @@ def test_the_desk_tells_why_the_service_was_not_restarted(tmp_path: Path, open_p
         expect(denied).to_contain_text("slow since checkout held the connections")
         takeover = page.locator("#story > li.takeover")
         expect(takeover).to_contain_text("took over from")
-        expect(takeover).to_contain_text("nothing was sent again")
+        expect(takeover).to_contain_text("no effect was sent again")
         assert clicks <= 3
         assert [*complaints(page, "desk")] == []
         page.click("#every-step")

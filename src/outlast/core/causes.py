@@ -20,7 +20,7 @@ RULE: Final = "1"
 """Version of `normal_form` and of the digest. A change of either raises it."""
 CAUSE_CHARS: Final = 12
 CAUSES_MAX: Final = 12
-"""Causes of one run that are told apart. Further entries have the cause of their reason alone."""
+"""Most distinct causes of one run. Further entries have the cause of their reason alone."""
 FORM_CHARS_MAX: Final = 300
 READ_CHARS_MAX: Final = 4_000
 NAME_CHARS_MAX: Final = 100

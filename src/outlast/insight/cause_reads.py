@@ -60,8 +60,7 @@ class _Groups(NamedTuple):
 
 async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
     counts = await of.store.query(FlaggedCounts(of.tenant))
-    named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
-    groups = tuple(sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
+    groups, more = _with_most_runs(counts, cause)
     texts = tuple(each.causes for each in groups)
     bars = await of.store.query(FlaggedBars(of.tenant, texts, span)) if texts else ()
     first = await of.store.query(FirstFlagged(of.tenant, texts)) if texts else ()
@@ -69,9 +68,15 @@ async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
         groups,
         dict(zip(texts, bars, strict=True)),
         {run.causes: run for run in first},
-        len(named) > GROUPS_MAX,
+        more,
         _cut(of, counts),
     )
+
+
+def _with_most_runs(counts: Sequence[FlaggedRuns], cause: str) -> tuple[tuple[FlaggedRuns, ...], bool]:
+    """Return the counts with a cause ('' = any), at most GROUPS_MAX, and whether some were left out."""
+    named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
+    return tuple(sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX]), len(named) > GROUPS_MAX
 
 
 def _cut(of: TenantRows, counts: Sequence[FlaggedRuns]) -> bool:
@@ -266,9 +271,8 @@ def _instant(name: str, given: datetime | None, default: int) -> int:
 
 async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> tuple[tuple[int, ...], bool]:
     counts = await of.store.query(FlaggedCounts(of.tenant))
-    named = [each for each in counts if not cause or any(name.cause == cause for name in causes_in(each.causes))]
-    texts = tuple(each.causes for each in sorted(named, key=lambda each: -each.runs)[:GROUPS_MAX])
-    if not texts:
+    groups, more = _with_most_runs(counts, cause)
+    if not groups:
         return (0,) * span.bars, _cut(of, counts)
-    bars = await of.store.query(FlaggedBars(of.tenant, texts, span, wanted))
-    return tuple(map(sum, zip(*bars, strict=True))), len(named) > len(texts) or _cut(of, counts)
+    bars = await of.store.query(FlaggedBars(of.tenant, tuple(each.causes for each in groups), span, wanted))
+    return tuple(map(sum, zip(*bars, strict=True))), more or _cut(of, counts)

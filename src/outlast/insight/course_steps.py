@@ -172,6 +172,6 @@ def _calls_text(rows: CourseRows, event: Event) -> Iterator[str]:
         if each.epoch >= epoch and each.attempts > 1 and (each.visit or each.first_visit) == event.visit
     ]
     if not again:
-        yield "nothing was sent again"
+        yield "no effect was sent again"  # a lookup leaves no row of an attempt, and may have been
     for each in (*left, *again):
         yield f"{each.activity} {each.key}: {effect_label(each, each.code, held=False)}"

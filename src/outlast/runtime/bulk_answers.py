@@ -14,6 +14,7 @@ then reads the next page. Faults, and why each run gets the answer once:
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, NamedTuple, cast
@@ -42,7 +43,7 @@ from outlast.core.keys import check_reason
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.core.paging import pages
-from outlast.core.rows.run_rows import RUN, is_over
+from outlast.core.rows.run_rows import RUN, Run, is_over
 from outlast.engine import commands
 from outlast.engine.node_context import NodeContext
 from outlast.errors import Conflict, Forbidden, NotFound, OutlastError, StoreError
@@ -56,6 +57,7 @@ from outlast.operations.attention_operations import PreviewBulkAnswer, StartBulk
 from outlast.store.bounds import INT_MAX
 from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
+from outlast.store.queries import Page
 from outlast.telemetry.audit import audit
 
 READS_MAX: Final = 5  # reads of one run that changes each time
@@ -217,15 +219,7 @@ def answer_act(tenant: str, job: str, item: BulkItem) -> KeyedAct:
 async def _next_page(of: TenantRows, state: BulkState) -> tuple[tuple[BulkItem, ...], str, bool]:
     """Return the items after the cursor of a job, the next cursor, and whether there are no more."""
     given = state.filter
-    found = await of.flagged(
-        reason=given.reason,
-        workflow=given.workflow,
-        node=given.node,
-        cause=given.cause,
-        keep=given.fits,
-        cursor=state.cursor,
-        limit=PAGE,
-    )
+    found = await _flagged(of, given)(cursor=state.cursor, limit=PAGE)
     items = [BulkItem(run=run.run, key=key) for run in found.rows for key in bulk_keys(given, run, before=state.before)]
     return tuple(items), found.cursor, not found.cursor
 
@@ -239,16 +233,20 @@ def filter_of(asked: StartBulkAnswer | PreviewBulkAnswer) -> BulkFilter:
 
 async def count_of_filter(of: TenantRows, given: BulkFilter) -> int:
     """Return the number of runs that fit a filter now, or of their uncertain effects."""
-    read = partial(
+    read = partial(_flagged(of, given), limit=RUNS_PER_READ)
+    return sum([len(bulk_keys(given, run, before=INT_MAX)) async for page in pages(read) for run in page.rows])
+
+
+def _flagged(of: TenantRows, given: BulkFilter) -> Callable[..., Awaitable[Page[Run]]]:
+    """Return the read of a page of the runs that fit a filter."""
+    return partial(
         of.flagged,
         reason=given.reason,
         workflow=given.workflow,
         node=given.node,
         cause=given.cause,
         keep=given.fits,
-        limit=RUNS_PER_READ,
     )
-    return sum([len(bulk_keys(given, run, before=INT_MAX)) async for page in pages(read) for run in page.rows])
 
 
 async def start_job(of: TenantRows, actor: Actor, request: StartBulkAnswer, run: str) -> BulkAnswer:

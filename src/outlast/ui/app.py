@@ -13,7 +13,6 @@ from outlast.service.request_limits import Bounds
 from outlast.service.service_app import create
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
-from outlast.ui import themes
 from outlast.ui.page_route import error_page as error_page
 from outlast.ui.routes import approval_pages as approvals
 from outlast.ui.routes import (
@@ -25,6 +24,7 @@ from outlast.ui.routes import (
     fork_pages,
     run_actions,
     sign_in,
+    themes,
     usage_page,
     workflows,
 )
