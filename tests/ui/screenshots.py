@@ -26,7 +26,7 @@ from tests.e2e.over_http import KILL_ROUND, Stage, stage
 FOLDER: Final = ROOT / "docs/images"
 WIDTH: Final = 1100
 HEIGHT: Final = 780
-BYTES_MAX: Final = 150_000
+BYTES_MAX: Final = 180_000
 APPROVER: Final = "ana"
 SCHEMES: Final = ("light", "dark")
 TO_GRAPH: Final = """(() => {
@@ -55,7 +55,7 @@ def waiting(made: Stage) -> dict[str, str]:
         when(lambda: in_flight(read(made.record)[record:], "invitations", KILL_ROUND), made.said)
         made.kill(str(when(lambda: ops.get(f"/v1/runs/{run}").json()["owner"], made.said)))
         approval = str(when(lambda: buyer.waiting(ana, run), made.said))
-    return {"approval": f"/ui/approvals/{approval}", "run": f"/ui/runs/{run}", "runs": "/ui/runs"}
+    return {"approval": f"/ui/approvals/{approval}", "run": f"/ui/runs/{run}", "graph": f"/ui/runs/{run}/overview", "runs": "/ui/runs"}
 
 
 def start(http: httpx2.Client, given: dict[str, Any]) -> str:
