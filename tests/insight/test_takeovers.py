@@ -36,13 +36,13 @@ def test_no_second_sending_is_said_if_the_rows_prove_it(effect: Effect) -> None:
 @pytest.mark.parametrize("status", [EffectStatus.DONE, EffectStatus.INTENDED, EffectStatus.UNCERTAIN])
 def test_an_effect_with_a_second_attempt_after_the_takeover_is_named_instead(status: EffectStatus) -> None:
     again = SETTLED._replace(epoch=2, attempts=2, status=status, settled_at=T0 + 2_000 if status == "done" else 0)
-    (said,) = sentences(again)
-    assert said.startswith("invite invite/1: ") and NONE not in said
+    (found,) = sentences(again)
+    assert found.startswith("invite invite/1: ") and NONE not in found
 
 
 def test_an_effect_that_was_open_at_the_takeover_is_named() -> None:
-    said = sentences(effect_row()._replace(status=EffectStatus.UNCERTAIN))
-    assert said[0] == NONE and said[1].startswith("invite invite/1: ")
+    found = sentences(effect_row()._replace(status=EffectStatus.UNCERTAIN))
+    assert found[0] == NONE and found[1].startswith("invite invite/1: ")
 
 
 @pytest.mark.parametrize("whole", [True, False])
