@@ -55,7 +55,12 @@ def waiting(made: Stage) -> dict[str, str]:
         when(lambda: in_flight(read(made.record)[record:], "invitations", KILL_ROUND), made.said)
         made.kill(str(when(lambda: ops.get(f"/v1/runs/{run}").json()["owner"], made.said)))
         approval = str(when(lambda: buyer.waiting(ana, run), made.said))
-    return {"approval": f"/ui/approvals/{approval}", "run": f"/ui/runs/{run}", "graph": f"/ui/runs/{run}/overview", "runs": "/ui/runs"}
+    return {
+        "approval": f"/ui/approvals/{approval}",
+        "run": f"/ui/runs/{run}",
+        "graph": f"/ui/runs/{run}/overview",
+        "runs": "/ui/runs",
+    }
 
 
 def start(http: httpx2.Client, given: dict[str, Any]) -> str:

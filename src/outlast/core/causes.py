@@ -6,7 +6,7 @@ version of these rules: a run keeps the cause of the version that flagged it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -41,11 +41,19 @@ _CUT_OFF: Final = re.compile(r"[{\[].*+\Z", re.DOTALL)
 _DEPTH_MAX: Final = 20
 _URL: Final = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}+://\S++")
 _FOREIGN: Final = re.compile(r"[^\x20-\x7e\u00a0-\u024f◇…–—‘’“”„«»]++")
-_TOKEN: Final = re.compile(r"[\w.:/\\@#%+~$&?*^!-]++")
-_HEX_CHARS_MIN: Final = 8
-_HEX: Final = re.compile(rf"[0-9a-fA-F]{{{_HEX_CHARS_MIN},}}+")
-_LONG: Final = re.compile(r"[A-Za-z0-9_-]{40,}+")
-_OF_SENTENCE: Final = ".:!?"
+_IN_WORD: Final = r"\w.:/\\@#%+~$&?*^!-"
+_LAST_IN_WORD: Final = r"\w/\\@#%+~$&*^-"  # without the punctuation of a sentence
+_NO_SLASH: Final = r"\w.:\\@#%+~$&?*^!-"
+_NO_BACKSLASH: Final = r"\w.:/@#%+~$&?*^!-"
+_END_OF_WORD: Final = rf"[.:?!]*+(?![{_IN_WORD}])"
+_DIFFERING: Final = re.compile(
+    rf"(?<![{_IN_WORD}])(?:"
+    rf"(?=[{_IN_WORD}]*?[\d²³¹@])"  # a number, an id or an address
+    rf"|(?=[/\\~])|(?=[{_NO_SLASH}]*+/[{_NO_SLASH}]*+/)|(?=[{_NO_BACKSLASH}]*+\\[{_NO_BACKSLASH}]*+\\)"  # a path
+    rf"|(?=[0-9a-fA-F]{{8,}}+{_END_OF_WORD})|(?=[A-Za-z0-9_-]{{40,}}+{_END_OF_WORD})"  # hexadecimal, or a long id
+    rf")[{_IN_WORD}]*[{_LAST_IN_WORD}]"
+)
+"""A word that differs from run to run, without the punctuation behind it."""
 _MARKS: Final = re.compile(rf"{MARK}(?:[\s,;:./|+&=-]*+{MARK})+")
 _EXCEPTION: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]{0,99}+)(?::|$)")
 
@@ -57,7 +65,8 @@ def normal_form(message: str) -> str:
     These are quoted texts, numbers, ids, hexadecimal texts, paths, addresses, dates, JSON and words of other scripts
     than Latin. At most FORM_CHARS_MAX characters.
     """
-    text = next((line for line in message[:READ_CHARS_MAX].splitlines() if line.strip()), "")
+    lines = message[:READ_CHARS_MAX].strip().splitlines()
+    text = lines[0] if lines else ""
     for begins, pattern in _QUOTED:
         if begins in text or (len(begins) > 1 and not text.isascii()):
             text = pattern.sub(MARK, text)
@@ -68,31 +77,13 @@ def normal_form(message: str) -> str:
     text = _CUT_OFF.sub(MARK, text) if "{" in text or "[" in text else text
     text = (_URL.sub(MARK, text) if "://" in text else text).replace("\t", " ")
     text = text if text.isascii() and text.isprintable() else _FOREIGN.sub(MARK, text)
-    text = _TOKEN.sub(_of_token, text)
-    text = _MARKS.sub(MARK, " ".join(text.split()))
+    text = _MARKS.sub(MARK, " ".join(_DIFFERING.sub(MARK, text).split()))
     return text if len(text) <= FORM_CHARS_MAX else text[: FORM_CHARS_MAX - 1] + "…"
-
-
-def _of_token(found: "re.Match[str]") -> str:
-    whole = found.group()
-    token = whole.rstrip(_OF_SENTENCE)
-    return MARK + whole[len(token) :] if token and _differs(token) else whole
-
-
-def _differs(token: str) -> bool:
-    """Return True if a word is a number, an id, a path or an address rather than a word of the message."""
-    if len(token) < _HEX_CHARS_MIN and token.isalpha():
-        return False  # most words
-    if any(each.isdigit() for each in token) or "@" in token:
-        return True
-    if token[0] in "/\\~" or token.count("/") > 1 or token.count("\\") > 1:
-        return True
-    return bool(_HEX.fullmatch(token) or _LONG.fullmatch(token))
 
 
 def cause_of(reason: str, workflow: str, node: str, name: str, message: str) -> str:
     """Return the cause of a trouble. `name`: the activity or the type of the exception; '' without one."""
-    return digest(RULE, reason, workflow, node, name, normal_form(message))[:CAUSE_CHARS]
+    return digest("\n".join((RULE, reason, workflow, node, name, normal_form(message))))[:CAUSE_CHARS]
 
 
 def name_in(message: str) -> str:
@@ -118,7 +109,7 @@ def _with_cause(run: Run, entry: Attention, known: set[str]) -> Attention:
     reason, name = entry.reason, entry.name
     if not name and reason is Reason.EXCEPTION:
         name = name_in(entry.detail)
-    cause = cause_of(reason.value, run.workflow, run.node, name, entry.detail)
+    cause = cause_of(reason._value_, run.workflow, run.node, name, entry.detail)
     if cause not in known and len(known) >= CAUSES_MAX:
         cause = cause_of(reason.value, run.workflow, run.node, "", "")
     return entry._replace(name=name[:NAME_CHARS_MAX], cause=cause)
@@ -145,13 +136,17 @@ NO_FLAGS: Final = Flags("", 0, 0)
 
 @lru_cache(CACHED_TEXTS)
 def flags_of(attention_text: str) -> Flags:
-    """Return the columns that follow from the attention of a run. Raises Corrupt."""
-    entries = ATTENTION.decode(attention_text)
+    """Return the columns that follow from the attention of a run, as its row has it. Raises Corrupt."""
+    return flags_from(ATTENTION.decode(attention_text))
+
+
+def flags_from(entries: Sequence[Attention]) -> Flags:
+    """Return the columns that follow from the attention of a run."""
     if not entries:
         return NO_FLAGS
-    names = {CauseName(entry.reason.value, entry.cause or entry.reason.value) for entry in entries}
+    names = {CauseName(entry.reason._value_, entry.cause or entry.reason._value_) for entry in entries}
     ends = [until for entry in entries if (until := until_of(entry))]
-    return Flags(causes_text(names), max(1, min(entry.since for entry in entries)), min(ends, default=0))
+    return Flags(causes_text(names), max(1, min([entry.since for entry in entries])), min(ends, default=0))
 
 
 def flagged(run: Run) -> Run:
@@ -167,7 +162,7 @@ def failure(run: Run, reason: str) -> str:
 
 def causes_text(names: Iterable[CauseName]) -> str:
     """Return the column `causes` that has these names."""
-    return f" {' '.join(sorted(f'{each.reason}/{each.cause}' for each in names))} "
+    return f" {' '.join(sorted([f'{reason}/{cause}' for reason, cause in names]))} "
 
 
 def causes_in(text: str) -> tuple[CauseName, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from outlast.core.causes import flagged
+from outlast.core.causes import flagged, flags_from
 from outlast.core.codec import compact
 from outlast.core.commit import Commit, Expect, Fence, Instant, Mapping, Put, Wake, changed
 from outlast.core.events import FORKED_FROM, TYPES, EventType, chain_hash, make_body, trace_of
@@ -77,13 +77,16 @@ def transition(
     *,
     log_entries: Sequence[LogEntry] = (),
     snapshot: bytes | None = None,
+    attention: Sequence[Attention] | None = None,
     **changes: object,
 ) -> tuple[Put, ...]:
     """Return the changed run row and its events: log entries first, then the event of the transition."""
     before, puts = _logged(run, log_entries, now) if log_entries else (run, ())
     status = run_target(verb, run.status)
+    if attention is not None:
+        changes |= {"attention_text": ATTENTION.encode(attention), **flags_from(attention)._asdict()}
     after = changed(before, version=run.version + 1, status=status, seq=before.seq + 1, **changes)
-    if after.attention_text or after.causes:
+    if attention is None and (after.attention_text or after.causes):
         after = flagged(after)
     row = event(after, type_, now.business, data, snapshot)
     after = changed(after, event_hash=row.hash)
@@ -141,7 +144,7 @@ def give_back(
     *,
     log_entries: Sequence[LogEntry] = (),
     due_now: bool = False,
-    attention: Iterable[Attention] | None = None,
+    attention: Sequence[Attention] | None = None,
     slots: Iterable[SlotName] | None = None,
     queue: str | None = None,
 ) -> tuple[Put, ...]:
@@ -159,12 +162,12 @@ def give_back(
         now,
         data,
         log_entries=log_entries,
+        attention=attention,
         epoch=run.epoch + 1,
         owner="",
         due_at=now.real if due_now else due_of(timers, mapping),
         waiting_for_text=WAITING_FOR.encode(waiting),
         timers_text=TIMERS.encode(timers),
-        attention_text=run.attention_text if attention is None else ATTENTION.encode(attention),
         slots_text=run.slots_text if slots is None else SLOTS.encode(slots),
         queue=run.queue if queue is None else queue,
     )
