@@ -23,7 +23,19 @@ class Order(BaseModel):
     receipt: str = ""
 
 
-fulfilment = Workflow("order-fulfilment", state=Order, objective=lambda order: f"order {order.number}")
+former = Workflow("order-fulfilment", version=1, state=Order, attributes={"customer": "customer"})
+"""The version before the one that fails."""
+
+
+@former.node(start=True)
+async def shipped(ctx: Context[Order]) -> None:
+    ctx.state.receipt = "by hand"
+
+
+fulfilment = Workflow(
+    "order-fulfilment", version=2, state=Order, objective=lambda order: f"order {order.number}",
+    attributes={"customer": "customer"},
+)  # fmt: skip
 
 
 @activity(key="review-charge/{number}", once_per="run", no_undo="the money is refunded by hand")
@@ -184,4 +196,4 @@ incidents = agent_workflow(
     instructions="You keep the services of a shop running.",
 )  # fmt: skip
 
-ALL: Final = (fulfilment, payouts, refunds, imports, *map(pipeline, NODES), incidents)
+ALL: Final = (former, fulfilment, payouts, refunds, imports, *map(pipeline, NODES), incidents)

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from outlast.core.approvals import Actor
+from outlast.runtime.operations import Operations
 from tests.service.conftest import Service
-from tests.ui.review.flows import NODES, PARALLEL, REGIONS
+from tests.ui.review.flows import NODES, PARALLEL, REGIONS, former
 
 FAULTS: Final = (("key", 1311), ("zero", 402), ("card", 300), ("json", 60), ("arabic", 15))
 """Failing orders by their fault: 2,088, as in the review."""
@@ -20,6 +22,10 @@ CUSTOMERS: Final = (
     "pay to \u202evil\u202c acme",
     "<b>bold & co</b>",
 )
+CALLER: Final = "wayne"
+"""Customer of one order, of the cause `card`."""
+BEFORE: Final = 20
+"""Orders that the version before has shipped."""
 SHARES: Final = {"small": 10, "whole": 1}
 """Divisors of the numbers of runs."""
 
@@ -33,11 +39,13 @@ class Filled(NamedTuple):
     parallel: str
     approval: str
     uncertain: str
+    share: int
 
 
 def filled(service: Service, size: str = "whole") -> Filled:
     """Start the runs and return those that pages show. Their numbers are those of the review, or a part."""
     share = SHARES[size]
+    _shipped_before(service)
     orders = list(_orders(share))
     for at in range(0, len(orders), 200):
         _started(service, "order-fulfilment", orders[at : at + 200])
@@ -57,15 +65,27 @@ def filled(service: Service, size: str = "whole") -> Filled:
     service.until("/v1/summary", lambda body: body["attention_runs"] >= flagged and body["uncertain"] >= len(payouts))
     pending = service.until("/v1/approvals?status=pending", lambda body: len(body["approvals"]) >= min(50, len(asked)))
     failed = service.get("/v1/attention?reason=exception&limit=1").json()["attention"][0]["run"]
-    return Filled(failed, agent, long[-1], parallel, pending["approvals"][0]["approval"], payouts[0])
+    return Filled(failed, agent, long[-1], parallel, pending["approvals"][0]["approval"], payouts[0], share)
+
+
+def _shipped_before(service: Service) -> None:
+    """Start the orders of the version before, and wait until they are shipped."""
+    ops = Operations(
+        service.state.store, tenant="default", actor=Actor("ana"), workflows={former.name: former}, versions=[former]
+    )
+    for number in range(BEFORE):
+        given = {"number": -number, "customer": CUSTOMERS[number % len(CUSTOMERS)]}
+        run = service.call(ops.start_run(former.name, given)).run
+    service.ended(run)
 
 
 def _orders(share: int) -> Iterator[dict[str, Any]]:
     number = 0
     for fault, count in (*FAULTS, ("", DONE)):
-        for _ in range(count // share):
+        for n in range(count // share):
             number += 1
             customer, region = CUSTOMERS[number % len(CUSTOMERS)], REGIONS[number % len(REGIONS)]
+            customer = CALLER if fault == "card" and n == 0 else customer
             yield {"number": number, "customer": customer, "region": region, "fault": fault}
 
 
