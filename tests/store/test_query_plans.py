@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from outlast.core.machine import ENDED, RunStatus
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT
@@ -40,6 +41,7 @@ from outlast.store.queries import (
     Under,
     cursor_of,
 )
+from outlast.store.sql import SQL
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.unused_threads import UnusedThreads
 from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
@@ -148,6 +150,31 @@ def test_runs_of_a_cause_are_found_in_an_index_alone(name: str, tmp_path: Path) 
     database = Database(tmp_path / "s.db", synchronous=OFF)
     database.migrate()
     assert "SEARCH run USING COVERING INDEX run_" in _sqlite_plan(database.connect(), queries()[name])
+
+
+EARLIER = 20_000
+"""Ended runs before the time that a query asks for."""
+
+
+@pytest.mark.parametrize("name", ["bars", "moving"])
+def test_ends_before_the_wanted_time_are_not_read(name: str, tmp_path: Path) -> None:
+    database, n = Database(tmp_path / "s.db", synchronous=OFF), 0
+    database.migrate()
+    db = database.connect()
+    old = run_row()._replace(tenant="acme", status=RunStatus.COMPLETED, owner=ENDED, ended_at=1)
+    db.executemany(SQL[RUN.name].insert, [old._replace(run=f"run-{i}") for i in range(EARLIER)])
+
+    def note() -> int:
+        nonlocal n
+        n += 1
+        return 0
+
+    db.set_progress_handler(note, 1)
+    wanted = {"bars": EndBars("acme", BarSpan(10**6, 9, 48)), "moving": Moving("acme", 10**6, 9)}
+    for text, values in wanted[name].statements():
+        db.execute(text, values).fetchall()
+    db.close()
+    assert n < EARLIER, f"{n} instructions of SQLite"
 
 
 @pytest.mark.parametrize("name", queries())

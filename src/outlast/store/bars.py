@@ -80,7 +80,7 @@ def _select(span: BarSpan, column: str, where: str, values: Sequence[str], of: O
     number = f"CAST({MARK} AS BIGINT)"
     text = (
         f"WITH RECURSIVE bars(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM bars WHERE n + 1 < {number}) "
-        f"SELECT n, (SELECT count(*) FROM run WHERE {where} AND {column} > 0 AND {column} >= {number} + n * {number} "
+        f"SELECT n, (SELECT count(*) FROM run WHERE {where} AND {column} <> 0 AND {column} >= {number} + n * {number} "
         f"AND {column} < {number} + (n + 1) * {number}{more}) FROM bars ORDER BY n"
     )
     return Select(text, (span.bars, *values, *(span.since, span.width) * 2, *further))
@@ -156,7 +156,7 @@ class FirstFlagged(Query[tuple[Run, ...]]):
     @override
     def statements(self) -> Sequence[Select]:
         text = (
-            f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND causes = {MARK} AND flagged_at > 0 "
+            f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND causes = {MARK} AND flagged_at <> 0 "
             "ORDER BY flagged_at LIMIT 1"
         )
         return [Select(text, (self.tenant, each)) for each in self.causes]

@@ -35,7 +35,7 @@ class _Open(NamedTuple):
 
 
 _OPEN: Final = {
-    RUN.name: _Open("flagged_at > 0", "created_at", False),
+    RUN.name: _Open("flagged_at <> 0", "created_at", False),
     APPROVAL.name: _Open(f"status = '{ApprovalStatus.PENDING}'", "within_until", True),
     EFFECT.name: _Open(f"status = '{EffectStatus.UNCERTAIN}'", "first_at", False),
     DELIVERY.name: _Open(f"status = '{DeliveryStatus.DEAD}'", "first_at", False),

@@ -466,7 +466,7 @@ class Moving(Query[tuple[Run, ...]]):
     def statements(self) -> Sequence[Select]:
         held = f"{_RUNS} WHERE {HAS_HOLDER} AND {_OF_TENANT} ORDER BY owner, tenant, run LIMIT {MARK}"
         over = (
-            f"{_RUNS} WHERE ended_at > 0 AND ended_at >= {MARK} AND {_OF_TENANT} "
+            f"{_RUNS} WHERE ended_at <> 0 AND ended_at >= {MARK} AND {_OF_TENANT} "
             f"ORDER BY ended_at DESC, tenant DESC, run DESC LIMIT {MARK}"
         )
         return (Select(held, (self.tenant, self.limit)), Select(over, (self.since, self.tenant, self.limit)))

@@ -126,7 +126,7 @@ OF_TREE: Final = "c.tenant = r.tenant AND c.root = r.run AND c.root <> ''"
 # Ended runs that no run has started, if all runs below them ended before the instant. Parameters: business instant,
 # the same, limit.
 OVER: Final = (
-    f"SELECT tenant, run FROM run r WHERE ended_at > 0 AND ended_at < {MARK} AND root = '' "
+    f"SELECT tenant, run FROM run r WHERE ended_at <> 0 AND ended_at < {MARK} AND root = '' "
     f"AND NOT EXISTS (SELECT 1 FROM run c WHERE {OF_TREE} AND c.ended_at = 0) "
     f"AND NOT EXISTS (SELECT 1 FROM run c WHERE {OF_TREE} AND c.ended_at >= {MARK}) "
     f"ORDER BY ended_at, tenant, run LIMIT {MARK}"
@@ -135,7 +135,7 @@ OVER: Final = (
 BELOW: Final = f"SELECT tenant, run FROM run WHERE tenant = {MARK} AND root = {MARK} AND root <> '' LIMIT {MARK}"
 # Ended runs after one of them. Parameters: business instant; end, tenant and run of that one; limit.
 OVER_AFTER: Final = (
-    f"SELECT ended_at, tenant, run FROM run WHERE ended_at > 0 AND ended_at < {MARK} "
+    f"SELECT ended_at, tenant, run FROM run WHERE ended_at <> 0 AND ended_at < {MARK} "
     f"AND (ended_at, tenant, run) > ({MARK}, {MARK}, {MARK}) ORDER BY ended_at, tenant, run LIMIT {MARK}"
 )
 # Parameters: tenant, run.
