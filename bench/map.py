@@ -97,14 +97,14 @@ async def work(url: str) -> None:
 class Workers:
     """One worker process at a time, and the CPU of all of them."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, module: str = "bench.map") -> None:
+        self._url, self._module = url, module
         self.cpu = 0.0
         self.deaths = 0
         self._start()
 
     def _start(self) -> None:
-        self._process = subprocess.Popen([sys.executable, "-m", "bench.map", "--work", self._url])
+        self._process = subprocess.Popen([sys.executable, "-m", self._module, "--work", self._url])
 
     def kill(self) -> None:
         """Kill the worker, and start the next one."""
