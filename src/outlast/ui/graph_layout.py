@@ -1,25 +1,22 @@
-"""Layout of a workflow's graph: layers from left to right, few crossings, and edges back below.
+"""Layout of a workflow's graph: layers from left to right or from top to bottom, few crossings, and edges back aside.
 
 Pure functions from nodes and edges to boxes and paths. They end on every graph: with cycles, self-loops, parts that are
-not connected, and nodes that nothing reaches.
+not connected, and nodes that nothing reaches. Places are computed as for layers from left to right. From top to bottom,
+x and y change places at the end.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from outlast.models.runs import Visit
-
-NODES_MAX: Final = 60
-"""Larger graphs are shown as a list."""
 CHAR: Final = 8.0
 LABEL_CHARS: Final = 22
 BOX_HEIGHT: Final = 48
 MIN_WIDTH: Final = 96
 GAP_X: Final = 48
+GAP_DOWN: Final = 32
+"""Gap between layers from top to bottom. It is wider than what an edge back needs at both of its ends."""
 GAP_Y: Final = 20
 MARGIN: Final = 24
 HOP: Final = "\0"
@@ -31,9 +28,9 @@ LOOP: Final = 18
 SWEEPS: Final = 4
 ORDERED_MAX: Final = 400
 """Edges between layers that are drawn with few crossings: 0.1 s for as many. More are drawn as they come."""
-END: Final = "end"
 
 Edge = tuple[str, str]
+_Point: TypeAlias = tuple[float, float]
 
 
 class DeclaredGraph(NamedTuple):
@@ -98,11 +95,17 @@ def _reach(start: str, nodes: Mapping[str, Any], edges: Sequence[Edge]) -> tuple
     return tuple(found)
 
 
+def depth_of(graph: DeclaredGraph) -> int:
+    """Return the number of layers of a graph."""
+    return len(_layers(graph, _without_cycles(graph)))
+
+
 @lru_cache(maxsize=64)
-def laid_out(graph: DeclaredGraph) -> Layout:
+def laid_out(graph: DeclaredGraph, *, down: bool = False) -> Layout:
     """Return the places of boxes and edges. An edge over several layers has a place in each of them.
 
-    The layouts of the latest graphs are kept, because each refresh of a run draws its graph.
+    `down`: layers follow from top to bottom, and edges back run on the right side. The layouts of the latest graphs are
+    kept, because each refresh of a run draws its graph.
     """
     forward = _without_cycles(graph)
     layers = _layers(graph, forward)
@@ -110,23 +113,41 @@ def laid_out(graph: DeclaredGraph) -> Layout:
     pieces = {piece: None for way in ways.values() for piece in pairwise(way)}
     if len(pieces) <= ORDERED_MAX:
         layers = _ordered(layers, pieces)
-    boxes, bottom = _placed(layers)
+    boxes, bottom = _placed(layers, down=down)
     back = [edge for edge in graph.edges if edge not in forward and edge[0] != edge[1]]
     back.sort(key=lambda edge: boxes[edge[0]].x - boxes[edge[1]].x)
     lanes = {edge: bottom + LOOP * (n % LANES + 1) for n, edge in enumerate(back)}
-    paths = tuple(_path(edge, boxes, ways, lanes) for edge in graph.edges)
+    paths = tuple(
+        Path(*edge, _data(_path(edge, boxes, ways, lanes), down=down), back=edge not in ways) for edge in graph.edges
+    )
     width = max((box.x + box.width for box in boxes.values()), default=0) + MARGIN + (GAP_X / 3 if back else 0)
     height = bottom + LOOP * min(len(back), LANES) + MARGIN
-    return Layout(tuple(boxes[name] for name in graph.nodes), paths, round(width, 1), round(height, 1))
+    placed = tuple(_turned(boxes[name]) if down else boxes[name] for name in graph.nodes)
+    if down:
+        width, height = height, width
+    return Layout(placed, paths, round(width, 1), round(height, 1))
+
+
+def _turned(box: Box) -> Box:
+    return Box(box.name, box.label, box.y, box.x, box.height, box.width)
 
 
 def _path(
     edge: Edge, boxes: Mapping[str, Box], ways: Mapping[Edge, Sequence[str]], lanes: Mapping[Edge, float]
-) -> Path:
+) -> list[str | _Point]:
     if edge in ways:
-        return Path(*edge, _across([boxes[name] for name in ways[edge]]), back=False)
+        return _across([boxes[name] for name in ways[edge]])
     source, target = boxes[edge[0]], boxes[edge[1]]
-    return Path(*edge, _below(source, target, lanes[edge]) if edge in lanes else _round(source), back=True)
+    return _below(source, target, lanes[edge]) if edge in lanes else _round(source)
+
+
+def _data(parts: Sequence[str | _Point], *, down: bool) -> str:
+    """Return commands and points as the data of an SVG path."""
+    found = ""
+    for part in parts:
+        x, y = ("", "") if isinstance(part, str) else part[::-1] if down else part
+        found += part if isinstance(part, str) else f"{'' if found[-1].isalpha() else ' '}{x:g} {y:g}"
+    return found
 
 
 def _ways(layers: list[list[str]], forward: Mapping[Edge, None]) -> dict[Edge, list[str]]:
@@ -241,96 +262,53 @@ def label_of(name: str) -> str:
     return f"{name[:head]}…{name[-(LABEL_CHARS - 1 - head) :]}"
 
 
-def _placed(layers: Sequence[Sequence[str]]) -> tuple[dict[str, Box], float]:
+def _placed(layers: Sequence[Sequence[str]], *, down: bool) -> tuple[dict[str, Box], float]:
     """Return the boxes and the y below all of them."""
-    heights = [sum(_height(name) + GAP_Y for name in layer) for layer in layers]
+    heights = [sum(_height(name, down=down) + GAP_Y for name in layer) for layer in layers]
     tallest = max(heights, default=0)
     boxes: dict[str, Box] = {}
     x: float = MARGIN
     for layer, height in zip(layers, heights, strict=True):
-        width = max(MIN_WIDTH, *(len(label_of(name)) * CHAR + 24 for name in layer if HOP not in name))
+        width = BOX_HEIGHT if down else max(MIN_WIDTH, *(_words_width(name) for name in layer if HOP not in name))
         y = MARGIN + (tallest - height) / 2
         for name in layer:
-            boxes[name] = Box(name, label_of(name), x, y, width, _height(name))
-            y += _height(name) + GAP_Y
-        x += width + GAP_X
+            boxes[name] = Box(name, label_of(name), x, y, width, _height(name, down=down))
+            y += boxes[name].height + GAP_Y
+        x += width + (GAP_DOWN if down else GAP_X)
     return boxes, MARGIN + tallest
 
 
-def _height(name: str) -> int:
-    return HOP_HEIGHT if HOP in name else BOX_HEIGHT
+def _height(name: str, *, down: bool) -> float:
+    return HOP_HEIGHT if HOP in name else max(MIN_WIDTH, _words_width(name)) if down else BOX_HEIGHT
 
 
-def _across(boxes: Sequence[Box]) -> str:
+def _words_width(name: str) -> float:
+    return len(label_of(name)) * CHAR + 24
+
+
+def _across(boxes: Sequence[Box]) -> list[str | _Point]:
     """Return an edge to the right, through the places of the layers between."""
-    d = ""
+    found: list[str | _Point] = []
     for one, other in pairwise(boxes):
         x, y = one.x + one.width, one.y + one.height / 2
         to_x, to_y = other.x, other.y + other.height / 2
         bend = (to_x - x) / 2
-        d += f"{'L' if d else 'M'}{x:g} {y:g}C{x + bend:g} {y:g} {to_x - bend:g} {to_y:g} {to_x:g} {to_y:g}"
-    return d
+        found += ["L" if found else "M", (x, y), "C", (x + bend, y), (to_x - bend, to_y), (to_x, to_y)]
+    return found
 
 
-def _below(source: Box, target: Box, y: float) -> str:
+def _below(source: Box, target: Box, y: float) -> list[str | _Point]:
     """Return an edge back: down beside the source, along a lane below all boxes, and up beside the target."""
     out, into = source.x + source.width, target.x
     right, left = out + GAP_X / 3, into - MARGIN / 2
     middle, to_middle = source.y + source.height * 0.75, target.y + target.height * 0.75
-    down = f"M{out:g} {middle:g}Q{right:g} {middle:g} {right:g} {middle + 8:g}L{right:g} {y - 8:g}"
-    along = f"Q{right:g} {y:g} {right - 8:g} {y:g}L{left + 8:g} {y:g}Q{left:g} {y:g} {left:g} {y - 8:g}"
-    return f"{down}{along}L{left:g} {to_middle + 8:g}Q{left:g} {to_middle:g} {into:g} {to_middle:g}"
+    down: list[str | _Point] = ["M", (out, middle), "Q", (right, middle), (right, middle + 8), "L", (right, y - 8)]
+    along: list[str | _Point] = ["Q", (right, y), (right - 8, y), "L", (left + 8, y), "Q", (left, y), (left, y - 8)]
+    return [*down, *along, "L", (left, to_middle + 8), "Q", (left, to_middle), (into, to_middle)]
 
 
-def _round(box: Box) -> str:
+def _round(box: Box) -> list[str | _Point]:
     """Return an edge from a node to itself, in the gap below its box."""
     out, into, y = box.x + box.width * 0.65, box.x + box.width * 0.35, box.y + box.height
     low = y + GAP_Y * 0.9
-    return f"M{out:g} {y:g}C{out:g} {low:g} {into:g} {low:g} {into:g} {y:g}"
-
-
-class DrawnNode(NamedTuple):
-    """Node of a run: `state` is `current`, `visited` or `untouched`; `to` are its exits, with `end`."""
-
-    name: str
-    state: str
-    visits: int
-    took_ms: int
-    to: tuple[str, ...]
-
-
-class Drawing(NamedTuple):
-    """Graph of a run. `layout` is None if it is too large to draw; `taken` are the edges that the run has taken."""
-
-    nodes: tuple[DrawnNode, ...]
-    by_name: Mapping[str, DrawnNode]
-    layout: Layout | None
-    taken: frozenset[Edge]
-
-
-def drawn(topology: Mapping[str, Any], visits: Sequence[Visit] = (), *, current: str = "") -> Drawing:
-    """Return the graph of a workflow with the visits of a run. `current`: its node; '' if it has ended."""
-    graph = declared(topology)
-    counts: Counter[str] = Counter()
-    took: Counter[str] = Counter()
-    for visit in visits:
-        counts[visit.node] += 1
-        if visit.entered_at is not None and visit.left_at is not None:
-            took[visit.node] += (visit.left_at - visit.entered_at) // timedelta(milliseconds=1)
-    exits: dict[str, list[str]] = {name: [] for name in graph.nodes}
-    for source, target in graph.edges:
-        exits[source].append(target)
-    nodes = tuple(
-        DrawnNode(
-            name,
-            "current" if name == current else "visited" if counts[name] else "untouched",
-            counts[name],
-            took[name],
-            (*exits[name], *((END,) if name in graph.ends else ())),
-        )
-        for name in graph.nodes
-    )
-    taken = frozenset((one.node, other.node) for one, other in pairwise(visits))
-    return Drawing(
-        nodes, {node.name: node for node in nodes}, laid_out(graph) if len(nodes) <= NODES_MAX else None, taken
-    )
+    return ["M", (out, y), "C", (out, low), (into, low), (into, y)]

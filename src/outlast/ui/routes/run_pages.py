@@ -26,7 +26,7 @@ from outlast.service.identity import is_permitted
 from outlast.service.request_parts import At, RunId
 from outlast.service.routes.history_routes import checkpoints_of
 from outlast.service.service_state import Ops, ServiceState, State, root_of
-from outlast.ui.graph_layout import drawn
+from outlast.ui.graph_drawing import Near, Opened, drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
@@ -176,12 +176,17 @@ async def story(
 
 
 @router.get("/overview", operation_id="ui:get_run")
-async def show_overview(ops: Ops, state: State, request: Request, run: RunId) -> Response:
+async def show_overview(
+    ops: Ops, state: State, request: Request, run: RunId, opened: Opened = "", near: Near = ""
+) -> Response:
     """Show the run in its graph, its maps and children, and its facts."""
     _, found, explained, _ = await ops.overview(run)
     over = found.status in TERMINAL
     topology = await topology_for(ops, state, found.workflow, found.lane)
-    graph = drawn(topology, found.visits, current="" if over else found.node) if topology is not None else None
+    graph = None
+    if topology is not None:
+        current = "" if over else found.node
+        graph = drawn(topology, found.visits, current=current, last=found.node, opened=opened, near=near)
     tree = await ops.tree(run) if found.children else None
     nth = nth_of(found.visits)
     return await tab(

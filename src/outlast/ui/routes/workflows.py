@@ -17,7 +17,7 @@ from outlast.service.request_parts import PathName
 from outlast.service.routes.run_routes import workflow_detail, workflow_list
 from outlast.service.service_state import Ops, State
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
-from outlast.ui.graph_layout import drawn
+from outlast.ui.graph_drawing import Drawing, Near, Opened, drawn
 from outlast.ui.page_route import PageRoute, form_of, see_other
 from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_words import folded
@@ -48,11 +48,14 @@ async def show_workflows(ops: Ops, state: State, request: Request) -> Response:
 
 
 @router.get("/{name}", operation_id="ui:get_workflow")
-async def show_workflow(ops: Ops, state: State, request: Request, name: PathName) -> Response:
+async def show_workflow(
+    ops: Ops, state: State, request: Request, name: PathName, opened: Opened = "", near: Near = ""
+) -> Response:
     """Show one workflow with its graph, its versions, the schema of its input and the form to start a run."""
     found = await workflow_detail(state, ops, name)
     form = shown_form(found.input_schema, name=FIELDS)
-    return await _page(ops, request, found, form, StartOptions(key=new_id("start_")))
+    graph = drawn(found.topology, opened=opened, near=near)
+    return await _page(ops, request, found, form, StartOptions(key=new_id("start_")), graph=graph)
 
 
 @router.get("/{name}/schema", operation_id="ui:get_workflow")
@@ -92,6 +95,7 @@ async def _page(
     *,
     status_code: int = 200,
     error: OutlastError | None = None,
+    graph: Drawing | None = None,
 ) -> Response:
     name = found.workflow
     versions = [each for each in await ops.versions() if each.workflow == name]
@@ -109,7 +113,7 @@ async def _page(
         stops=stops,
         form=form,
         error=error,
-        graph=drawn(found.topology),
+        graph=graph or drawn(found.topology),
         schema=folded(found.input_schema),
         kept=kept,
         details=[(name, each, getattr(kept.details, name)) for name, each in ASKED.items()],

@@ -127,6 +127,11 @@
     clearTimeout(soon);
     if (link) soon = setTimeout(() => card(link, false), 150);
   });
+  // --- the graph of a run: the current node in the middle of its frame ---
+  for (const here of document.querySelectorAll(".graph #here")) {
+    const frame = here.closest(".graph"), a = frame.getBoundingClientRect(), b = here.getBoundingClientRect();
+    frame.scrollBy(b.left + b.width / 2 - a.left - a.width / 2, b.top + b.height / 2 - a.top - a.height / 2);
+  }
   let speaker = "";
   document.addEventListener("htmx:sse:before:message", event => {
     const box = document.getElementById("streamed");
