@@ -60,7 +60,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, di
 
 @pytest.mark.parametrize("width", [360, 900, 1440])
 @pytest.mark.parametrize(
-    ("name", "query"), [("ladder_60", ""), ("ladder_75", "?open=rung_1,rung_58"), ("ladder_mesh", "")]
+    ("name", "query"), [("ladder_60", ""), ("ladder_75", "?unfold=rung_1,rung_58"), ("ladder_mesh", "")]
 )
 def test_the_current_node_is_in_view(
     runs: tuple[Service, dict[str, str]], open_page: Callable[..., Page], name: str, query: str, width: int

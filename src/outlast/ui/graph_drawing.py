@@ -24,7 +24,7 @@ ACROSS_MAX: Final = 10
 """Layers that are drawn from left to right. More follow from top to bottom."""
 FOLD_MIN: Final = 3
 END: Final = "end"
-Opened = Annotated[str, Query(alias="open", max_length=2_000)]
+Opened = Annotated[str, Query(alias="unfold", max_length=2_000)]
 """Nodes whose chains are not folded, with commas, in the address of a page."""
 Near = Annotated[str, Query(max_length=200)]
 """Node around which a part of a graph is drawn, in the address of a page."""
@@ -41,7 +41,7 @@ class DrawnNode(NamedTuple):
 
 
 class DrawnFold(NamedTuple):
-    """Chain of nodes that is drawn as one box. `opens`: value of `?open=` that shows its nodes."""
+    """Chain of nodes that is drawn as one box. `opens`: value of `?unfold=` that shows its nodes."""
 
     name: str
     members: tuple[str, ...]
