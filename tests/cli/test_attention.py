@@ -181,6 +181,26 @@ def test_a_filter_selects_the_runs_of_a_job(raised: Terminal) -> None:
     assert total("--contains", "ON FIRE", "--node", "pay", "--version", "1", "--workflow", "refund") == 3
 
 
+def test_all_runs_of_a_query_are_cancelled(raised: Terminal) -> None:
+    def code(*words: str) -> int:
+        return raised("runs", "cancel", *words, *REASON).code
+
+    assert [code(), code("r1", "--all", "is:flagged"), code("r1", "--wait"), code("r1", "--confirm", "3")] == [2] * 4
+    assert (
+        "Cancel for 3 runs found by workflow:refund unfinished?"
+        in raised("runs", "cancel", "--all", "workflow:refund", *REASON, stdin="").err
+    )
+    answer = raised("-o", "json", "runs", "cancel", "--all", "workflow:refund", *REASON, "--yes")
+    assert answer.code == 0 and (answer.json["total"], answer.json["query"]) == (3, "workflow:refund")
+    raised.serve(answer.json["run"], is_over)
+    for run in ("r1", "r2", "r3"):
+        raised.serve(run, is_over)
+        assert raised.see(run)["shown"] == "CANCELLED"
+    assert raised("runs", "cancel", "--all", "workflow:refund", *REASON).out == (
+        "no run found by workflow:refund is unfinished\n"
+    )
+
+
 def test_a_number_that_has_changed_is_refused(raised: Terminal) -> None:
     command = ("attention", "resolve", "--all", "exception", "cancel", *REASON, "--yes")
     refused = raised(*command, "--confirm", "2")

@@ -18,12 +18,12 @@ from outlast.core.approvals import Actor
 from outlast.core.bulk_answers import BULK, CONFIRM_ABOVE, PAGE
 from outlast.core.causes import flagged as with_flags
 from outlast.core.commit import Commit, Put, in_portions
-from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.machine import ENDED, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import MESSAGE, RUN, Message, Run
 from outlast.engine import commands
 from outlast.engine.admission import set_slots
-from outlast.errors import Conflict, DefinitionError, Forbidden, NotFound
+from outlast.errors import Conflict, DefinitionError, Forbidden, InvalidInput, NotFound
 from outlast.flow.context import Context
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models.attention import RunAttention
@@ -68,6 +68,17 @@ def flagged(n: int, reason: Reason = Reason.EXCEPTION, *, key: str = "", since: 
         waiting_for_text=WAITING_FOR.encode([WaitingFor("attention", f"a person: {reason.value}")]),
         attention_text=ATTENTION.encode([Attention(reason, since, f"broken {n}", key)]),
     )  # fmt: skip
+    return with_flags(row)
+
+
+def waits(n: int, *, created_at: int = 0) -> Run:
+    """Return a run at a node that waits for a signal and needs no person."""
+    row = flagged(n)._replace(
+        attention_text="",
+        waiting_for_text=WAITING_FOR.encode([WaitingFor("signal", "paid")]),
+        node="pay",
+        created_at=created_at or 1_000 + n,
+    )
     return with_flags(row)
 
 
@@ -327,6 +338,51 @@ def test_more_than_a_hundred_runs_are_ended_only_with_their_number() -> None:
                 await ops.start_bulk_answer(Reason.EXCEPTION, Choice.CANCEL, text="gone", confirm=confirm)
         job = await ops.start_bulk_answer(Reason.EXCEPTION, Choice.CANCEL, text="gone", confirm=preview.runs)
         assert job.total == len(rows)
+
+    play(test)
+
+
+def test_a_job_without_a_reason_cancels_the_unfinished_runs_that_a_query_finds() -> None:
+    waiting = [waits(n) for n in range(PAGE + 3)]
+    others = [waits(900)._replace(node="look"), waits(901)._replace(workflow="loan"), waits(902, created_at=10**15)]
+    over = waits(903)._replace(status=RunStatus.COMPLETED, ended_at=5_000, owner=ENDED, waiting_for_text="")
+    query = "status:waiting workflow:refund node:pay"
+
+    async def test(store: Store) -> None:
+        await put(store, *waiting, *others, over)
+        ops = operations(store)
+        with pytest.raises(Conflict):
+            await ops.preview_bulk_answer(None, Choice.CONTINUE, query=query)
+        with pytest.raises(InvalidInput):
+            await ops.preview_bulk_answer(None, Choice.CANCEL)
+        with pytest.raises(InvalidInput):
+            await ops.preview_bulk_answer(None, Choice.CANCEL, query=query, contains="no line")
+        assert (await ops.preview_bulk_answer(None, Choice.CANCEL, query="workflow:refund is:flagged")).runs == 0
+        preview = await ops.preview_bulk_answer(None, Choice.CANCEL, query=query)
+        job = await ops.start_bulk_answer(None, Choice.CANCEL, text="the shop is closed", query=query)
+        assert (preview.runs, job.total, job.reason, job.query) == (len(waiting) + 1, len(waiting) + 1, "", query)
+        async with serving(store):
+            job = await ended(ops, job)
+        assert (job.answered, job.refused, job.moved_on) == (len(waiting), 0, 1), "the last one started after the job"
+        found = await answers(store, [*waiting, *others, over])
+        assert {run for run, given in found.items() if given} == {row.run for row in waiting}
+        assert {each.reason for given in found.values() for each in given} == {"the shop is closed"}
+
+    play(test)
+
+
+def test_a_query_narrows_the_runs_of_a_reason() -> None:
+    rows = [flagged(1), flagged(2)._replace(objective="Refund for acme")]
+
+    async def test(store: Store) -> None:
+        await put(store, *rows)
+        ops = operations(store)
+        assert (await ops.preview_bulk_answer(Reason.EXCEPTION, Choice.CONTINUE, query="acme")).runs == 1
+        job = await ops.start_bulk_answer(Reason.EXCEPTION, Choice.CONTINUE, text="mended", query="acme")
+        async with serving(store):
+            job = await ended(ops, job)
+        assert (job.total, job.answered) == (1, 1)
+        assert {run for run, given in (await answers(store, rows)).items() if given} == {"r00002"}
 
     play(test)
 

@@ -74,6 +74,18 @@ def test_an_uncertain_effect_has_no_answer_for_all_that_settles_it(own: Service)
         assert own.get(f"/ui/answers?reason=effect_uncertain&choice={choice}").status_code == 409
 
 
+def test_the_unfinished_runs_of_a_query_are_cancelled(own: Service) -> None:
+    shown = page(own, "/ui/answers?query=workflow%3Acall")
+    assert "Cancel 3 runs" in shown.text and "outlast runs cancel --all workflow:call" in shown.text
+    assert page(own, "/ui/answers?query=status%3Afailed").text.count("No run fits now") == 1
+    assert own.get("/ui/answers?query=colour%3Ared").status_code == 422
+    assert started(own, shown.form("answer-all"))[0] == 303
+    (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.ended(at)
+    after = page(own, f"/ui/answers/{at}")
+    assert "3 of 3 answered" in after.text and "not ended, found by workflow:call" in after.text
+
+
 def test_a_job_is_paused_resumed_and_cancelled(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'outlast.db'}"
     with Running(url) as service:

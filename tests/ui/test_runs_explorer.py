@@ -11,6 +11,7 @@ from outlast.core.run_filters import Interval
 from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of
 from outlast.ui.bars_drawing import draw_bars
 from tests.ui.conftest import Running, Service
+from tests.ui.html_page import HtmlPage
 from tests.ui.review.flows import ALL
 from tests.ui.review.store import filled
 from tests.ui.test_run_pages import PAGE_MAX
@@ -82,6 +83,24 @@ def test_all_on_the_page_are_ticked_by_a_link(place: Service) -> None:
     text = place.get("/ui/runs?ticked=page").text
     assert len(re.findall(r'type="checkbox" name="run"[^>]* checked', text)) == len(rows(text)) == 50
     assert " checked" not in place.get("/ui/runs").text
+
+
+def test_all_that_match_lead_to_the_page_of_one_job(place: Service) -> None:
+    text = place.get("/ui/runs?q=is:flagged&ticked=page").text
+    (all_of,) = re.findall(r'<p class="all" id="all".*?</p>', text, re.DOTALL)
+    counted = re.search(r"50 on this page are chosen. All ([0-9,]+) that match:", all_of)
+    assert counted is not None
+    links = [unescape(each) for each in re.findall(r'href="([^"]+)"', all_of)]
+    assert links[0] == "/ui/answers?choice=cancel&query=is%3Aflagged"
+    shown = HtmlPage(place.get(links[0]).text)
+    assert f"Cancel {counted[1]} runs" in shown.text and f"Type {counted[1].replace(',', '')} to confirm" in shown.text
+    assert "outlast runs cancel --all is:flagged" in shown.text
+    assert ("query", "is:flagged") in shown.form("answer-all").fields
+    assert any("reason=exception" in each for each in links[1:])
+    text = place.get("/ui/runs?ticked=page").text
+    assert "To choose all that match, write a query first." in text and "/ui/answers" not in text
+    text = place.get("/ui/runs?q=workflow%3Arefund&ticked=page").text
+    assert f"All {len(rows(text))} that match are chosen." in text
 
 
 def test_rows_and_page_are_small(place: Service) -> None:

@@ -1,24 +1,22 @@
 """`outlast attention`: list the runs that need a person, assign them, and answer one or many (S-21, S-23)."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
 
 import click
 
+from outlast.cli.bulk_jobs import Selection, answer_many, followed, print_job
 from outlast.cli.command_session import on_client, reads_client, says, unsure, warn_unserved
-from outlast.cli.exit_codes import CONFLICT, OK, shown_traceback
+from outlast.cli.exit_codes import OK, shown_traceback
 from outlast.cli.global_options import Command, Group
 from outlast.cli.run_page import assignment_text, trigger_text
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.text import duration
 from outlast.cli.webhook_commands import warn_unsent
-from outlast.core.bulk_answers import BULK
 from outlast.core.durations import span
-from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason, RunStatus
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 from outlast.core.paging import pages
 from outlast.errors import InvalidInput
 from outlast.insight.attention_reads import choice_commands_for_all
@@ -29,110 +27,12 @@ from outlast.models.attention import (
     RunAttention,
     WebhookAttention,
 )
-from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.service import StatusSummary
 from outlast.runtime.client import Client
 
 FAILURES_SHOWN = 50
 JOB_POLL_S = 0.5
 UNCERTAIN = EffectStatus.UNCERTAIN.value
-
-
-class Selection(NamedTuple):
-    """Flagged runs that get one answer; '' and 0 are any."""
-
-    cause: str = ""
-    workflow: str = ""
-    node: str = ""
-    activity: str = ""
-    version: int = 0
-    contains: str = ""
-
-    def __str__(self) -> str:
-        parts = (
-            ("of cause", self.cause), ("of", self.workflow), ("at", self.node), ("without", self.activity),
-            ("of version", str(self.version or "")), ("with", self.contains),
-        )  # fmt: skip
-        return "".join(f" {word} {name}" for word, name in parts if name)
-
-
-async def answer_many(
-    client: Client,
-    screen: Screen,
-    reason: Reason,
-    choice: Choice,
-    *,
-    text: str,
-    of: Selection,
-    by: timedelta | None,
-    yes: bool,
-    confirm: int,
-    wait: bool,
-) -> int:
-    """Start a job that answers each run of a reason once, after a confirmation unless `yes`."""
-    found = await client.preview_bulk_answer(reason, choice, **of._asdict())
-    if not found.runs:
-        if not screen.data({"run": "", "total": 0}):
-            screen.line(f"no run{of} is flagged {reason.value}")
-        return OK
-    runs = "1 run" if found.runs == 1 else f"{found.runs:,} runs"
-    question = f"{choice.value} for {runs}{of} flagged {reason.value}?"
-    if not yes and (code := await _unsure(screen, question, found, confirm)) is not None:
-        return code
-    job = await client.start_bulk_answer(
-        reason,
-        choice,
-        text=text,
-        by=by,
-        confirm=confirm or (found.runs if found.confirm and not yes else 0),
-        **of._asdict(),
-    )
-    if wait:
-        return await _followed(client, screen, job)
-    if not screen.data(job):
-        screen.line(f"job {job.run} gives {runs} the answer {choice.value.replace('_', ' ')}{await says(client)}")
-        screen.advice(f"  outlast attention job {job.run} --wait")
-    await warn_unserved(client, screen, job.run)
-    return OK
-
-
-async def _unsure(screen: Screen, question: str, found: BulkPreview, confirm: int) -> int | None:
-    """Ask the user. If the number must be confirmed and was not given, ask for the number."""
-    if not found.confirm or confirm:
-        return await unsure(screen, question)
-    return await unsure(screen, question, typed=str(found.runs))
-
-
-async def _followed(client: Client, screen: Screen, job: BulkAnswer) -> int:
-    """Print the progress of a job until it ends or needs a person. Exit code 4 if an answer was refused."""
-    shown = -1
-    while not job.ended:
-        if (n := job.answered + job.refused) != shown:
-            screen.advice(f"{n:,} of {job.total:,}")
-            shown = n
-        if await client.attention_of(job.run):
-            break
-        await asyncio.sleep(JOB_POLL_S)
-        job = await client.bulk_answer(job.run)
-    print_job(screen, job)
-    return OK if job.ended and not job.refused and job.status == RunStatus.COMPLETED.value else CONFLICT
-
-
-def print_job(screen: Screen, job: BulkAnswer) -> None:
-    """Print how many runs a job has answered, and those that were refused."""
-    if screen.data(job):
-        return
-    many = "1 run is" if job.total == 1 else f"{job.total:,} runs are"
-    head = f"{job.answered:,} of {many} answered: {job.choice.replace('_', ' ')}, says {job.by}"
-    screen.line(f"{job.run} {job.status} · {head}")
-    for each in job.failures[:FAILURES_SHOWN]:
-        screen.line(f"  not {each.run}{f' {each.key}' if each.key else ''}: {each.error}")
-    if job.refused > min(len(job.failures), FAILURES_SHOWN):
-        screen.line(f"  {job.refused:,} in all; -o json lists the first {len(job.failures)}")
-    if job.moved_on:
-        screen.line(f"  {job.moved_on:,} no longer fitted when their turn came")
-    if not job.ended:
-        screen.advice(f"  outlast runs cancel {job.run} --reason …;  outlast pause workflow {BULK} --reason …")
 
 
 def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttention]) -> None:
@@ -392,6 +292,7 @@ async def assign(
     "--version", "of_version", type=click.IntRange(1), default=None, metavar="N", help="With --all: only this version."
 )
 @click.option("--contains", default="", metavar="TEXT", help="With --all: only if the error contains this text.")
+@click.option("--query", default="", metavar="TEXT", help="With --all: only runs that `runs ls` finds with this text.")
 @click.option(
     "--confirm",
     type=click.IntRange(1),
@@ -417,6 +318,7 @@ async def resolve(
     cause: str,
     of_version: int | None,
     contains: str,
+    query: str,
     confirm: int | None,
     wait: bool,
     reason_name: str | None,
@@ -442,7 +344,7 @@ async def resolve(
     if every:
         if reason_name or key:
             raise click.UsageError("--reason-name and --key need a RUN; --all names the reason itself")
-        of = Selection(cause, workflow, node, activity, of_version or 0, contains)
+        of = Selection(cause, workflow, node, activity, of_version or 0, contains, query)
         return await answer_many(
             client,
             screen,
@@ -455,7 +357,7 @@ async def resolve(
             confirm=confirm or 0,
             wait=wait,
         )
-    if any((workflow, node, activity, cause, of_version, contains, confirm, wait)):
+    if any((workflow, node, activity, cause, of_version, contains, query, confirm, wait)):
         raise click.UsageError("filters, --confirm and --wait need --all")
     run, named = words[0], Reason(reason_name) if reason_name else None
     if choice in ENDS_IT and not yes:
@@ -477,7 +379,7 @@ async def show_job(client: Client, screen: Screen, job: str, wait: bool) -> int:
     """Show how many runs JOB has answered, and the refused ones; exit code 4 with --wait if there are some."""
     found = await client.bulk_answer(job)
     if wait:
-        return await _followed(client, screen, found)
+        return await followed(client, screen, found)
     print_job(screen, found)
     return OK
 

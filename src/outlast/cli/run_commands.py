@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import click
 
+from outlast.cli.bulk_jobs import Selection, answer_many
 from outlast.cli.command_session import on_client, reads_client, says, unsure, warn_unserved
 from outlast.cli.exit_codes import OK, RUN_FAILED, WAITING
 from outlast.cli.global_options import Command, Group
@@ -367,15 +368,45 @@ async def go_on(client: Client, screen: Screen, run: str, reason: str) -> int:
 
 
 @runs.command("cancel")
-@click.argument("run")
+@click.argument("run", default="", metavar="[RUN]")
+@click.option(
+    "--all", "query", default="", metavar="QUERY", help="Cancel every unfinished run that `runs ls QUERY` lists."
+)
+@click.option(
+    "--confirm",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="With --all: expected number of runs; required with --yes above 100.",
+)
+@click.option("--wait", is_flag=True, help="With --all: show the progress until the job ends.")
 @click.option("--reason", required=True, help="Reason for the history.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @on_client
-async def cancel(client: Client, screen: Screen, run: str, reason: str, yes: bool) -> int:
-    """Cancel a run and undo its effects, the latest first.
+async def cancel(
+    client: Client, screen: Screen, run: str, query: str, confirm: int | None, wait: bool, reason: str, yes: bool
+) -> int:
+    """Cancel a run and undo its effects, the latest first; or start a job that cancels many.
 
     Effects without an undo remain.
     """
+    if bool(run) == bool(query):
+        raise click.UsageError("expected RUN, or --all QUERY")
+    if query:
+        return await answer_many(
+            client,
+            screen,
+            None,
+            Choice.CANCEL,
+            text=reason,
+            of=Selection(query=query),
+            by=None,
+            yes=yes,
+            confirm=confirm or 0,
+            wait=wait,
+        )
+    if confirm or wait:
+        raise click.UsageError("--confirm and --wait need --all")
     await client.run_summary(run)
     if not yes:
         for each in await client.to_undo(run):

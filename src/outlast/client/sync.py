@@ -999,11 +999,12 @@ class SyncClient:
 
     def start_bulk_answer(
         self,
-        reason: Reason,
+        reason: Reason | None,
         choice: Choice,
         *,
         text: str,
         by: Duration | None = None,
+        query: str = "",
         cause: str = "",
         workflow: str = "",
         node: str = "",
@@ -1014,6 +1015,9 @@ class SyncClient:
     ) -> BulkAnswer:
         """Start a job that gives every run with this `reason` a `choice`, and return it. A worker carries it out.
 
+        Without a reason, the `choice` is "cancel", and every unfinished run that `query` finds is cancelled.
+
+        - `query`: only runs that this text finds, as `outlast runs ls` does.
         - `cause`, `workflow`, `node`, `version`, `contains`: only runs with this cause, of this workflow, at this node,
           of this version, and whose error contains this text.
         - `activity`: of "node_diverged" only runs whose missing calls are all of this activity.
@@ -1029,6 +1033,7 @@ class SyncClient:
                 choice,
                 text=text,
                 by=by,
+                query=query,
                 cause=cause,
                 workflow=workflow,
                 node=node,
@@ -1041,9 +1046,10 @@ class SyncClient:
 
     def preview_bulk_answer(
         self,
-        reason: Reason,
+        reason: Reason | None,
         choice: Choice,
         *,
+        query: str = "",
         cause: str = "",
         workflow: str = "",
         node: str = "",
@@ -1053,7 +1059,7 @@ class SyncClient:
     ) -> BulkPreview:
         """Count the runs that `start_bulk_answer` would answer with the same parameters now.
 
-        These are `reason`, `choice`, `cause`, `workflow`, `node`, `activity`, `version` and `contains`.
+        These are `reason`, `choice`, `query`, `cause`, `workflow`, `node`, `activity`, `version` and `contains`.
 
         Raises Conflict for a choice that a job cannot give.
         """
@@ -1061,6 +1067,7 @@ class SyncClient:
             lambda: self._target.preview_bulk_answer(
                 reason,
                 choice,
+                query=query,
                 cause=cause,
                 workflow=workflow,
                 node=node,

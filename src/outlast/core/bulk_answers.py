@@ -1,17 +1,18 @@
 """Bulk answers: one answer for every flagged run of a filter, given by a job in pages (GATE-5, S-21).
 
 A job is a run of the built-in workflow `outlast.bulk`. Its state has the filter, the choice and the instant of its
-start. A run that was flagged later, or for another reason, is left alone.
+start. A run that was flagged later, or for another reason, is left alone. A job without a reason cancels the unfinished
+runs that a query finds and that were started before it.
 """
 
 from typing import Final, NamedTuple
 
 from outlast.core.attention import ENDS, check_for_all
-from outlast.core.lanes import BUILT_IN, version_in
+from outlast.core.lanes import BUILT_IN, is_built_in, version_in
 from outlast.core.machine import Choice, Reason
 from outlast.core.rows.run_columns import Attention
-from outlast.core.rows.run_rows import Run
-from outlast.errors import Conflict, NotFound
+from outlast.core.rows.run_rows import Run, is_over
+from outlast.errors import Conflict, InvalidInput, NotFound
 
 BULK: Final = f"{BUILT_IN}bulk"
 PAGE: Final = 40
@@ -23,13 +24,13 @@ REFUSED_MAX: Final = 100
 
 
 class BulkFilter(NamedTuple):
-    """Flagged runs of one reason that get one answer; '' and 0 are any.
+    """Flagged runs of one reason that get one answer; '' and 0 are any. Without a reason: unfinished runs.
 
     `activity`: runs whose missing calls are all of it (node_diverged). `text`: part of the error, in any case of
     letters.
     """
 
-    reason: Reason
+    reason: Reason | None
     cause: str = ""
     workflow: str = ""
     node: str = ""
@@ -38,7 +39,9 @@ class BulkFilter(NamedTuple):
     text: str = ""
 
     def fits(self, run: Run) -> bool:
-        """Return True if a flagged run has entries that get the answer."""
+        """Return True if a run has entries that get the answer; without a reason, if it may be cancelled."""
+        if self.reason is None:
+            return self._has_place(run) and not is_over(run) and not is_built_in(run.workflow)
         return bool(self.entries(run))
 
     def entries(self, run: Run) -> list[Attention]:
@@ -47,13 +50,18 @@ class BulkFilter(NamedTuple):
         Only uncertain effects are answered one by one. Otherwise the answer is for all entries of the reason, so there
         is none unless all of them fit.
         """
-        if self.workflow not in ("", run.workflow) or self.node not in ("", run.node):
-            return []
-        if self.version not in (0, version_in(run.lane)):
+        if not self._has_place(run):
             return []
         entries = [entry for entry in run.attention if entry.reason is self.reason]
         fitting = [entry for entry in entries if self._fits(entry)]
         return fitting if self.reason is Reason.EFFECT_UNCERTAIN or len(fitting) == len(entries) else []
+
+    def _has_place(self, run: Run) -> bool:
+        return (
+            self.workflow in ("", run.workflow)
+            and self.node in ("", run.node)
+            and self.version in (0, version_in(run.lane))
+        )
 
     def _fits(self, entry: Attention) -> bool:
         names = {name.partition("?")[0] for name in entry.missing}
@@ -65,20 +73,40 @@ class BulkFilter(NamedTuple):
 def bulk_keys(given: BulkFilter, run: Run, *, before: int) -> tuple[str, ...]:
     """Return the keys under which a run gets the answer of a job: '' for all entries of the reason.
 
-    Uncertain effects have a key each. `before`: the business instant of the job. () if the run has been flagged since,
-    or no longer fits.
+    Uncertain effects have a key each. `before`: the business instant of the job. () if the run has been flagged or
+    started since, or no longer fits.
     """
+    if given.reason is None:
+        return ("",) if given.fits(run) and run.created_at <= before else ()
     entries = given.entries(run)
     if given.reason is Reason.EFFECT_UNCERTAIN:
         return tuple(dict.fromkeys(entry.key for entry in entries if entry.since <= before))
     return ("",) if entries and all(entry.since <= before for entry in entries) else ()
 
 
-def check_bulk(reason: Reason, choice: Choice) -> None:
+def check_query(given: BulkFilter, query: str) -> None:
+    """Raise InvalidInput unless a filter has a reason, or a query and no part of an entry."""
+    if given.reason is None and (not query or given.cause or given.activity or given.text):
+        raise InvalidInput(
+            "no reason is named",
+            "without one, a query names the runs to cancel, and an error, a cause or an activity is not looked at",
+            "name a reason, or write a query: outlast runs cancel --all QUERY",
+        )
+
+
+def check_bulk(reason: Reason | None, choice: Choice) -> None:
     """Raise Conflict unless a job may give this answer.
 
     A job records nothing about uncertain effects: over a filter, `did_not_happen` would send each call again.
     """
+    if reason is None:
+        if choice is not Choice.CANCEL:
+            raise Conflict(
+                f"{choice.value} answers a reason, and none is named",
+                "runs that need no person can only be cancelled",
+                "name a reason",
+            )
+        return
     if reason is Reason.EFFECT_UNCERTAIN and choice is Choice.DID_NOT_HAPPEN:
         raise Conflict(
             "«did not happen» cannot be recorded for all uncertain effects of a filter",
@@ -111,17 +139,20 @@ def check_confirmed(runs: int, choice: Choice, confirm: int) -> None:
         )
 
 
-def check_found(runs: int, reason: Reason) -> None:
+def check_found(runs: int, reason: Reason | None) -> None:
     """Raise NotFound if no run fits."""
-    if not runs:
+    if not runs and reason is None:
+        raise NotFound("no unfinished run fits", "those that match have ended", "list them: outlast runs ls")
+    if not runs and reason is not None:
         raise NotFound(f"no run that fits is flagged {reason.value}", "", "list them: outlast attention ls")
 
 
 def left_alone(given: BulkFilter, run: Run) -> Conflict:
     """Return the error for a run that no longer fits the job, or was flagged again after its start."""
+    why = "not unfinished, or not found by the query," if given.reason is None else f"not flagged {given.reason.value}"
     return Conflict(
         f"run {run.run} no longer fits",
-        f"it is not flagged {given.reason.value} as it was at the start of the job",
+        f"it is {why} as it was at the start of the job",
         f"outlast explain {run.run}",
         refusal="moved",
     )

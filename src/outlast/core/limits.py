@@ -111,6 +111,8 @@ ATTRIBUTES_MAX = 8  # of a workflow
 ATTRIBUTE_CHARS_MAX = 200  # of a value; longer ones are cut
 TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other texts of people."""
+QUERY_CHARS_MAX = 1_000
+"""Text of words and terms that finds runs."""
 DETAIL_CHARS_MAX = 8_000
 """Text that the engine makes of other texts: a reason to ask a person with a traceback, the decision on a call."""
 DETAILS_BYTES_MAX = 192 * KIB

@@ -203,11 +203,12 @@ class TenantRows:
         """Return the row of a run."""
         return await commands.find_run(self.store, self.tenant, run)
 
-    async def runs(self, of: ListRuns = EVERY_RUN) -> Page[Run]:
+    async def runs(self, of: ListRuns = EVERY_RUN, *, is_unfinished: bool = False) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
         Filters that no index serves (`is_free`) are applied to at most PAGES_PER_CALL pages, so a page may hold fewer
-        than `limit` runs and still have a cursor. The children of a run are found by its ledger.
+        than `limit` runs and still have a cursor. The children of a run are found by its ledger. `is_unfinished`: runs
+        that have ended are passed over, if they would have to be read.
         """
         _check_page(
             of.limit,
@@ -218,7 +219,10 @@ class TenantRows:
         for name, text in (("started", of.started), ("stopped", of.stopped)):
             interval_of(name, text)
         earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
-        where = tuple((name, value) for name, value in (("status", of.status), ("workflow", of.workflow)) if value)
+        named = (("status", of.status), ("workflow", of.workflow))
+        where: tuple[tuple[str, str | int], ...] = tuple((name, value) for name, value in named if value)
+        if is_unfinished:
+            where = (*where, ("ended_at", 0))
         flagged = bool(of.attention or of.reason)
 
         def a_page(after: str) -> Query[Page[Run]]:
@@ -241,6 +245,22 @@ class TenantRows:
             of.limit,
             earliest=earliest,
         )
+
+    async def unfinished_of(
+        self, of: ListRuns, keep: Callable[[Run], bool], *, cursor: str = "", limit: int = RUNS_PER_READ
+    ) -> Page[Run]:
+        """Return at most `limit` runs of a list that have not ended and are kept, and the next cursor.
+
+        Raises InvalidInput for a filter that does not exist.
+        """
+        after = cursor
+        for _ in range(PAGES_PER_CALL):
+            page = await self.runs(replace(of, cursor=after, limit=limit), is_unfinished=True)
+            found = tuple(row for row in page.rows if not is_over(row) and keep(row))
+            if found or not page.cursor:
+                return Page(found, page.cursor)
+            after = page.cursor
+        return Page((), after)
 
     async def matching(self, of: ListRuns, most: int) -> tuple[list[Run], bool]:
         """Return the newest runs of a list, and whether these are all. At most `most` rows are looked at."""

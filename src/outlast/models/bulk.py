@@ -35,7 +35,8 @@ class BulkAnswer(Model):
     refused: Count
     moved_on: Count = Field(description="Once it has ended: those that no longer fitted when their turn came.")
     failures: list[RefusedAnswer] = Field(description="The first 100 refused runs.")
-    reason: str = Field(description="Reason why the runs require a person.")
+    reason: str = Field(description="Reason why the runs require a person. Empty: unfinished runs are cancelled.")
+    query: str = Field(description="Text that finds the runs. Empty: none was given.")
     choice: str
     text: str = Field(description="Reason of the answer, as the history of each run shows it.")
     by: str = Field(description="Person who gave the answer.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints
 
-from outlast.core.limits import ANSWERS_MAX, PERSON_CHARS_MAX, RUNS_PER_READ
+from outlast.core.limits import ANSWERS_MAX, PERSON_CHARS_MAX, QUERY_CHARS_MAX, RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.models.attention import AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.bulk import BulkAnswer, BulkPreview
@@ -155,13 +155,25 @@ RESOLVE_ATTENTION_OF_MANY: Final = Operation(
 )
 
 
+BulkReason = Annotated[
+    Reason | None,
+    Sent("attention"),
+    Field(description="The reason. Without one, the unfinished runs of `query` are cancelled."),
+]
+BulkQuery = Annotated[
+    str,
+    Field(max_length=QUERY_CHARS_MAX, description="Only runs that this text finds: words and terms of a list of runs."),
+]
+
+
 @dataclass(frozen=True)
 class PreviewBulkAnswer(OperationRequest[BulkPreview]):
     """Count the runs that one answer for all would be for."""
 
-    reason: Annotated[Reason, Sent("attention"), Field(description="The reason.")]
+    reason: BulkReason
     choice: Annotated[Choice, Field(description="The answer.")]
     _: KW_ONLY
+    query: BulkQuery = ""
     cause: Annotated[Word, Field(description="Only runs with this cause.")] = ""
     workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
     node: Annotated[Word, Field(description="Only runs at this node.")] = ""
@@ -188,13 +200,14 @@ PREVIEW_BULK_ANSWER: Final = Operation(
 
 @dataclass(frozen=True)
 class StartBulkAnswer(OperationRequest[BulkAnswer]):
-    """Answer every run that requires attention for one reason and fits a filter."""
+    """Answer every run that requires attention for one reason and fits a filter, or cancel the runs of a query."""
 
-    reason: Annotated[Reason, Sent("attention"), Field(description="The reason.")]
+    reason: BulkReason
     choice: Choice
     _: KW_ONLY
     text: Annotated[Reasoned, Sent("reason")]
     by: By = None
+    query: BulkQuery = ""
     cause: Annotated[Word, Field(description="Only runs with this cause.")] = ""
     workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
     node: Annotated[Word, Field(description="Only runs at this node.")] = ""
@@ -222,7 +235,8 @@ START_BULK_ANSWER: Final = Operation(
     tag="operators",
     status_code=202,
     description=(
-        "Start a job that gives one answer to every run that requires attention for one reason and fits the filter.\n"
+        "Start a job that gives one answer to every run that requires attention for one reason and fits the filter, "
+        "or cancels every unfinished run that a query finds.\n"
         "\n"
         "A worker carries it out. Each run gets the answer once; runs that are flagged later are left alone. The job "
         "is a run: cancel it to stop it. Uncertain effects cannot be settled so, only given up. More than 100 runs are "

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, get_args
 
 from outlast.core.durations import milliseconds, ms_of, span
 from outlast.core.lanes import version_in, workflow_in
+from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.run_filters import interval_of, where_of
 from outlast.errors import InvalidInput
 from outlast.operations.run_operations import ListRuns
 
-QUERY_CHARS_MAX: Final = 1_000
 TEXT_CHARS_MAX: Final = 100
 """Characters of the words of a query, which a list searches for as one text."""
 _TOKEN: Final = re.compile(r'(?:([A-Za-z_][A-Za-z0-9_]*):(?!//))?("(?:[^"\\]|\\.)*"?|\S+)?')

@@ -1,5 +1,7 @@
 """The built-in workflow `outlast.bulk`: gives one answer to every flagged run of a filter (S-21).
 
+A job without a reason cancels the unfinished runs that a query finds. All that follows is true of it, too.
+
 Theory of operation. A job keeps the items of its next page in its state. An execution of the node answers these items,
 then reads the next page. Faults, and why each run gets the answer once:
 
@@ -34,6 +36,7 @@ from outlast.core.bulk_answers import (
     check_bulk,
     check_confirmed,
     check_found,
+    check_query,
     left_alone,
 )
 from outlast.core.codec import digest
@@ -49,11 +52,12 @@ from outlast.engine.node_context import NodeContext
 from outlast.errors import Conflict, Forbidden, NotFound, OutlastError, StoreError
 from outlast.flow.context import Context
 from outlast.flow.workflow import Workflow
-from outlast.insight.tenant_rows import TenantRows
+from outlast.insight.tenant_rows import TenantRows, is_asked_for
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
 from outlast.models.bulk import BulkAnswer, RefusedAnswer
 from outlast.operations.attention_operations import PreviewBulkAnswer, StartBulkAnswer
+from outlast.operations.run_query import parse_query
 from outlast.store.bounds import INT_MAX
 from outlast.store.landed_acts import done_before
 from outlast.store.port import Store
@@ -79,7 +83,7 @@ class BulkItem(BaseModel):
 class BulkState(BaseModel):
     """State of a job: its request and its progress."""
 
-    reason: Reason
+    reason: Reason | None
     choice: Choice
     text: str
     by: str
@@ -94,6 +98,7 @@ class BulkState(BaseModel):
     activity: str = ""
     version: int = 0
     contains: str = ""
+    query: str = ""
     answered: int = 0
     refused: int = 0
     failures: tuple[RefusedAnswer, ...] = ()
@@ -116,9 +121,7 @@ class _Outcome(NamedTuple):
     error: OutlastError | None
 
 
-bulk: Final = _BuiltIn(
-    BULK, state=BulkState, history=WINDOW, undo="keep", objective="{choice} for {total} runs flagged {reason}"
-)
+bulk: Final = _BuiltIn(BULK, state=BulkState, history=WINDOW, undo="keep", objective="{choice} for {total} runs")
 
 
 @bulk.node(start=True, status="ANSWERING")
@@ -170,7 +173,7 @@ async def _one(store: Store, tenant: str, job: str, state: BulkState, item: Bulk
     except OutlastError as refused:
         error = refused
     audit(
-        "resolve_attention",
+        "resolve_attention" if state.reason is not None else "cancel_run",
         tenant=tenant,
         by=state.by,
         at=f"job {job}",
@@ -179,34 +182,56 @@ async def _one(store: Store, tenant: str, job: str, state: BulkState, item: Bulk
         roles=list(state.roles),
         person=state.is_person,
         run=item.run,
-        asked={"choice": state.choice.value, "attention": state.reason.value, "key": item.key, "reason": state.text},
+        asked={
+            "choice": state.choice.value,
+            "attention": state.reason.value if state.reason is not None else "",
+            "key": item.key,
+            "reason": state.text,
+        },
     )
     return _Outcome(item, error)
 
 
 async def _answer(store: Store, tenant: str, job: str, state: BulkState, item: BulkItem) -> None:
     """Give the answer to one item, once. Raises Conflict if it no longer fits, and as `resolve_attention`."""
-    act = answer_act(tenant, job, item)
-    answer = AttentionAnswer(
-        state.choice, state.text, state.reason, item.key, state.by_ms if state.choice is Choice.EXTEND else 0
-    )
+    act, found = answer_act(tenant, job, item), _found_by(state.query, state.before)
     for _ in range(READS_MAX):
         if await done_before(store, act):
             return
         run = await commands.find_run(store, tenant, item.run)
-        if item.key not in bulk_keys(state.filter, run, before=state.before):
+        if item.key not in bulk_keys(state.filter, run, before=state.before) or not found(run):
             raise left_alone(state.filter, run)
         seen = Expect(RUN, (tenant, run.run), run.version)
         try:
-            await commands.resolve_attention(
-                store, tenant=tenant, run=run.run, answer=answer, actor=state.by, seen=seen, act=act
-            )
+            await _land_answer(store, tenant, state, item, seen, act)
         except Conflict as error:
             if error.refusal != "moved":
                 raise
         else:
             return
     raise commands.busy(f"run {item.run}")
+
+
+async def _land_answer(
+    store: Store, tenant: str, state: BulkState, item: BulkItem, seen: Expect, act: KeyedAct
+) -> None:
+    if state.reason is None:
+        await commands.cancel(store, tenant=tenant, run=item.run, actor=state.by, reason=state.text, seen=seen, act=act)
+        return
+    by_ms = state.by_ms if state.choice is Choice.EXTEND else 0
+    answer = AttentionAnswer(state.choice, state.text, state.reason, item.key, by_ms)
+    await commands.resolve_attention(
+        store, tenant=tenant, run=item.run, answer=answer, actor=state.by, seen=seen, act=act
+    )
+
+
+def _found_by(query: str, now: int) -> Callable[[Run], bool]:
+    """Return whether a query finds a run. `now`: the instant at which its `since` ends."""
+    if not query:
+        return lambda run: True
+    of = parse_query(query)
+    earliest = now - ms_of("since", of.since) if of.since is not None else 0
+    return lambda run: run.created_at >= earliest and is_asked_for(run, of)
 
 
 def answer_act(tenant: str, job: str, item: BulkItem) -> KeyedAct:
@@ -219,7 +244,7 @@ def answer_act(tenant: str, job: str, item: BulkItem) -> KeyedAct:
 async def _next_page(of: TenantRows, state: BulkState) -> tuple[tuple[BulkItem, ...], str, bool]:
     """Return the items after the cursor of a job, the next cursor, and whether there are no more."""
     given = state.filter
-    found = await _flagged(of, given)(cursor=state.cursor, limit=PAGE)
+    found = await _read(of, given, state.query, state.before)(cursor=state.cursor, limit=PAGE)
     items = [BulkItem(run=run.run, key=key) for run in found.rows for key in bulk_keys(given, run, before=state.before)]
     return tuple(items), found.cursor, not found.cursor
 
@@ -231,21 +256,28 @@ def filter_of(asked: StartBulkAnswer | PreviewBulkAnswer) -> BulkFilter:
     )
 
 
-async def count_of_filter(of: TenantRows, given: BulkFilter) -> int:
-    """Return the number of runs that fit a filter now, or of their uncertain effects."""
-    read = partial(_flagged(of, given), limit=RUNS_PER_READ)
+async def count_of_filter(of: TenantRows, given: BulkFilter, query: str = "") -> int:
+    """Return the number of runs that fit a filter now, or of their uncertain effects.
+
+    Raises InvalidInput for a query that cannot be read.
+    """
+    check_query(given, query)
+    read = partial(_read(of, given, query, (await of.store.now()).business), limit=RUNS_PER_READ)
     return sum([len(bulk_keys(given, run, before=INT_MAX)) async for page in pages(read) for run in page.rows])
 
 
-def _flagged(of: TenantRows, given: BulkFilter) -> Callable[..., Awaitable[Page[Run]]]:
-    """Return the read of a page of the runs that fit a filter."""
+def _read(of: TenantRows, given: BulkFilter, query: str, now: int) -> Callable[..., Awaitable[Page[Run]]]:
+    """Return the read of a page of the runs that fit a filter and a query."""
+    found = _found_by(query, now)
+    if given.reason is None:
+        return partial(of.unfinished_of, parse_query(query), lambda run: found(run) and given.fits(run))
     return partial(
         of.flagged,
         reason=given.reason,
         workflow=given.workflow,
         node=given.node,
         cause=given.cause,
-        keep=given.fits,
+        keep=lambda run: found(run) and given.fits(run),
     )
 
 
@@ -259,7 +291,7 @@ async def start_job(of: TenantRows, actor: Actor, request: StartBulkAnswer, run:
     by_ms = ms_of("by", EXTENSION if request.by is None else request.by)
     if await of.store.load(RUN, (of.tenant, run)) is not None:
         return await job_of(of, run)
-    total = await count_of_filter(of, filter_of(request))
+    total = await count_of_filter(of, filter_of(request), request.query)
     check_found(total, request.reason)
     check_confirmed(total, request.choice, request.confirm)
     state = BulkState(
@@ -278,6 +310,7 @@ async def start_job(of: TenantRows, actor: Actor, request: StartBulkAnswer, run:
         activity=request.activity,
         version=request.version,
         contains=request.contains,
+        query=request.query,
     )
     await commands.start(
         of.store, bulk, state.model_dump_json().encode(), tenant=of.tenant, actor=actor.name, run=run, is_limited=False
@@ -300,7 +333,8 @@ async def job_of(of: TenantRows, run: str) -> BulkAnswer:
         refused=state.refused,
         moved_on=max(0, state.total - state.answered - state.refused) if is_over(rows.run) else 0,
         failures=list(state.failures),
-        reason=state.reason.value,
+        reason=state.reason.value if state.reason is not None else "",
+        query=state.query,
         choice=state.choice.value,
         text=state.text,
         by=state.by,

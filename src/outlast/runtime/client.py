@@ -932,11 +932,12 @@ class Client(ABC):
 
     async def start_bulk_answer(
         self,
-        reason: Reason,
+        reason: Reason | None,
         choice: Choice,
         *,
         text: str,
         by: Duration | None = None,
+        query: str = "",
         cause: str = "",
         workflow: str = "",
         node: str = "",
@@ -947,6 +948,9 @@ class Client(ABC):
     ) -> BulkAnswer:
         """Start a job that gives every run with this `reason` a `choice`, and return it. A worker carries it out.
 
+        Without a reason, the `choice` is "cancel", and every unfinished run that `query` finds is cancelled.
+
+        - `query`: only runs that this text finds, as `outlast runs ls` does.
         - `cause`, `workflow`, `node`, `version`, `contains`: only runs with this cause, of this workflow, at this node,
           of this version, and whose error contains this text.
         - `activity`: of "node_diverged" only runs whose missing calls are all of this activity.
@@ -962,6 +966,7 @@ class Client(ABC):
                 choice,
                 text=text,
                 by=by,
+                query=query,
                 cause=cause,
                 workflow=workflow,
                 node=node,
@@ -974,9 +979,10 @@ class Client(ABC):
 
     async def preview_bulk_answer(
         self,
-        reason: Reason,
+        reason: Reason | None,
         choice: Choice,
         *,
+        query: str = "",
         cause: str = "",
         workflow: str = "",
         node: str = "",
@@ -986,7 +992,7 @@ class Client(ABC):
     ) -> BulkPreview:
         """Count the runs that `start_bulk_answer` would answer with the same parameters now.
 
-        These are `reason`, `choice`, `cause`, `workflow`, `node`, `activity`, `version` and `contains`.
+        These are `reason`, `choice`, `query`, `cause`, `workflow`, `node`, `activity`, `version` and `contains`.
 
         Raises Conflict for a choice that a job cannot give.
         """
@@ -994,6 +1000,7 @@ class Client(ABC):
             attention_ops.PreviewBulkAnswer(
                 reason,
                 choice,
+                query=query,
                 cause=cause,
                 workflow=workflow,
                 node=node,

@@ -568,7 +568,7 @@ class Operations(Client):
     @handles(attention_ops.PREVIEW_BULK_ANSWER)
     async def _preview_bulk_answer(self, request: attention_ops.PreviewBulkAnswer) -> BulkPreview:
         check_bulk(request.reason, request.choice)
-        runs = await count_of_filter(self.rows, filter_of(request))
+        runs = await count_of_filter(self.rows, filter_of(request), request.query)
         return BulkPreview(runs=runs, confirm=must_confirm(runs, request.choice))
 
     @handles(attention_ops.START_BULK_ANSWER)

@@ -1,6 +1,7 @@
 """One answer for every run of a filter: its page with a preview, and the page of the job that gives it."""
 
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
@@ -8,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.bulk_answers import BULK
-from outlast.core.limits import NAME_CHARS_MAX, TEXT_CHARS_MAX
+from outlast.core.limits import NAME_CHARS_MAX, QUERY_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
 from outlast.models.attention import AttentionList, RunAttention
+from outlast.operations.run_query import filters_of, merged, parse_query
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import RunId
@@ -20,6 +22,7 @@ from outlast.service.service_state import Ops
 from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.run_actions import MORE_TIME, member
+from outlast.ui.run_words import line_of
 
 router = APIRouter(prefix="/ui/answers", route_class=PageRoute)
 EXAMPLES: Final = 5
@@ -27,21 +30,36 @@ EXAMPLES: Final = 5
 Filter = Annotated[str, Query(max_length=NAME_CHARS_MAX)]
 
 
+class Example(NamedTuple):
+    """Run that a job would answer, and why it needs a person or what it waits for."""
+
+    run: str
+    workflow: str
+    node: str
+    line: str
+
+
 class ShownFilter(NamedTuple):
     """Filter of a job as its pages show it and as their forms send it."""
 
-    reason: Reason
+    reason: Reason | None
     choice: Choice
     cause: str = ""
     workflow: str = ""
     node: str = ""
     version: int = 0
     contains: str = ""
+    query: str = ""
 
     @property
     def terms(self) -> dict[str, Any]:
         """Return the parameters of a job beside reason and choice."""
         return {name: value for name, value in self._asdict().items() if name not in ("reason", "choice")}
+
+    @property
+    def flagged(self) -> str:
+        """Return how the runs of the filter are called."""
+        return f"flagged {self.reason.value.replace('_', ' ')}" if self.reason is not None else "not ended"
 
     @property
     def fields(self) -> dict[str, str]:
@@ -51,14 +69,18 @@ class ShownFilter(NamedTuple):
     @property
     def command(self) -> list[str]:
         """Return the words of the command that starts the same job."""
+        if self.reason is None:
+            return ["outlast", "runs", "cancel", "--all", self.query, "--reason", "…"]
         words = ["outlast", "attention", "resolve", "--all", self.reason.value, self.choice.value]
         for name, value in self.terms.items():
             words += [f"--{name}", str(value)] if value else []
         return [*words, "--reason", "…"]
 
 
-def offered(reason: Reason) -> list[Choice]:
-    """Return the choices that a job can give for a reason."""
+def offered(reason: Reason | None) -> list[Choice]:
+    """Return the choices that a job can give for a reason, or without one."""
+    if reason is None:
+        return [Choice.CANCEL]
     return [choice for choice in CHOICES[reason] if choice not in NOT_FOR_ALL]
 
 
@@ -71,23 +93,51 @@ def address(given: ShownFilter) -> str:
 async def preview(
     ops: Ops,
     request: Request,
-    reason: Reason = Reason.EXCEPTION,
+    reason: Reason | Literal[""] | None = None,
     choice: Choice | None = None,
     cause: Filter = "",
     workflow: Filter = "",
     node: Filter = "",
     version: Annotated[int, Query(ge=0, le=2**31)] = 0,
     contains: Annotated[str, Query(max_length=TEXT_CHARS_MAX)] = "",
+    query: Annotated[str, Query(max_length=QUERY_CHARS_MAX)] = "",
 ) -> Response:
-    """Show how many runs one answer would be for, some of them, and the form that gives it."""
-    found = choice or offered(reason)[0]
-    return await _preview(ops, request, ShownFilter(reason, found, cause, workflow, node, version, contains))
+    """Show how many runs one answer would be for, some of them, and the form that gives it.
+
+    `query` without a reason: the unfinished runs of a list are cancelled.
+    """
+    of = reason or (None if query else Reason.EXCEPTION)
+    found = Choice.CANCEL if of is None else choice or offered(of)[0]
+    return await _preview(ops, request, ShownFilter(of, found, cause, workflow, node, version, contains, query))
 
 
 async def _preview(
     ops: Operations, request: Request, given: ShownFilter, *, status_code: int = 200, **refused: Any
 ) -> Response:
     found = await ops.preview_bulk_answer(given.reason, given.choice, **given.terms)
+    return await render(
+        request,
+        "bulk_answer.html",
+        title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
+        given=given,
+        found=found,
+        items=await _examples(ops, given),
+        reasons=[*Reason] if given.query else [],
+        offered=offered(given.reason),
+        more_time=MORE_TIME,
+        refused=refused,
+        status_code=status_code,
+    )
+
+
+async def _examples(ops: Operations, given: ShownFilter) -> Sequence[Example]:
+    """Return some of the runs of a filter."""
+    if given.contains:
+        return []
+    if given.query:
+        of = merged(parse_query(given.query), reason=given.reason.value if given.reason is not None else "")
+        runs = (await ops.runs(**filters_of(of), limit=EXAMPLES)).runs
+        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in runs if not each.ended_at]
     listed = await ops.attention(
         reason=given.reason,
         workflow=given.workflow,
@@ -96,18 +146,10 @@ async def _preview(
         cause=given.cause,
         limit=EXAMPLES,
     )
-    return await render(
-        request,
-        "bulk_answer.html",
-        title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
-        given=given,
-        found=found,
-        items=[] if given.contains else runs_in(listed)[:EXAMPLES],
-        offered=offered(given.reason),
-        more_time=MORE_TIME,
-        refused=refused,
-        status_code=status_code,
-    )
+    return [
+        Example(each.run, each.workflow, each.node, (each.detail.strip().splitlines() or [""])[0])
+        for each in runs_in(listed)[:EXAMPLES]
+    ]
 
 
 def runs_in(found: AttentionList) -> list[RunAttention]:
@@ -117,13 +159,14 @@ def runs_in(found: AttentionList) -> list[RunAttention]:
 
 def _typed(form: Form) -> ShownFilter:
     return ShownFilter(
-        member(Reason, "reason", form.text("reason")),
+        member(Reason, "reason", form.text("reason")) if form.text("reason") else None,
         member(Choice, "choice", form.text("choice")),
         form.text("cause"),
         form.text("workflow"),
         form.text("node"),
         form.number("version"),
         form.text("contains"),
+        form.text("query"),
     )
 
 

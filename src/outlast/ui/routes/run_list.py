@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.machine import TERMINAL, Choice, RunStatus
+from outlast.core.limits import QUERY_CHARS_MAX
+from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.insight.run_tally import RunTally
@@ -19,13 +20,14 @@ from outlast.models.attention import why_not
 from outlast.models.runs import RunList, RunListItem, RunSummary
 from outlast.operations.field_types import Name
 from outlast.operations.run_operations import ListRuns
-from outlast.operations.run_query import QUERY_CHARS_MAX, filters_of, merged, parse_query, query_terms, query_text
+from outlast.operations.run_query import filters_of, merged, parse_query, query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.service_state import Ops, Pages, State
 from outlast.ui.bars_drawing import BarsDrawing, draw_bars
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
+from outlast.ui.routes.bulk_pages import ShownFilter, address, offered
 from outlast.ui.routes.run_actions import MORE_TIME
 from outlast.ui.run_words import kind_of, line_of, name_of
 
@@ -38,6 +40,8 @@ MANY: Final = 100
 """Runs of one action on several."""
 AT_ONCE: Final = 25
 WORKFLOWS_OFFERED: Final = 12
+OFFERED: Final = 2
+"""Choices of a reason that are offered for all runs of a query."""
 _MS: Final = timedelta(milliseconds=1)
 SINCE: Final = ("1h", "24h", "7d", "30d")
 Since = Literal["", "1h", "24h", "7d", "30d"]
@@ -142,12 +146,32 @@ async def list_runs(
         text=q if error is not None else query_text(query_terms(of)),
         bars=bars,
         **_above_rows(of, tally, "started" if bars else "stopped"),
+        many=_answers_for(of, rows) if ticked and tally is not None else (),
         **_terms_of(of, sorted({*state.by_name, of.workflow} - {""})),
         ticked=ticked,
         error=error,
         paged=bool(pages.after),
         status_code=422 if error is not None else 200,
     )
+
+
+def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
+    """Return what one job can do with all runs of a query, each with the address of its page.
+
+    It can cancel them, or answer those with one of the reasons that are on the page. Without a query, there is none:
+    nobody cancels all runs of a tenant by mistake.
+    """
+    text = query_text(query_terms(of))
+    if not text:
+        return []
+    found = [("cancel", address(ShownFilter(None, Choice.CANCEL, query=text)))]
+    reasons = {item.reason for each in rows for item in each.run.attention}
+    for reason in (each for each in Reason if each in reasons):
+        flagged = f"those flagged {reason.value.replace('_', ' ')}"
+        for choice in offered(reason)[:OFFERED]:
+            there = address(ShownFilter(reason, choice, query=text))
+            found.append((f"{choice.value.replace('_', ' ')} {flagged}", there))
+    return found
 
 
 def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
@@ -163,9 +187,11 @@ def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
 def _above_rows(of: ListRuns, tally: RunTally | None, field: str) -> dict[str, Any]:
     """Return the totals and the bars of a page, both with the queries of their links."""
     drawing = draw_bars(tally.bars) if tally is not None else None
+    totals = _totals(of, tally) if tally is not None else []
     return {
         "tally": tally,
-        "totals": _totals(of, tally) if tally is not None else (),
+        "totals": totals,
+        "chosen_runs": sum(each.runs for each in totals if each.chosen),
         "drawing": drawing,
         "bar_queries": _bar_queries(of, drawing, field) if drawing is not None else {},
     }
