@@ -131,13 +131,13 @@ async def _preview(
 
 
 async def _examples(ops: Operations, given: ShownFilter) -> Sequence[Example]:
-    """Return some of the runs of a filter."""
-    if given.contains:
+    """Return some of the runs of a filter; without a reason none, because the list of the query shows them."""
+    if given.contains or given.reason is None:
         return []
     if given.query:
-        of = merged(parse_query(given.query), reason=given.reason.value if given.reason is not None else "")
+        of = merged(parse_query(given.query), reason=given.reason.value)
         runs = (await ops.runs(**filters_of(of), limit=EXAMPLES)).runs
-        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in runs if not each.ended_at]
+        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in runs]
     listed = await ops.attention(
         reason=given.reason,
         workflow=given.workflow,

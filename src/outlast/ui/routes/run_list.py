@@ -145,8 +145,7 @@ async def list_runs(
         top=top or (rows[0].run.run if rows else ""),
         text=q if error is not None else query_text(query_terms(of)),
         bars=bars,
-        **_above_rows(of, tally, "started" if bars else "stopped"),
-        many=_answers_for(of, rows) if ticked and tally is not None else (),
+        **_above_rows(of, tally, "started" if bars else "stopped", rows if ticked else ()),
         **_terms_of(of, sorted({*state.by_name, of.workflow} - {""})),
         ticked=ticked,
         error=error,
@@ -158,8 +157,8 @@ async def list_runs(
 def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
     """Return what one job can do with all runs of a query, each with the address of its page.
 
-    It can cancel them, or answer those with one of the reasons that are on the page. Without a query, there is none:
-    nobody cancels all runs of a tenant by mistake.
+    It can cancel them, or answer those with one of the reasons that are on the page. Without a query, there is none, so
+    that no one cancels all runs of a tenant by mistake.
     """
     text = query_text(query_terms(of))
     if not text:
@@ -184,13 +183,17 @@ def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _above_rows(of: ListRuns, tally: RunTally | None, field: str) -> dict[str, Any]:
-    """Return the totals and the bars of a page, both with the queries of their links."""
+def _above_rows(of: ListRuns, tally: RunTally | None, field: str, chosen: Sequence[RunRow]) -> dict[str, Any]:
+    """Return the totals and the bars of a page, both with the queries of their links.
+
+    `chosen`: rows that are ticked, for which a job for all that match is offered, too.
+    """
     drawing = draw_bars(tally.bars) if tally is not None else None
     totals = _totals(of, tally) if tally is not None else []
     return {
         "tally": tally,
         "totals": totals,
+        "many": _answers_for(of, chosen) if chosen and tally is not None else (),
         "chosen_runs": sum(each.runs for each in totals if each.chosen),
         "drawing": drawing,
         "bar_queries": _bar_queries(of, drawing, field) if drawing is not None else {},
