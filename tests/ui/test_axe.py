@@ -29,7 +29,7 @@ from tests.ui.test_threads import put
 
 NO_PAGES = re.compile(
     r"/ui/(static/.*|nav|live|login.*|effects/\{effect\}/\{part\}|workflows/\{name\}/schema"
-    r"|runs/\{run\}/(events/.*|results/.*|visits/.*|step|input|outcome|state|fork/state|export|.*\.json))"
+    r"|runs/\{run\}/(events/.*|results/.*|visits/.*|step|input|outcome|fork/state|export|.*\.json))"
 )
 """Routes that answer with a part of a page, a document or a redirect, and the sign-in, which has its own test."""
 THREAD = "customer-" + "0123456789" * 12

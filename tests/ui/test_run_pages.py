@@ -1,6 +1,7 @@
 """Pages of one run: its sentence, its tabs, and the actions on it, without JavaScript."""
 
 import html
+import json
 import re
 from shlex import quote
 from typing import Any
@@ -62,7 +63,26 @@ def test_the_data_tab_leads_to_the_state_of_a_run_that_goes_on(service: Service)
     _, run = waiting(service)
     page = service.get(f"/ui/runs/{run}/data")
     assert f'href="/ui/runs/{run}/state"' in page.text and f"outlast runs show {run} --state" in page.text
-    assert service.get(f"/ui/runs/{run}/state").json() == service.get(f"/v1/runs/{run}/state").json()["state"]
+    assert service.get(f"/ui/runs/{run}/state.json").json() == service.get(f"/v1/runs/{run}/state").json()["state"]
+
+
+def test_each_checkpoint_has_a_page_of_its_state(service: Service) -> None:
+    run = service.start("job", rounds=3)
+    service.ended(run)
+    saved = [each["seq"] for each in service.get(f"/v1/runs/{run}/checkpoints").json()["checkpoints"]]
+    states = [service.get(f"/v1/runs/{run}/state?checkpoint={seq}").json() for seq in saved]
+    assert len({json.dumps(each["state"]) for each in states}) == len(saved) > 1
+    assert [each["seq"] for each in states] == saved
+    for seq, told in zip(saved, states, strict=True):
+        page = service.get(f"/ui/runs/{run}/state?checkpoint={seq}")
+        assert f"State at checkpoint {seq}" in page.text and f"--state --checkpoint {seq}" in page.text
+        assert service.get(f"/ui/runs/{run}/state.json?checkpoint={seq}").json() == told["state"]
+        for listed in ("", "/checkpoints"):
+            assert f'href="/ui/runs/{run}/state?checkpoint={seq}"' in service.get(f"/ui/runs/{run}{listed}").text
+    last = service.get(f"/v1/runs/{run}/state").json()
+    assert service.get(f"/v1/runs/{run}/state?checkpoint={last['seq']}").json() == last
+    refused = service.get(f"/v1/runs/{run}/state?checkpoint=2")
+    assert refused.status_code == 404 and "event 2" in refused.json()["title"]
 
 
 def waiting(service: Service) -> tuple[str, str]:

@@ -197,16 +197,21 @@ def _footer(screen: Screen, views: Sequence[RunListItem]) -> list[str]:
 @runs.command("show")
 @click.argument("run")
 @click.option("--state", is_flag=True, help="Only its state at the last checkpoint, as JSON.")
+@click.option(
+    "--checkpoint", type=click.IntRange(1), metavar="N", help="With --state: the state that event N wrote [the last]."
+)
 @reads_client
-async def show(client: Client, screen: Screen, run: str, state: bool) -> int:
+async def show(client: Client, screen: Screen, run: str, state: bool, checkpoint: int | None) -> int:
     """Show a run: visits, waits, choices, effects and crashes.
 
-    With --state, its state at the last checkpoint, while it runs and after its end. Values that look like secrets are
+    With --state, its state at a checkpoint, while it runs and after its end. Values that look like secrets are
     redacted. A service shows it to operators only.
     """
+    if checkpoint is not None and not state:
+        raise click.UsageError("--checkpoint needs --state")
     from outlast.cli.run_page import show_run, show_state  # imported when shown, because `runs ls` is called often
 
-    return await (show_state if state else show_run)(client, screen, run)
+    return await (show_state(client, screen, run, checkpoint or 0) if state else show_run(client, screen, run))
 
 
 @runs.command("effects")

@@ -125,9 +125,9 @@ STATED: Final = BY_PLACE["terminal"]
 PURGED: Final = "deleted, because the retention of a ledger is over; the history remains"
 
 
-async def show_state(client: Client, screen: Screen, run: str) -> int:
-    """Print the state of a run at its last checkpoint."""
-    view = await client.run_state(run)
+async def show_state(client: Client, screen: Screen, run: str, checkpoint: int = 0) -> int:
+    """Print the state of a run at a checkpoint, by default at its last one."""
+    view = await client.run_state(run, checkpoint=checkpoint)
     if screen.data(view):
         return OK
     screen.line(json.dumps(view.state, ensure_ascii=False, indent=1))

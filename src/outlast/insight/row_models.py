@@ -319,11 +319,11 @@ def result_row(result: Result) -> ResultRow:
     )
 
 
-def run_state(run: Run, last: Event, state: Any, shown: Any) -> RunState:
+def run_state(run: str, node: str, last: Event, state: Any, shown: Any) -> RunState:
     """Return the state that an event of a run wrote. `shown`: without the values that look like secrets."""
     return RunState(
-        run=run.run,
-        node=run.node,
+        run=run,
+        node=node,
         completed=completed_node(last) if last.type == EventType.CHECKPOINT else "",
         seq=last.seq,
         at=exact_instant(last.at),

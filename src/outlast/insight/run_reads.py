@@ -119,10 +119,16 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
     )
 
 
-async def state_of_run(rows: TenantRows, run: str) -> RunState:
-    """Return the state of a run at its last checkpoint, redacted in a thread because a large one takes seconds."""
+async def state_of_run(rows: TenantRows, run: str, checkpoint: int = 0) -> RunState:
+    """Return the state of a run at a checkpoint, redacted in a thread because a large one takes seconds.
+
+    `checkpoint`: number of the event that wrote it; 0 for the last one. Raises NotFound.
+    """
+    if checkpoint:
+        event, state = await rows.state_at(run, checkpoint)
+        return run_state(run, event.node, event, state, await asyncio.to_thread(redacted, state))
     found, state = await rows.last_state(run)
-    return run_state(found.run, found.last, state, await asyncio.to_thread(redacted, state))
+    return run_state(run, found.run.node, found.last, state, await asyncio.to_thread(redacted, state))
 
 
 async def end_of_run(rows: TenantRows, run: Run) -> EndedRun:

@@ -408,6 +408,19 @@ class TenantRows:
             raise NotFound(f"the state of run {run} has been deleted")
         return rows, decoded(await state_of_rows(self.store, rows), f"the state of run {run}")
 
+    async def state_at(self, run: str, checkpoint: int) -> tuple[Event, Any]:
+        """Return an event of a run and the state that it wrote. Raises NotFound."""
+        await self.run(run)
+        event = await self.store.load(EVENT, (self.tenant, run, checkpoint))
+        if event is None or event.snapshot is None:
+            raise NotFound(
+                f"event {checkpoint} of run {run} wrote no state",
+                "a start, a checkpoint, a move and an end write it, and it is deleted with the history",
+                f"choose one: outlast runs events {run} --type checkpoint",
+            )
+        state = (await joined(self.store, (self.tenant, run), event.snapshot)).state
+        return event, decoded(state, f"the state of run {run} at event {checkpoint}")
+
     async def rows_of(self, run: str) -> RunRows:
         """Read all rows of a run in one snapshot. Raises NotFound."""
         (rows,) = await self.store.run_rows([(self.tenant, run)])

@@ -244,10 +244,10 @@ class RunInput(Model):
 
 
 class RunState(Model):
-    """State of a run at its last checkpoint. Values that look like secrets are redacted, as in an export."""
+    """State of a run at a checkpoint. Values that look like secrets are redacted, as in an export."""
 
     run: str
-    node: str = Field(description="Node of the run: with this state it began, or ended.")
+    node: str = Field(description="Node that began with this state, or in which the run ended.")
     completed: str = Field(description="Node whose completion wrote it. Empty: a start, a move or an end did.")
     seq: Count = Field(description="Number of the event that wrote it.")
     at: Instant

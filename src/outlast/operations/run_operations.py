@@ -284,9 +284,13 @@ GET_INPUT: Final = Operation(
 
 @dataclass(frozen=True)
 class GetState(OperationRequest[RunState]):
-    """Show the state of a run at its last checkpoint, without values that look like secrets."""
+    """Show the state of a run at a checkpoint, without values that look like secrets."""
 
     run: str
+    _: KW_ONLY
+    checkpoint: Annotated[
+        int, Field(ge=0, le=2**53, description="Number of the event that wrote it: 1 or a checkpoint. 0: the last one.")
+    ] = 0
 
 
 GET_STATE: Final = Operation(
@@ -296,10 +300,10 @@ GET_STATE: Final = Operation(
     "GET",
     "/runs/{run}/state",
     ("operator",),  # it may hold data of customers that no list shows
-    GetState(RUN),
+    GetState(RUN, checkpoint=2),
     summary="Show the state of a run",
     tag="runs",
-    description="Return the state of the run at its last checkpoint, while it runs and after it has ended.\n"
+    description="Return the state of the run at a checkpoint, by default the last one, while it runs and afterwards.\n"
     "\n"
     "Values that look like secrets are redacted.",
 )

@@ -520,12 +520,13 @@ class Client(ABC):
         """Return the input of a run as its workflow parsed it."""
         return await self._call(run_ops.GetInput(run))
 
-    async def run_state(self, run: str) -> RunState:
-        """Return the state of a run at its last checkpoint, without values that look like secrets.
+    async def run_state(self, run: str, *, checkpoint: int = 0) -> RunState:
+        """Return the state of a run at a checkpoint, without values that look like secrets.
 
-        What the current node has changed since is not in it. Raises NotFound.
+        `checkpoint`: number of the event that wrote it, as `checkpoints` lists them, or 1 for the start; 0 for the last
+        one. What the current node has changed since is not in it. Raises NotFound.
         """
-        return await self._call(run_ops.GetState(run))
+        return await self._call(run_ops.GetState(run, checkpoint=checkpoint))
 
     async def results(self, run: str, *, after: int = 0, limit: int = 1_000) -> ResultList:
         """Return one page of results in the order of first emission, `after` an ordinal."""

@@ -788,7 +788,7 @@ class Operations(Client):
     @handles(run_ops.GET_STATE)
     @of_one
     async def _get_state(self, request: run_ops.GetState) -> RunState:
-        return await state_of_run(self.rows, request.run)
+        return await state_of_run(self.rows, request.run, request.checkpoint)
 
     @handles(run_ops.LIST_RESULTS)
     @of_one

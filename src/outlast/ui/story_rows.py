@@ -22,6 +22,8 @@ HTML_MAX: Final = 42_000
 ROWS_MAX: Final = 60
 FRAME: Final = 440
 """Characters of HTML of an entry without its texts."""
+STATE_LINK: Final = 120
+"""Characters of HTML of the link to the state of a checkpoint, without the id of its run."""
 PROPOSALS_MAX: Final = 6
 PAIRS_MAX: Final = 12
 STORY_WORDS: Final[Mapping[StepKind, str]] = {
@@ -52,7 +54,8 @@ class StoryRow(NamedTuple):
         calls = [t for call in step.proposals[:PROPOSALS_MAX] for t in (call.tool, call.reason, call.arguments)]
         texts = (step.what, step.detail, step.by, self.key, step.said.text, step.output.text, step.allowed_by, *calls)
         pairs = [text for pair in self.given for text in pair]
-        return FRAME + len(escape(step.id)) + sum(len(escape(isolated(text))) + 30 for text in (*texts, *pairs) if text)
+        frame = FRAME + (STATE_LINK if step.kind == "checkpoint" else 0)
+        return frame + len(escape(step.id)) + sum(len(escape(isolated(text))) + 30 for text in (*texts, *pairs) if text)
 
 
 def fitting(entries: Sequence[StoryEntry], *, backwards: bool = False) -> list[StoryRow]:

@@ -435,9 +435,25 @@ async def get_input(ops: Ops, run: RunId) -> Response:
 
 
 @router.get("/state", operation_id="ui:get_state")
-async def get_state(ops: Ops, run: RunId) -> Response:
-    """Return the state at the last checkpoint, as JSON. Values like secrets are redacted."""
-    return document((await ops.run_state(run)).state)
+async def show_state(ops: Ops, request: Request, run: RunId, checkpoint: After = 0) -> Response:
+    """Show the state at a checkpoint, by default the last one: a page, and a card beside the story."""
+    summary, found = await ops.run_summary(run), await ops.run_state(run, checkpoint=checkpoint)
+    return await tab(
+        request,
+        run,
+        "state",
+        summary=summary,
+        versions=[found.seq],
+        found=found,
+        state=folded(found.state),
+        checkpoint=checkpoint,
+    )
+
+
+@router.get("/state.json", operation_id="ui:get_state")
+async def get_state(ops: Ops, run: RunId, checkpoint: After = 0) -> Response:
+    """Return the state at a checkpoint, by default the last one, as JSON. Values like secrets are redacted."""
+    return document((await ops.run_state(run, checkpoint=checkpoint)).state)
 
 
 @router.get("/outcome", operation_id="ui:get_run")
