@@ -63,6 +63,19 @@ def test_each_event_arrives_once_at_listeners_to_one_run_and_to_all(service: Ser
     assert own == list(range(2, own[-1] + 1))
 
 
+def test_a_note_of_presence_is_no_event_of_a_tenant(service: Service) -> None:
+    async def announced() -> None:
+        service.state.presence.open("default", "appr_1", "bo")()
+
+    with stream(service, "/v1/events") as everything:
+        service.call(announced())
+        run = service.start("wish", text="?")
+        for each in everything:
+            assert each.get("event") != "delta"
+            if "data" in each and json.loads(each["data"]).get("subject") == run:
+                break
+
+
 @pytest.mark.req("RUN-7")
 @pytest.mark.parametrize("way", ["told", "swept"])
 def test_events_of_an_old_run_are_sent(folder_url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:

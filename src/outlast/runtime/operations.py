@@ -881,6 +881,10 @@ class Operations(Client):
         """Return the row of a run. Raises NotFound."""
         return await self.rows.run(run)
 
+    async def approval_row(self, approval: str) -> Approval:
+        """Return the row of an approval. Raises NotFound."""
+        return await self.rows.approval(approval)
+
     async def summary_where(self, run: str, serving: frozenset[str]) -> RunSummary:
         """Return `run_summary`, with these as the lanes that a live worker serves. Raises NotFound."""
         return (await summaries_of(self.rows, [await self.rows.run(run)], serving))[0]

@@ -245,6 +245,8 @@ class EventBroadcaster:
 
     def _on_deltas(self, deltas: Sequence[Delta]) -> None:
         for delta in deltas:
+            if not delta.origin.run:  # a note of presence, which is no text of a run
+                continue
             if here := self._listeners.get((delta.origin.tenant, delta.origin.run)):
                 data = delta_frame(delta)
                 for listener in here:

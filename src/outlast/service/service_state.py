@@ -25,6 +25,7 @@ from outlast.service.connections import Connections, connections_max
 from outlast.service.cursors import Cursors
 from outlast.service.event_broadcaster import EventBroadcaster
 from outlast.service.identity import Authenticator, Principal
+from outlast.service.open_approvals import Presence
 from outlast.service.request_limits import Bounds
 from outlast.service.request_parts import Cursor, Limit
 from outlast.service.store_secret import StoreSecret
@@ -67,6 +68,7 @@ class ServiceState:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.connections = Connections(connections_max())
         self.broadcaster = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
+        self.presence = Presence(self.store)
         self.secret = StoreSecret(self.store)
         self.cursors = Cursors(self.secret)
         self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
@@ -86,6 +88,7 @@ class ServiceState:
         """End every stream and make /readyz answer 503."""
         self.stopping = True
         self.broadcaster.close()
+        self.presence.close()
 
     async def serving(self, ops: Operations) -> frozenset[str]:
         """Return the lanes that a live worker serves, at most SERVING_S old. Tenants share the cached value."""

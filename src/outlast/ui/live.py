@@ -10,7 +10,13 @@ from outlast.service.event_stream import EventListener, notice
 
 EVERY_S: Final = 0.25
 """Least time between two signals to a page. The first signal after a rest is sent at once."""
-PER_STREAM_S: Final[Mapping[str, float]] = {"run": 0.01, "approvals": 0.1, "attention": 0.1, "runs": 0.1}
+PER_STREAM_S: Final[Mapping[str, float]] = {
+    "run": 0.01,
+    "approval": 0.01,
+    "approvals": 0.1,
+    "attention": 0.1,
+    "runs": 0.1,
+}
 """The same for each open page of this process, by what the page listens to.
 
 A signal costs one or two requests of 17 ms of each page that it concerns: of many pages if it is about every run. So
@@ -21,12 +27,14 @@ HEARTBEAT: Final = notice(BEAT, {})
 """Frame that a page sees, because a page that sees none for a while is not live."""
 DELTA: Final = "delta"
 """Type of the frames with words that a run streams. They are passed on, and change no row of a page."""
+PRESENT: Final = notice("presence", {})
+"""Frame that a listener of a page gets if other people have opened or closed an approval."""
 _STEPS: Final = frozenset({
     EventType.CHECKPOINT, EventType.LOGGED, EventType.DENIED, EventType.ADMITTED, EventType.QUEUED, EventType.REQUEUED,
     EventType.HANDED_BACK,
 })  # fmt: skip
 UNRELATED: Final[Mapping[str, Collection[str]]] = {
-    "approvals": _STEPS, "attention": _STEPS, "runs": {EventType.LOGGED}, "run": ()
+    "approvals": _STEPS, "attention": _STEPS, "runs": {EventType.LOGGED}, "run": (), "approval": ()
 }  # fmt: skip
 """Types of events that change nothing on a page, by what the page listens to."""
 

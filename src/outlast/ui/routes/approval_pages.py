@@ -1,7 +1,7 @@
 """Pages of approvals: those that wait, and one with everything that its decision needs."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -26,7 +26,7 @@ from outlast.service.conditional import on_approval
 from outlast.service.problems import ProblemError, status_of
 from outlast.service.request_parts import ApprovalId
 from outlast.service.routes.approval_routes import decide
-from outlast.service.service_state import Ops, Pages
+from outlast.service.service_state import Ops, Pages, ServiceState
 from outlast.ui.deadline_groups import in_groups, zone_of
 from outlast.ui.forms import MISSING, FormField, SchemaForm, sent_form, shown_form
 from outlast.ui.page_route import REGION, Form, PageRoute, form_of, see_other
@@ -42,6 +42,8 @@ PLACES_MAX: Final = 1_000
 """Approvals of a list that are counted, and among which the previous and the next one are found."""
 INLINE: Final = frozenset({"text", "long", "whole", "number", "decimal", "yes_no", "choice", "date"})
 """Kinds of fields that are edited in the row of their argument."""
+NAMED_MAX: Final = 3
+"""People whose names are shown if they have an approval open."""
 DECISIONS: Final = ("approve", "reject", "again")
 
 Which = Literal["mine", "undecided", "overdue", "decided", "all"]
@@ -111,12 +113,15 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
             limit=pages.limit,
         )
     )
+    present = await present_at(request, ops, [each.approval for each in found.approvals])
     zone = zone_of(request.cookies.get(ZONE_COOKIE, ""))
     groups = [("", found.approvals)]
     if listed.by_deadline:
         now = exact_instant((await ops.store.now()).business)
         groups = in_groups(found.approvals, lambda each: each.within_until, now, zone)
-    version = stamp([(name, [(each.approval, each.version) for each in group]) for name, group in groups], listed)
+    version = stamp(
+        [(name, [(each.approval, each.version) for each in group]) for name, group in groups], listed, present
+    )
     return await render(
         request,
         "approvals.html",
@@ -125,6 +130,7 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
         versions={"approvals": version},
         found=found,
         groups=groups,
+        present=present,
         zone_named="" if zone is not None else "UTC",
         listed=listed,
         searched=ROWS_PER_READ * SEARCHED_READS_MAX,
@@ -148,6 +154,27 @@ async def get_approval(
     """
     found = await ops.approval_and_run(approval)
     return await _page(ops, request, found, Draft.new(found.approval), listed, seen=seen, after=after)
+
+
+async def present_at(request: Request, ops: Operations, approvals: Sequence[str]) -> dict[str, str]:
+    """Return by approval a sentence that names who else has it open.
+
+    Only regions say so, which the script refreshes: on a page without it the sentence would stay.
+    """
+    if not approvals or not request.query_params.get(REGION):
+        return {}
+    state: ServiceState = request.app.state.service
+    found = await state.presence.others(ops.tenant, approvals, request.state.principal.name)
+    return {approval: open_by(people) for approval, people in found.items()}
+
+
+def open_by(people: Sequence[str]) -> str:
+    """Return the sentence that names these people, at least one."""
+    if len(people) == 1:
+        return f"{people[0]} has this open"
+    if len(people) <= NAMED_MAX:
+        return f"{', '.join(people[:-1])} and {people[-1]} have this open"
+    return f"{people[0]} and {len(people) - 1} others have this open"
 
 
 async def _decided(ops: Operations, approval: str) -> ApprovalDetail | None:
@@ -347,14 +374,16 @@ async def _page(
     waits = [wait for wait in run.waiting_for if wait.kind == "approval"]
     whole = not request.query_params.get(REGION)
     version = stamp(found.version, found.you_may_not, run.version, run.shown, len(found.changed_since_asked), seen)
+    pending = found.status == ApprovalStatus.PENDING
+    present = await present_at(request, ops, [found.approval] if pending else [])
     return await render(
         request,
         "approval.html",
         title=found.asks or found.approval,
-        live=f"run:{found.run}",
+        live=f"approval:{found.approval}" if pending else f"run:{found.run}",
         versions={
             "now": version,
-            "news": version,
+            "news": stamp(version, present),
             "outcome": stamp(found.version, found.call),
             "strip": stamp(found.version, found.call),
         },
@@ -369,7 +398,8 @@ async def _page(
         place=await _place(ops, found.approval, listed) if whole else None,
         decided=await _decided(ops, after) if whole else None,
         named=[bool(each) for each in shown.named],
-        pending=found.status == ApprovalStatus.PENDING,
+        pending=pending,
+        present=present,
         difference=_difference(found, draft),
         changed=_changed_line(shown, draft),
         status_code=status_of(error) if error is not None else status_code,
