@@ -5,9 +5,10 @@ from typing import Any, Final, cast
 from outlast.agent.model import Model, ModelAnswer, ModelRequest, usage_of
 from outlast.agent.prices import MILLION, price_of
 from outlast.core.keys import MODEL
-from outlast.core.usage import AMOUNT_MAX, MICROS
+from outlast.core.model_texts import texts_of_request
+from outlast.core.usage import AMOUNT_MAX, MICROS, ModelText
 from outlast.flow.activity import KeyedLookup
-from outlast.flow.calls import Call, this_call
+from outlast.flow.calls import Call, model_request, this_call
 from outlast.flow.context import Context
 from outlast.flow.options import Retry
 from outlast.flow.outcomes import Perhaps
@@ -21,15 +22,21 @@ async def _ask(key: str, model: Any, request: Any, stream: bool) -> ModelAnswer:
     """Send a request to a model and return its answer. Report its usage, and with `stream` its words as they come."""
     call, asked = this_call(), cast(Model, model)
     call.set_model(asked.name)
-    answer = await _streamed(asked, request, call) if stream else await asked.request(request)
-    answer = _checked(asked, answer)
-    call.used(
-        model=answer.model,
-        input_tokens=answer.input_tokens,
-        output_tokens=answer.output_tokens,
-        money=answer.money,
-    )
+    with model_request(call, _texts_of(request)) as ends:
+        answer = await _streamed(asked, request, call) if stream else await asked.request(request)
+        answer = _checked(asked, answer)
+        call.used(
+            model=answer.model,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+            money=answer.money,
+        )
+        ends(answer.end if answer.end not in ("stop", "tool_calls") else "")
     return answer
+
+
+def _texts_of(request: ModelRequest) -> tuple[ModelText, ModelText]:
+    return texts_of_request(request.instructions, [tool.model_dump(mode="json") for tool in request.tools])
 
 
 def _checked(model: Model, answer: ModelAnswer) -> ModelAnswer:

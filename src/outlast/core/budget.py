@@ -62,6 +62,10 @@ def usage_rows(
             at=now.business,
             unpriced=used.unpriced,
             root=run.root,
+            prompt=used.asked.prompt,
+            tools=used.asked.tools,
+            ms=used.asked.ms,
+            outcome=used.asked.outcome,
         )
         for n, used in enumerate(sums.values(), after + 1)
     )

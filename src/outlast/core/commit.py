@@ -52,10 +52,10 @@ class Drop(NamedTuple):
 
 
 class Erase(NamedTuple):
-    """Delete a row of a thread of LangGraph, of the start of a fork, or of a child that a map has counted.
+    """Delete a row of a thread of LangGraph, of the start of a fork, of a counted child of a map, or of a text.
 
     A missing row is no error. No later commit of the same batch may write the row. The version of its GraphThread
-    ensures this, the token of the fork, or the end of the child.
+    ensures this, the token of the fork, the end of the child, or that each writer of a text has read its row.
     """
 
     kind: AnyKind

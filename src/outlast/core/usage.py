@@ -61,6 +61,33 @@ class Limits(NamedTuple):
 NO_LIMITS: Final = Limits()
 
 
+class ModelText(NamedTuple):
+    """Text that requests to models have in common: the instructions, or the offered tools as JSON."""
+
+    digest: str
+    kind: str  # INSTRUCTIONS or TOOLS
+    text: str
+    chars: int  # of the whole text
+
+
+class AskedModel(NamedTuple):
+    """Facts about a request to a model beside its usage. Empty for any other call.
+
+    `outcome` is '' for an answer that can be used, else the end of the answer or the name of the error.
+    """
+
+    prompt: str = ""  # digest of the instructions
+    tools: str = ""  # digest of the offered tools
+    ms: int = 0
+    outcome: str = ""
+    texts: tuple[ModelText, ...] = ()
+
+
+NOT_ASKED: Final = AskedModel()
+INSTRUCTIONS: Final = "instructions"
+TOOLS: Final = "tools"
+
+
 class Used(NamedTuple):
     """Usage as one call of `this_call().used` reports it."""
 
@@ -73,10 +100,11 @@ class Used(NamedTuple):
     calls: int
     unpriced: int = 0  # calls that reported tokens without a price
     note: str = ""  # what was wrong with a report that is not counted
+    asked: AskedModel = NOT_ASKED
 
     def plus(self, other: "Used") -> "Used":
         """Return the sums of two reports of one attempt and model."""
-        return self._replace(**_sums(self, other))
+        return self._replace(**_sums(self, other), asked=self.asked if self.asked.prompt else other.asked)
 
 
 class CallUsage(NamedTuple):
@@ -100,6 +128,10 @@ class CallUsage(NamedTuple):
     at: int  # business
     unpriced: int = 0  # calls that reported tokens without a price; `money` has nothing of them
     root: str = ""  # the run at the top of its tree; '' = its own run
+    prompt: str = ""  # digest of the instructions of a request to a model; '' = not recorded, or none
+    tools: str = ""  # digest of the tools that the request offered
+    ms: int = 0  # time of the request; 0 = not recorded
+    outcome: str = ""  # end of an answer that cannot be used, or name of the error; '' = answered
 
     @property
     def amounts(self) -> Amounts:
@@ -109,6 +141,11 @@ class CallUsage(NamedTuple):
     def plus(self, other: "CallUsage") -> "CallUsage":
         """Return the later of two rows, with the sums of both."""
         return max(self, other, key=lambda row: row.at)._replace(**_sums(self, other))
+
+
+def no_request(row: CallUsage) -> CallUsage:
+    """Return a row that is a sum: it names no texts and no end of a request."""
+    return row._replace(prompt="", tools="", ms=0, outcome="")
 
 
 _COUNTED: Final = ("tokens", "input_tokens", "output_tokens", "money", "calls", "unpriced")

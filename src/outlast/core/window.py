@@ -34,7 +34,7 @@ from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_columns import PURGED, PurgedCounts
 from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, Event, Floor, Message, Result, Run, Token
 from outlast.core.run_transition import fence
-from outlast.core.usage import SUMMED, CallUsage, day_of
+from outlast.core.usage import SUMMED, CallUsage, day_of, no_request
 from outlast.core.webhooks.deliveries import event_seq
 
 UndoTerm: TypeAlias = Literal["keep", "window"]
@@ -254,7 +254,7 @@ def summed(floor: Floor, rows: Sequence[CallUsage], now: Instant) -> tuple[tuple
         before = sums.get(name)
         sums[name] = before.plus(row) if before else row
     puts = tuple(
-        Put(CALL_USAGE, row._replace(epoch=SUMMED, n=n, visit=0, key="", attempt=0, activity=name[1]), 0)
+        Put(CALL_USAGE, no_request(row)._replace(epoch=SUMMED, n=n, visit=0, key="", attempt=0, activity=name[1]), 0)
         for n, (name, row) in enumerate(sums.items(), floor.usage_n + 1)
     )
     return puts, [Behind(CALL_USAGE, row) for row in gone]

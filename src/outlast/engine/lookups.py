@@ -123,7 +123,9 @@ async def _make_lookup(
         raise
     memo = _memo(execution, activity, call, ident, response, error)
     commit = effect_verbs.remember(run, memo)
+    reports: list[Used] = []
     if used:
+        reports = [*used]
         puts = execution.session.usage_puts(ident, activity.name, used)
         commit = commit._replace(writes=(*commit.writes, *puts))
     if activity.durable:
@@ -132,9 +134,17 @@ async def _make_lookup(
         await execution.session.chain.land(commit)
     else:
         execution.session.chain.submit(commit)
+    if reports:
+        await _keep_texts(execution, reports)
     if error is not None:
         raise _refused(memo)
     return value
+
+
+async def _keep_texts(execution: NodeExecution, reports: list[Used]) -> None:
+    """Store the texts of requests to models that are not stored yet."""
+    session = execution.session
+    await execution.services.model_texts.keep(session.held.run, reports, session.clock.now.business)
 
 
 async def _check_cancel(execution: NodeExecution) -> None:
@@ -178,7 +188,10 @@ async def _call_lookup(
         except BaseException as raised:  # raised unless another attempt may help
             error = as_exception(raised)
             if used and not isinstance(error, Refused):
+                reports = [*used]
                 execution.session.submit_usage(ident, activity.name, used)
+                if isinstance(raised, Exception):  # not at the end of the execution
+                    await _keep_texts(execution, reports)
             asked = asked_to_wait(error, execution.services.clock.wall())
             last = number == retry.attempts or isinstance(error, Endless)
             if activity.durable and may_be_paid(error):

@@ -54,6 +54,7 @@ from outlast.engine.known_budgets import BudgetCache
 from outlast.engine.known_pauses import Breakers, PauseCache
 from outlast.engine.lease import Lease
 from outlast.engine.limit_seats import CallSeat, RateLimiter, limit_name
+from outlast.engine.model_text_writer import ModelTextWriter
 from outlast.engine.run_session import RunSession
 from outlast.engine.send_window import SendWindow
 from outlast.engine.user_code import RaisedByCode, as_exception, ends_process
@@ -85,6 +86,7 @@ class WorkerServices(NamedTuple):
     """Notify operators after the run row records the attention. Never raises or waits (GATE-5)."""
     pauses: PauseCache
     budgets: BudgetCache
+    model_texts: ModelTextWriter
     breakers: Breakers
     throttle: RateLimiter
     window: SendWindow

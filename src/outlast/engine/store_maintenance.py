@@ -17,6 +17,7 @@ from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Meta
 from outlast.core.run_transition import rearmed
 from outlast.engine.fork_start_removal import remove_given_up
 from outlast.engine.lease import closed
+from outlast.engine.model_text_writer import forget_unused
 from outlast.engine.thread_removal import UnusedThreadPurge
 from outlast.errors import Corrupt, Ended, Stale
 from outlast.store.port import AnchoredClock, Expiry, Maintenance, RunRows, Store
@@ -187,7 +188,7 @@ class _Purge(NamedTuple):
 
     row: Meta
     business: int  # at its beginning
-    left: tuple[str, ...] = ("marks", "ledgers", "runs", "threads")  # parts that are not done
+    left: tuple[str, ...] = ("marks", "ledgers", "runs", "texts", "threads")  # parts that are not done
 
 
 class Retention:
@@ -246,6 +247,8 @@ class Retention:
         runs_kept, ledger_kept, threads_kept = self._live.runs_kept, self._live.ledger_kept, self._live.threads_kept
         if part == "threads":
             return await self._threads.some(business, threads_kept) if threads_kept else (0, True)
+        if part == "texts":
+            return (await forget_unused(self._store, business - runs_kept) if runs_kept else 0), True
         n = 0
         if part == "marks" and isinstance(store, Expiry):
             before = business - MARKED_AFTER

@@ -60,6 +60,7 @@ from outlast.engine.known_pauses import Breakers, PauseCache
 from outlast.engine.lease import Heartbeat, Lease
 from outlast.engine.left_code import busy_threads, left_threads, tasks_under
 from outlast.engine.limit_seats import RateLimiter
+from outlast.engine.model_text_writer import ModelTextWriter
 from outlast.engine.node_execution import WorkerServices
 from outlast.engine.overruns import OverrunWatch
 from outlast.engine.run_executor import RunExecutor, SliceLimit
@@ -207,6 +208,7 @@ class WorkerProcess:
             notify=self._alerts.send,
             pauses=pauses,
             budgets=BudgetCache(store),
+            model_texts=ModelTextWriter(store),
             breakers=Breakers(store, pauses, live),
             throttle=RateLimiter(store, clock, lease, chance),
             errors=errors,

@@ -1,15 +1,17 @@
 """Plans and calls, and the guard against activities called by their bare name inside a node."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from outlast.core.codec import digest
+from outlast.core.durations import SECOND
 from outlast.core.limits import KEY_BYTES_MAX
-from outlast.core.usage import MODEL_CHARS_MAX, Money, Used, count, micros
+from outlast.core.usage import MODEL_CHARS_MAX, AskedModel, ModelText, Money, Used, count, micros
 from outlast.errors import AnswerNotStored, InvalidInput, Misplaced
 
 
@@ -140,6 +142,8 @@ class CallSource(Protocol):
         """Return the call: the same one each time."""
 
 
+OUTCOME_CHARS: Final = 100
+"""Of the name of the error with which a request to a model ended."""
 current_call: Final[ContextVar[Call | CallSource | None]] = ContextVar("outlast_call", default=None)
 """Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 
@@ -163,6 +167,34 @@ def asked_model(call: Call) -> str:
 def usage_of(call: Call) -> tuple[Used, ...]:
     """Return what the attempt has reported so far with `used`."""
     return tuple(call._used)
+
+
+@contextmanager
+def model_request(call: Call, texts: tuple[ModelText, ModelText]) -> Iterator[Callable[[str], None]]:
+    """Record the time and the texts of a request to a model with the usage that the body reports.
+
+    Yields a function that notes the end of an answer that cannot be used. A request that raises is recorded with the
+    name of its error, without usage.
+    """
+    before, left, outcome = len(call._used), call.seconds_left(), ""
+
+    def ends(end: str) -> None:
+        nonlocal outcome
+        outcome = end
+
+    try:
+        yield ends
+    except BaseException as error:  # raised again after it is noted
+        outcome = type(error).__name__[:OUTCOME_CHARS]
+        if len(call._used) == before:
+            call._used.append(Used(call.attempt, asked_model(call), 0, 0, 0, 0, 0))
+        raise
+    finally:
+        took = left - call.seconds_left()
+        ms = max(1, round(took * SECOND)) if math.isfinite(took) else 0
+        prompt, tools = (text.digest for text in texts)
+        for n, used in enumerate(call._used[before:], before):
+            call._used[n] = used._replace(asked=AskedModel(prompt, tools, ms, outcome, texts))
 
 
 def call_under_way() -> Call | None:

@@ -53,6 +53,7 @@ from typing_extensions import override
 from outlast.core.codec import compact, is_json, plain_json
 from outlast.core.effect_steps import EXHAUSTED
 from outlast.core.limits import TEXT_CHARS_MAX
+from outlast.core.usage import ModelText
 from outlast.engine.call_outcome import is_transient
 from outlast.errors import (
     AnswerNotStored,
@@ -64,7 +65,7 @@ from outlast.errors import (
     OutlastError,
 )
 from outlast.flow.activity import Activity
-from outlast.flow.calls import Plan, RecordedCall, this_call, tool_call
+from outlast.flow.calls import Plan, RecordedCall, model_request, this_call, tool_call
 from outlast.flow.context import Context, current_context
 from outlast.flow.outcomes import Cancel, Declared, Fail, Perhaps, Refused
 from outlast.pydantic_ai.node_frame import NodeFrame
@@ -74,11 +75,13 @@ from outlast.pydantic_ai.recorded_requests import (
     RequestOutline,
     difference,
     digest_of,
+    fault_of,
     other_instructions,
     outline_of,
     recorded_outline,
     request_digest,
     storable,
+    texts_of,
     used_part,
     with_outline,
 )
@@ -113,6 +116,8 @@ class Unit:
     call_id: str = ""
     outline: RequestOutline | None = None
     """Of a request to a model."""
+    texts: Callable[[], tuple[ModelText, ModelText]] | None = None
+    """Of a request to a model: its instructions and tools."""
     former_digest: Callable[[], str] | None = None
     """Digest of the call that an earlier version recorded, which compared the messages only."""
     made: bool = False
@@ -291,17 +296,27 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
             this_call().set_model(f"{asked.system}:{asked.model_name}")
             made = replace(params, model_settings=_settings(params))
         with durable_unit_scope():
+            result: Any = await self._handled(made, params)
+            payload: Any = self._operation.result_codec.dump(result)
+            unit = current_unit.get()
+            if isinstance(result, ModelResponse) and unit is not None:
+                payload = with_outline(payload, unit.outline)
+            return cast(JsonValue, payload)
+
+    async def _handled(self, made: Any, params: ParamsT) -> Any:
+        """Make the unit. A request to a model is recorded with its texts, its time and its end."""
+        unit = current_unit.get()
+        if unit is None or unit.texts is None:
+            return await self._operation.handler(made)
+        with model_request(this_call(), unit.texts()) as ends:
             result: Any = await self._operation.handler(made)
             if isinstance(result, ModelResponse):
                 result = storable(result)
                 if made is not params and cast(ModelRequestId, self._operation.operation_id).streaming:
                     check_whole(result)
                 _report_usage(result)
-            payload: Any = self._operation.result_codec.dump(result)
-            unit = current_unit.get()
-            if isinstance(result, ModelResponse) and unit is not None:
-                payload = with_outline(payload, unit.outline)
-            return cast(JsonValue, payload)
+                ends(fault_of(result))
+        return result
 
     async def _ask(self, params: ModelRequestParams | ModelCompactMessagesParams) -> object:
         """Request an answer of a model: paid once, and stored before it is used.
@@ -318,6 +333,7 @@ class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[Par
         run, n = self._next(params.run_context, "model")
         unit = Unit(params.run_context, partial(self._body, cast(ParamsT, params)))
         unit.outline = outline_of(messages, asked, settings)
+        unit.texts = lambda: texts_of(messages, asked)
         known = digest_of(messages)
         unit.former_digest = lambda: durability.ask.bind((durability.name, run, n, known), {}).digest
         args = durability.name, run, n, request_digest(known, unit.outline)

@@ -12,13 +12,23 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_ai.exceptions import ContentFilterError, ModelRetry, OutputTokenLimitExceeded, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
 from outlast.core.limits import KIB, RESPONSE_BYTES_MAX, TEXT_CHARS_MAX
 from outlast.core.model_ends import finish_of
+from outlast.core.model_texts import texts_of_request
+from outlast.core.usage import ModelText
 from outlast.core.visible import is_blank
 from outlast.flow.outcomes import Fail
 
@@ -89,6 +99,20 @@ def outline_of(
         about=_head("\n".join(about)),
         settings=_digest(to_jsonable_python(settings or {}, fallback=lambda value: type(value).__name__), 16),
     )
+
+
+def texts_of(messages: Sequence[Any], parameters: ModelRequestParameters | None) -> tuple[ModelText, ModelText]:
+    """Return the instructions of a request with its system parts, each once, and the tools that it offers."""
+    parts = dict[str, None]()
+    for message in messages:
+        parts |= dict.fromkeys(part.content for part in message.parts if isinstance(part, SystemPromptPart))
+    given = [message.instructions for message in messages if isinstance(message, ModelRequest) and message.instructions]
+    offered = [] if parameters is None else [*parameters.function_tools, *parameters.output_tools]
+    tools = [
+        {"name": tool.name, "description": tool.description or "", "parameters": tool.parameters_json_schema}
+        for tool in offered
+    ]
+    return texts_of_request("\n".join([*parts, *given[-1:]]), tools)
 
 
 def difference(recorded: RequestOutline, now: RequestOutline) -> str:

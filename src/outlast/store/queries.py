@@ -25,6 +25,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBL
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
+from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.errors import InvalidInput
 from outlast.store.bounds import INT_MAX
 from outlast.store.rows_in_memory import RowsInMemory
@@ -203,6 +204,7 @@ ORDER: Final = {
     USAGE.name: "at",
     CALL_USAGE.name: "at",
     TENANT_BUDGET.name: "since",
+    MODEL_TEXT.name: "at",
     TOPOLOGY.name: "at",
     STATE_CHUNK.name: "at",
     RESULT.name: "at",

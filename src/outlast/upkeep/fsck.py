@@ -36,6 +36,7 @@ from outlast.core.rows.run_rows import (
     is_over,
 )
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, Meta
+from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.engine.detached_children import is_counted_detached
 from outlast.engine.snapshots import values_of
@@ -133,7 +134,7 @@ EVENTS: Final = 1_000  # rows of other kinds per read
 SLOTS_MAX: Final = 100_000
 DEFERRED_MAX: Final = 100_000
 """Ended children without a row that are looked up together among those that the maps of their parents have counted."""
-READ_ALONE: Final[tuple[AnyKind, ...]] = (PAUSE, REQUEST, TENANT_BUDGET, TOPOLOGY)
+READ_ALONE: Final[tuple[AnyKind, ...]] = (PAUSE, REQUEST, TENANT_BUDGET, MODEL_TEXT, TOPOLOGY)
 AGAIN: Final = 3  # checks of a finding in a changing run
 
 

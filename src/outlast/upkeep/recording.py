@@ -23,7 +23,7 @@ from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.run_columns import RAISE
 from outlast.core.rows.run_rows import RESULT, Message, is_over
 from outlast.core.state.snapshot_codec import StateChunk, decode, unpack
-from outlast.core.usage import CallUsage, Used
+from outlast.core.usage import NOT_ASKED, CallUsage, Used
 from outlast.core.verbs import end_of
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
@@ -232,6 +232,7 @@ _NO_CALL: Final = {
     "arguments": None,
     "digest": "",
 }
+_NO_REQUEST: Final = {"asked": NOT_ASKED}
 _NO_ACT: Final = vars(RecordedAct("signal", 0))
 
 
@@ -241,7 +242,7 @@ def _less(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _call_as_json(call: AnsweredCall, answers: dict[str, Any]) -> dict[str, Any]:
-    plain = _less({**vars(call), "used": [used._asdict() for used in call.used] or ()}, _NO_CALL)
+    plain = _less({**vars(call), "used": [_less(used._asdict(), _NO_REQUEST) for used in call.used] or ()}, _NO_CALL)
     data = canonical(call.answer)
     if len(data) <= INLINE_BYTES_MAX:
         return plain
@@ -377,7 +378,7 @@ def _used(usage: Sequence[CallUsage], visit: int, key: str) -> tuple[Used, ...]:
     return tuple(
         Used(1, u.model, u.tokens, u.input_tokens, u.output_tokens, u.money, u.calls, u.unpriced)
         for u in usage
-        if (u.visit, u.key) == (visit, key)
+        if (u.visit, u.key) == (visit, key) and any(u.amounts)  # not of an attempt without an answer
     )
 
 

@@ -18,6 +18,7 @@ from outlast.core.rows.run_rows import RUN, is_over
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker
 from outlast.core.webhooks.deliveries import is_active
 from outlast.engine import store_maintenance
+from outlast.engine.model_text_writer import forget_unused
 from outlast.engine.store_maintenance import AT_ONCE, PURGED, PURGED_AT_ONCE, Recovered, present_generation, purge_of
 from outlast.engine.thread_removal import UnusedThreadPurge
 from outlast.errors import Conflict, StoreUnusable, to_install
@@ -94,6 +95,7 @@ async def purge(
     runs = await all_of(lambda: store.purge(now - older_ms, PURGED_AT_ONCE))
     ledgers = await all_of(lambda: store.purge_ledgers(now - ledgers_ms, PURGED_AT_ONCE))
     await all_of(lambda: store.forget(AT_ONCE))
+    await forget_unused(ops.store, now - older_ms)
     threads, unused, is_done = 0, UnusedThreadPurge(ops.store), threads_ms is None
     while threads_ms is not None and not is_done:
         n, is_done = await unused.some(now, threads_ms)

@@ -7,7 +7,8 @@ liveness (due_at, lease_until, not_after, settle_after) are *real* store time, a
 
 `run_rows.py` has the rows of runs, `effect_rows.py` those of effects, waits and approvals, `limit_rows.py` those of the
 limits of tenants, `map_rows.py` those of maps, `store_rows.py` those of the store and its processes, `outbox_rows.py`
-those of webhooks, and `graph_rows.py` those of threads of LangGraph.
+those of webhooks, and `graph_rows.py` those
+of threads of LangGraph, and `text_rows.py` those of texts of requests to models.
 """
 
 from typing import Final, TypeAlias, TypeVar
@@ -78,6 +79,7 @@ from outlast.core.rows.store_rows import (
     Worker,
     Writer,
 )
+from outlast.core.rows.text_rows import MODEL_TEXT, StoredModelText
 from outlast.core.state.snapshot_codec import StateChunk
 from outlast.core.usage import CallUsage, TenantBudget
 
@@ -96,6 +98,7 @@ Row: TypeAlias = (
     | Usage
     | CallUsage
     | TenantBudget
+    | StoredModelText
     | Topology
     | StateChunk
     | Result
@@ -120,8 +123,9 @@ Row: TypeAlias = (
 R = TypeVar("R", bound=Row)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, ATTRIBUTE, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST, SUBSCRIPTION,
-    CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER, WRITER, META,
+    MODEL_TEXT, TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, ATTRIBUTE, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST,
+    SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER,
+    WRITER, META,
 )  # fmt: skip
 
 for _kind in KINDS:

@@ -26,6 +26,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBL
 from outlast.core.rows.row_kind import AnyKind, Key
 from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
+from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.core.verbs import completed_node
 from outlast.errors import Corrupt
 from outlast.store.bounds import SHAPES
@@ -169,7 +170,9 @@ class _Layout(NamedTuple):
 
 
 _ONCE: Final = _part(0)  # visit of rows that exist once per run or tenant
-_OF_STORE: Final = {kind.name for kind in (SLOT, PAUSE, TENANT_BUDGET, TOPOLOGY, SUBSCRIPTION, WORKER, WRITER, META)}
+_OF_STORE: Final = {
+    kind.name for kind in (SLOT, PAUSE, TENANT_BUDGET, MODEL_TEXT, TOPOLOGY, SUBSCRIPTION, WORKER, WRITER, META)
+}
 _SPECIAL: Final = {
     EVENT.name: _Layout(CHECKPOINTS, 2, ("checkpoint",)),
     EFFECT.name: _Layout(IDEMPOTENCY, 2, ()),
@@ -327,6 +330,10 @@ LATER: Final = {
     (EFFECT.name, "first_visit"): 0,
     (CALL_USAGE.name, "unpriced"): 0,
     (CALL_USAGE.name, "root"): "",
+    (CALL_USAGE.name, "prompt"): "",
+    (CALL_USAGE.name, "tools"): "",
+    (CALL_USAGE.name, "ms"): 0,
+    (CALL_USAGE.name, "outcome"): "",
     (EFFECT.name, "child"): "",
     (RUN.name, "forked_from"): "",
     (RUN.name, "root"): "",

@@ -224,4 +224,28 @@ CREATE TABLE attribute (
         # counts and lists of ends by time
         "CREATE INDEX run_ends ON run (tenant, status, ended_at, run, workflow, lane, causes) WHERE ended_at <> 0",
     ),
+    # 11: of a request to a model, the digests of its instructions and tools, its time and its end; and their texts,
+    # once for a tenant. Requests of earlier versions have '' and 0: not recorded.
+    (
+        "ALTER TABLE call_usage ADD COLUMN prompt TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE call_usage ADD COLUMN tools TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE call_usage ADD COLUMN ms {integer} NOT NULL DEFAULT 0",
+        "ALTER TABLE call_usage ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
+        # the newest requests to models, for the page of models and prompts; other calls write nothing into it
+        "CREATE INDEX call_usage_model ON call_usage (tenant, at) WHERE model <> ''",
+        """
+CREATE TABLE model_text (
+    tenant TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    version {integer} NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    chars {integer} NOT NULL,
+    lane TEXT NOT NULL,
+    since {integer} NOT NULL,
+    at {integer} NOT NULL,
+    PRIMARY KEY (tenant, digest)
+){clustered}
+""",
+    ),
 )
