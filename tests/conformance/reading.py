@@ -11,10 +11,38 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import ATTENTION, Attention
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Event, Result, Run
+from outlast.core.rows.run_rows import (
+    EVENT,
+    FLAGGING,
+    MESSAGE,
+    RESULT,
+    RUN,
+    STATE_CHUNK,
+    TOKEN,
+    Event,
+    Flagging,
+    Result,
+    Run,
+)
 from outlast.core.rows.store_rows import STORE, WORKER
+from outlast.core.run_filters import Interval
 from outlast.errors import InvalidInput
-from outlast.store.bars import EVERY, BarSpan, Counts, EndBars, FirstFlagged, FlaggedBars, OfRuns
+from outlast.store.bars import (
+    ANY,
+    EVERY,
+    OUTCOMES,
+    BarSpan,
+    Causes,
+    Counts,
+    EndBars,
+    FirstFlagged,
+    FlaggedBars,
+    FlaggingTimes,
+    LastFlaggings,
+    OfRuns,
+    RunsByEnd,
+    TimesOfCauses,
+)
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import (
@@ -511,11 +539,6 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
     assert await listed(cause=lost.cause, where=(("workflow", "w1"),)) == ["run-2"]
     assert await listed(reason="exception") == ["run-3", "run-2", "run-1"]
     assert await listed(cause="4" * 12) == []
-    span = BarSpan(T0, 2, 4)
-    bars = FlaggedBars("acme", (both, f" exception/{one.cause} ", " none/0 "), span)
-    assert await b.query(bars) == ((0, 1, 0, 0), (2, 0, 0, 0), (0, 0, 0, 0))
-    of = OfRuns("w1", "auction@1", f"/{lost.cause} ")
-    assert await b.query(FlaggedBars("acme", (both,), span, of)) == ((0, 1, 0, 0),)
     firsts = await b.query(FirstFlagged("acme", (both, " none/0 ", f" exception/{one.cause} ")))
     assert [run.causes for run in firsts] == [both, f" exception/{one.cause} "]
     first = await a.load(RUN, ("acme", "run-5"))
@@ -524,6 +547,50 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
     await a.commit(Commit((Put(RUN, answered, first.version),)))
     assert await listed(cause=lost.cause) == ["run-2"]
     assert [each.runs for each in await b.query(FlaggedCounts("acme"))] == [1, 2]
+
+
+async def flaggings_are_counted_and_listed_by_time(s: Subject) -> None:
+    """A bar counts a run once, whatever the number of its flaggings in this time, and a list has the last of them."""
+    a, b = await two(s)
+    one, both = f" exception/{'1' * 12} ", f" effect_uncertain/{'2' * 12} exception/{'1' * 12} "
+    of_run = {"run-1": [(0, one), (1, both), (7, one)], "run-2": [(1, both)], "run-3": [(3, one)], "run-4": []}
+    for name, times in of_run.items():
+        await a.commit(start(run_row(name)))
+        rows = [Flagging("acme", name, n, T0 + at, text, name[-1], LANE) for n, (at, text) in enumerate(times, 2)]
+        for row in rows:
+            await a.commit(Commit((Put(FLAGGING, row, 0),)))
+    await a.commit(Commit((Put(FLAGGING, Flagging("globex", "run-1", 2, T0, one, "1", LANE), 0),)))
+    span = BarSpan(T0, 2, 4)
+
+    async def counted(*causes: Causes, of: OfRuns = EVERY) -> tuple[Counts, ...]:
+        found = await b.query(FlaggedBars("acme", span, causes or (ANY,), of))
+        assert found.all
+        return found.by_causes
+
+    assert await counted() == ((2, 1, 0, 1),)
+    assert await counted(of=OfRuns("1", LANE)) == ((1, 0, 0, 1),)
+    assert await counted(of=OfRuns(cause=f"/{'2' * 12} ")) == ((2, 0, 0, 0),)
+    assert await counted((one,), (both, one), ("none",)) == ((1, 1, 0, 1), (2, 1, 0, 1), (0, 0, 0, 0))
+    assert await b.query(TimesOfCauses("acme")) == (
+        FlaggingTimes(both, T0 + 1, T0 + 1, LANE),
+        FlaggingTimes(one, T0, T0 + 7, LANE),
+    )
+    assert await b.query(TimesOfCauses("initech")) == ()
+
+    async def listed(low: int, high: int, of: OfRuns = EVERY) -> list[tuple[str, int]]:
+        found, cursor = list[tuple[str, int]](), ""
+        while True:
+            page = await b.query(LastFlaggings("acme", Interval(T0 + low, T0 + high), of, cursor, 1))
+            found += [(row.run, row.at - T0) for row in page.rows]
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+    assert await listed(0, 2) == [("run-2", 1), ("run-1", 1)]
+    assert await listed(0, 8) == [("run-1", 7), ("run-3", 3), ("run-2", 1)]
+    assert await listed(2, 7) == [("run-3", 3)]
+    assert await listed(0, 8, OfRuns(cause=f"/{'2' * 12} ")) == [("run-2", 1), ("run-1", 1)]
+    assert await listed(0, 8, OfRuns("3", LANE)) == [("run-3", 3)]
 
 
 async def ends_are_counted_by_time(s: Subject) -> None:
@@ -551,6 +618,21 @@ async def ends_are_counted_by_time(s: Subject) -> None:
     assert await counted("acme", OfRuns(lane="auction@2")) == (none, none, none)
     assert await counted("acme", OfRuns(cause=f"/{'3' * 12} ")) == (none, (0, 0, 0, 1), none)
     assert await counted("initech") == (none, none, none)
+
+    async def listed(*statuses: RunStatus, of: OfRuns = EVERY) -> list[str]:
+        found, cursor = list[str](), ""
+        while True:
+            of_time = Interval(T0, T0 + 8)
+            page = await b.query(RunsByEnd("acme", of_time, of, statuses or OUTCOMES, cursor, 1))
+            found += [row.run for row in page.rows]
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+    assert await listed() == ["run-3", "run-2", "run-1"]
+    assert await listed(RunStatus.FAILED) == ["run-3", "run-2"]
+    assert await listed(RunStatus.FAILED, of=OfRuns("2", "auction@1")) == ["run-2"]
+    assert await listed(of=OfRuns(cause=f"/{'3' * 12} ")) == ["run-3"]
 
 
 async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, TimesOfCauses
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
@@ -79,7 +79,14 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     TreeUsage: ReadPrice("usage of a tree", "1 per call of the runs below, and 0.5 per 30; 1 per 4 KB of the root's"),
     TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
     FlaggedCounts: ReadPrice("flagged runs by cause", "0.5 per 30, up to 10,000 runs"),
-    FlaggedBars: ReadPrice("flagged runs of each cause by time", "1 per flagged run, and 0.5 per 30, up to 10,000"),
+    FlaggedBars: ReadPrice("flaggings by time", "1 per flagging in the time, and 0.5 per 30, up to 10,000"),
+    TimesOfCauses: ReadPrice(
+        "the first and the last flagging of each cause", "1 per flagging, up to the newest 10,000"
+    ),
+    LastFlaggings: ReadPrice(
+        "a page of runs by the time of a flagging", "1 per flagging in the time, up to 10,000; 1 per run"
+    ),
+    RunsByEnd: ReadPrice("a page of runs by the time of their end", "1 per run, and 0.5 per 30"),
     FirstFlagged: ReadPrice("the run that each cause flagged first", "1 per flagged run, and 0.5 per 30, up to 10,000"),
     EndBars: ReadPrice("ended runs by time", "1 per run that ended in the time, and 0.5 per 30, up to 10,000"),
     TenantUsage: ReadPrice(

@@ -15,10 +15,10 @@ from outlast.core.machine import RunStatus
 from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.row_kind import AnyKind, key_of
-from outlast.core.rows.run_rows import EVENT, MESSAGE, RUN
+from outlast.core.rows.run_rows import EVENT, FLAGGING, MESSAGE, RUN, Flagging
 from outlast.core.rows.store_rows import META, WRITER
 from outlast.errors import StoreError
-from outlast.store.bars import BarSpan, EndBars
+from outlast.store.bars import BarSpan, EndBars, FlaggedBars
 from outlast.store.dynamodb import plans, reads
 from outlast.store.dynamodb.plans import PLANS
 from outlast.store.dynamodb.store import DynamoStore, open_dynamodb
@@ -152,6 +152,11 @@ def test_ends_beyond_the_limit_are_not_all_counted(env: str, monkeypatch: pytest
                 await store.commit(make.start(row))
                 found = await store.query(EndBars("fresh", BarSpan(T0, 10, 1)))
                 assert (sum(found.by_outcome[1]), found.all) == (n, n == 1)
+                await store.commit(
+                    Commit((Put(FLAGGING, Flagging("fresh", f"end-{n}", 2, T0, " a/b ", "w", "w@1"), 0),))
+                )
+                flags = await store.query(FlaggedBars("fresh", BarSpan(T0, 10, 1)))
+                assert (flags.by_causes, flags.all) == (((n,),), n == 1)
 
     asyncio.run(live())
 

@@ -15,7 +15,17 @@ from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
-from outlast.store.bars import BarSpan, EndBars, FirstFlagged, FlaggedBars, OfRuns
+from outlast.core.run_filters import Interval
+from outlast.store.bars import (
+    BarSpan,
+    EndBars,
+    FirstFlagged,
+    FlaggedBars,
+    LastFlaggings,
+    OfRuns,
+    RunsByEnd,
+    TimesOfCauses,
+)
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
@@ -51,7 +61,7 @@ from tests.postgres import server
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
-         "flagged of a reason", "flagged of a cause", "flagged bars", "bars", "usage of days")  # fmt: skip
+         "flagged of a reason", "flagged of a cause", "bars", "usage of days")  # fmt: skip
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -84,7 +94,13 @@ def queries() -> dict[str, Query[Any]]:
         "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
         "flagged of a cause": OpenRows(RUN, "acme", reason="exception", cause="0", cursor=cursor_of(RUN, run_row())),
         "flagged counts": FlaggedCounts("acme"),
-        "flagged bars": FlaggedBars("acme", ("a", "b"), BarSpan(0, 9, 48)),
+        "flagged bars": FlaggedBars("acme", BarSpan(0, 9, 48), of=OfRuns("w", "w@1", "/0 ")),
+        "flagged bars of causes": FlaggedBars("acme", BarSpan(0, 9, 48), (("a", "b"), ("c",))),
+        "times of causes": TimesOfCauses("acme"),
+        "last flaggings": LastFlaggings("acme", Interval(1, 9), OfRuns("w", "w@1", "/0 ")),
+        "last flaggings after": LastFlaggings("acme", Interval(1, 9), cursor=cursor_of(RUN, run_row())),
+        "ended": RunsByEnd("acme", Interval(1, 9), OfRuns("w", "w@1", "/0 ")),
+        "ended after": RunsByEnd("acme", Interval(1, 9), cursor=cursor_of(RUN, run_row())),
         "first flagged": FirstFlagged("acme", ("a", "b")),
         "bars": EndBars("acme", BarSpan(0, 9, 48), OfRuns("w", "w@1", "/0 ")),
         "pending": OpenRows(APPROVAL, "acme"),
@@ -143,9 +159,7 @@ def _sqlite_plan(db: Any, query: Query[Any]) -> str:
     return "; ".join(str(row[3]) for rows in found for row in rows)
 
 
-@pytest.mark.parametrize(
-    "name", ["flagged of a reason", "flagged of a cause", "flagged counts", "flagged bars", "bars"]
-)
+@pytest.mark.parametrize("name", ["flagged of a reason", "flagged of a cause", "flagged counts", "bars"])
 def test_runs_of_a_cause_are_found_in_an_index_alone(name: str, tmp_path: Path) -> None:
     database = Database(tmp_path / "s.db", synchronous=OFF)
     database.migrate()

@@ -254,6 +254,7 @@ CANARIES: dict[str, Canary] = {
         "slot",
     ),
     "attributes_kept": Canary(f'UPDATE run SET attributes = \'{{"customer":["acme",1]}}\' WHERE {ASKS}', RUN_ASKS),
+    "flaggings_kept": Canary("DELETE FROM flagging", None, "run"),
     "slot_named": Canary(f"UPDATE run SET slots = slots || ' default/9' WHERE {ASKS}", RUN_ASKS),
     "worker_lease": Canary("UPDATE worker SET lease_until = 1", None, "worker"),
     "token_target": Canary(

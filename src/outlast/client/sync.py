@@ -428,6 +428,8 @@ class SyncClient:
         cause: str = "",
         started: str = "",
         stopped: str = "",
+        ended: str = "",
+        flagged: str = "",
         forked_from: str = "",
         parent: str = "",
         root: str = "",
@@ -443,7 +445,9 @@ class SyncClient:
         only runs with these attributes, as `name=value`; `version`: only runs of this version of their workflow;
         `node`: only runs whose present or last node is this; `reason`: only runs that need a person for it; `cause`:
         only runs with this cause; `started`, `stopped`: only runs that started, or that ended or called a person, in
-        this ISO 8601 interval; `forked_from`: only forks of this run; `parent`: only runs that this run has started;
+        this ISO 8601 interval; `ended`: only runs that ended in this interval, the latest end first; `flagged`: only
+        runs that began to need a person in this interval, answered or not, the latest first, with `reason`, `cause` and
+        `version` of that time; `forked_from`: only forks of this run; `parent`: only runs that this run has started;
         `root`: only runs below this run, at any depth, if no run has started it; `no_children`: only runs that no run
         has started; `since`: only runs started within this time. With a filter other than `status`, `workflow` and
         `since`, a page may hold fewer than `limit` runs and still have a cursor.
@@ -462,6 +466,8 @@ class SyncClient:
                 cause=cause,
                 started=started,
                 stopped=stopped,
+                ended=ended,
+                flagged=flagged,
                 forked_from=forked_from,
                 parent=parent,
                 root=root,

@@ -45,8 +45,9 @@ def overlaid(run: Run, reason: Attention, key: str) -> tuple[Run, LogEntry]:
     The holder's next transition writes both.
     """
     data: dict[str, object] = {"reasons": [reason.reason.value], "detail": reason.detail, "trigger": reason.trigger}
-    logged = LogEntry(key, reason.trigger, data, EventType.FLAGGED)
-    return run._replace(attention_text=ATTENTION.encode(joined(run, [reason]))), logged
+    left = joined(run, [reason])
+    logged = LogEntry(key, reason.trigger, data, EventType.FLAGGED, (left[-1],))
+    return run._replace(attention_text=ATTENTION.encode(left)), logged
 
 
 def answered(run: Run, left: Sequence[Attention], answers: Sequence[Answer], *, now: Instant) -> tuple[Run, LogEntry]:

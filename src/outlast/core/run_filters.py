@@ -14,7 +14,7 @@ WHERE_MAX: Final = 8
 ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 RESERVED_TERMS: Final = frozenset({
     "status", "workflow", "version", "node", "cause", "reason", RunStatus.WAITING.value, "since", "started", "stopped",
-    "fork", "parent", "root", "is", "cost", "tokens", "activity", "key", "attention", "text",
+    "ended", "flagged", "fork", "parent", "root", "is", "cost", "tokens", "activity", "key", "attention", "text",
 })  # fmt: skip
 """Names of terms of a query, and some that may become terms. No attribute has one of them."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

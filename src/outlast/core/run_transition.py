@@ -14,7 +14,7 @@ from outlast.core.rows.columns import stored_data
 from outlast.core.rows.effect_rows import MEMO, Memo
 from outlast.core.rows.limit_rows import SLOT, Slot
 from outlast.core.rows.run_columns import ATTENTION, SLOTS, TIMERS, WAITING_FOR, Attention, SlotName, Timer, WaitingFor
-from outlast.core.rows.run_rows import EVENT, RUN, Event, Run
+from outlast.core.rows.run_rows import EVENT, FLAGGING, RUN, Event, Flagging, Run
 
 
 class LogEntry(NamedTuple):
@@ -24,6 +24,8 @@ class LogEntry(NamedTuple):
     text: str
     data: dict[str, object]
     type: EventType = EventType.LOGGED
+    flagged: tuple[Attention, ...] = ()
+    """Entries that the run's attention got, which this entry of the history tells of."""
 
 
 def event(run: Run, type_: EventType, at: int, data: dict[str, object], snapshot: bytes | None = None) -> Event:
@@ -91,7 +93,23 @@ def transition(
     row = event(after, type_, now.business, data, snapshot)
     after = changed(after, event_hash=row.hash)
     check_run(after)
+    if attention is not None and (new := _new(attention, run.attention)):
+        puts = (*puts, Put(FLAGGING, flagging(after, after.seq, new), 0))
     return (Put(RUN, after, run.version), *puts, Put(EVENT, row, 0))
+
+
+def _new(attention: Sequence[Attention], before: Sequence[Attention]) -> Sequence[Attention]:
+    """Return the entries of an attention set that another one does not have."""
+    if not before:
+        return attention
+    known = {(entry.reason, entry.key, entry.since) for entry in before}
+    return [entry for entry in attention if (entry.reason, entry.key, entry.since) not in known]
+
+
+def flagging(run: Run, seq: int, new: Sequence[Attention]) -> Flagging:
+    """Return the row of a flagging. `seq`: number of the event that says so. `new`: entries that it added."""
+    flags = flags_from(new)
+    return Flagging(run.tenant, run.run, seq, flags.flagged_at, flags.causes, run.workflow, run.lane)
 
 
 def write_log(run: Run, log_entries: Sequence[LogEntry], *, now: Instant) -> Commit:
@@ -114,6 +132,8 @@ def _logged(run: Run, log_entries: Sequence[LogEntry], now: Instant) -> tuple[Ru
         run = run._replace(event_hash=row.hash)
         memo = Memo(run.tenant, run.run, run.visit, log_key(entry.key), "", "", None, "", now.business)
         puts += [Put(EVENT, row, 0), Put(MEMO, memo, 0)]
+        if entry.flagged:
+            puts.append(Put(FLAGGING, flagging(run, run.seq, entry.flagged), 0))
     return run, puts
 
 

@@ -32,7 +32,7 @@ from outlast.core.rows.map_rows import MapInputs, MapOutcome, MapProgress
 from outlast.core.rows.outbox_rows import Delivery
 from outlast.core.rows.row_kind import AnyKind, key_of
 from outlast.core.rows.run_columns import PURGED, PurgedCounts
-from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, Event, Floor, Message, Result, Run, Token
+from outlast.core.rows.run_rows import EVENT, FLOOR, MESSAGE, Event, Flagging, Floor, Message, Result, Run, Token
 from outlast.core.run_transition import fence
 from outlast.core.usage import SUMMED, CallUsage, day_of, no_request
 from outlast.core.webhooks.deliveries import event_seq
@@ -273,6 +273,11 @@ def is_old(result: Result, floor: Floor, terms: WindowTerms, last: int) -> bool:
 def is_of_earlier_map(row: object, floor: Floor) -> bool:
     """True for a row of a map whose visit is behind the floor. The map has ended, because its visit has."""
     return isinstance(row, MapInputs | MapProgress | MapOutcome) and row.visit < floor.visit
+
+
+def is_past_flagging(row: object, run: Run, floor: Floor) -> bool:
+    """True for a row of a flagging behind the floor that a person has answered."""
+    return isinstance(row, Flagging) and row.seq < floor.seq and not 0 < run.flagged_at <= row.at
 
 
 def is_delivered(delivery: Delivery, floor: Floor) -> bool:

@@ -16,6 +16,7 @@ from outlast.core.rows.outbox_rows import DELIVERY, Delivery
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import (
     EVENT,
+    FLAGGING,
     FLOOR,
     RESULT,
     STATE_CHUNK,
@@ -125,6 +126,7 @@ class HistoryWindow:
         await self._sweep_kind(
             run, DELIVERY, lambda row: isinstance(row, Delivery) and window.is_delivered(row, self.floor)
         )
+        await self._sweep_kind(run, FLAGGING, lambda row: window.is_past_flagging(row, run, self.floor))
         for kind in MAP_KINDS:
             await self._sweep_kind(run, kind, lambda row: window.is_of_earlier_map(row, self.floor))
         await self._sum_usage(run)

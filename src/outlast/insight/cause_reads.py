@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -32,7 +33,20 @@ from outlast.models.causes import (
     FirstSeen,
 )
 from outlast.operations.cause_operations import GetBars
-from outlast.store.bars import OUTCOMES, BarSpan, CountedEnds, EndBars, FirstFlagged, FlaggedBars, OfRuns
+from outlast.store.bars import (
+    ANY,
+    OUTCOMES,
+    BarSpan,
+    Causes,
+    CountedEnds,
+    CountedFlags,
+    EndBars,
+    FirstFlagged,
+    FlaggedBars,
+    FlaggingTimes,
+    OfRuns,
+    TimesOfCauses,
+)
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns
 from outlast.telemetry.redact import redact, redacted
 
@@ -49,28 +63,36 @@ FLAGGED: Final = "flagged"
 
 
 class _Groups(NamedTuple):
-    """Flagged runs by the column `causes`, each with its bars and the run that was flagged first."""
+    """Flagged runs by the column `causes`, each with the run that was flagged first, and all flaggings by cause."""
 
     groups: tuple[FlaggedRuns, ...]
-    bars: dict[str, tuple[int, ...]]
     first: dict[str, Run]
+    times: dict[str, list[FlaggingTimes]]
+    """By cause: answered flaggings, too."""
     more: bool
     at_least: bool
 
 
-async def _groups(of: TenantRows, span: BarSpan, cause: str = "") -> _Groups:
+async def _groups(of: TenantRows, cause: str = "") -> _Groups:
     counts = await of.store.query(FlaggedCounts(of.tenant))
     groups, more = _with_most_runs(counts, cause)
     texts = tuple(each.causes for each in groups)
-    bars = await of.store.query(FlaggedBars(of.tenant, texts, span)) if texts else ()
     first = await of.store.query(FirstFlagged(of.tenant, texts)) if texts else ()
     return _Groups(
         groups,
-        dict(zip(texts, bars, strict=True)),
         {run.causes: run for run in first},
+        await _times(of) if texts else {},
         more,
         _cut(of, counts),
     )
+
+
+async def _times(of: TenantRows) -> dict[str, list[FlaggingTimes]]:
+    found: dict[str, list[FlaggingTimes]] = {}
+    for each in await of.store.query(TimesOfCauses(of.tenant)):
+        for name in causes_in(each.causes):
+            found.setdefault(name.cause, []).append(each)
+    return found
 
 
 def _with_most_runs(counts: Sequence[FlaggedRuns], cause: str) -> tuple[tuple[FlaggedRuns, ...], bool]:
@@ -87,10 +109,10 @@ def _cut(of: TenantRows, counts: Sequence[FlaggedRuns]) -> bool:
 async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
     """Return the causes of the runs that need a person."""
     span = _last_day(await of.store.now())
-    groups = await _groups(of, span)
+    groups = await _groups(of)
     found = [
         each
-        for each, _ in _causes(groups)
+        for each, _ in await _causes(of, groups, span)
         if reason in ("", each.reason) and workflow in ("", each.workflow) and node in ("", each.node)
     ]
     found.sort(key=lambda each: (each.reason != Reason.EFFECT_UNCERTAIN.value, -each.runs, each.cause))
@@ -109,19 +131,22 @@ def _last_day(now: Instant) -> BarSpan:
     return BarSpan((now.business // BAR + 1 - BARS) * BAR, BAR, BARS)
 
 
-def _causes(groups: _Groups) -> list[tuple[Cause, Attention]]:
+async def _causes(of: TenantRows, groups: _Groups, span: BarSpan) -> list[tuple[Cause, Attention]]:
     """Return each cause once, with an entry of its example. A run with several causes counts for each of them."""
     parts: dict[CauseName, list[FlaggedRuns]] = {}
     for group in groups.groups:
         for name in causes_in(group.causes):
             parts.setdefault(name, []).append(group)
+    bars = await _bars_of(of, [groups.times.get(name.cause, []) for name in parts], span)
     found: list[tuple[Cause, Attention]] = []
-    for name, of in parts.items():
-        runs = [groups.first[each.causes] for each in of if each.causes in groups.first]
+    for (name, open_runs), counts in zip(parts.items(), bars, strict=True):
+        runs = [groups.first[each.causes] for each in open_runs if each.causes in groups.first]
         if not runs:  # they were answered between two reads
             continue
         run = min(runs, key=lambda each: each.flagged_at)
         entry = _entry(run, name)
+        times = groups.times.get(name.cause, [])
+        first = min(times, key=lambda each: each.since, default=None)
         found.append(
             (
                 Cause(
@@ -131,17 +156,24 @@ def _causes(groups: _Groups) -> list[tuple[Cause, Attention]]:
                     node=run.node,
                     name=entry.name,
                     text=redact(normal_form(entry.detail)),
-                    version=version_in(run.lane),
-                    since=exact_instant(min(each.since for each in of)),
-                    last=exact_instant(max(each.last for each in of)),
-                    runs=sum(each.runs for each in of),
+                    version=version_in(first.lane if first else run.lane),
+                    since=exact_instant(first.since if first else run.flagged_at),
+                    last=exact_instant(max((each.last for each in times), default=run.flagged_at)),
+                    runs=sum(each.runs for each in open_runs),
                     run=run.run,
-                    bars=[sum(each) for each in zip(*(groups.bars[each.causes] for each in of), strict=True)],
+                    bars=[*counts],
                 ),
                 entry,
             )
         )
     return found
+
+
+async def _bars_of(of: TenantRows, times: Sequence[Sequence[FlaggingTimes]], span: BarSpan) -> list[Sequence[int]]:
+    """Return the bars of each cause from the values of the column `causes` that have it."""
+    known = [tuple(text.causes for text in each) for each in times if each]
+    found = iter((await of.store.query(FlaggedBars(of.tenant, span, tuple(known)))).by_causes if known else ())
+    return [next(found) if each else (0,) * span.bars for each in times]
 
 
 def _entry(run: Run, name: CauseName) -> Attention:
@@ -153,8 +185,8 @@ def _entry(run: Run, name: CauseName) -> Attention:
 async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
     """Return one cause with what differs among its runs. Raises NotFound."""
     span = _last_day(await of.store.now())
-    groups = await _groups(of, span, cause)
-    found = [each for each in _causes(groups) if each[0].cause == cause]
+    groups = await _groups(of, cause)
+    found = [each for each in await _causes(of, groups, span) if each[0].cause == cause]
     if not found:
         raise NotFound(f"no run needs a person for the cause {cause}", "its runs were answered", "outlast causes ls")
     shown, entry = found[0]
@@ -222,7 +254,7 @@ def _plain(snapshot: bytes) -> dict[str, Any]:
 
 
 async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
-    """Count ended runs by their end, and runs that still need a person by when that began. Raises InvalidInput."""
+    """Count runs by their end, and by the times at which they began to need a person. Raises InvalidInput."""
     span = _span(request, await of.store.now())
     if request.version is not None and not request.workflow:
         raise InvalidInput("a version without a workflow", "versions of workflows are not alike", "name the workflow")
@@ -232,18 +264,18 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     lane = lane_of(request.workflow, request.version) if request.version is not None else ""
     wanted = OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
     none = (0,) * span.bars
-    ended, flagged, more = CountedEnds((none,) * len(OUTCOMES)), none, False
+    ended, flagged = CountedEnds((none,) * len(OUTCOMES)), CountedFlags((none,))
     if request.outcome != FLAGGED:
         ended = await of.store.query(EndBars(of.tenant, span, wanted))
     if request.outcome in ("", FLAGGED):
-        flagged, more = await _flagged(of, span, wanted, request.cause)
+        flagged = await _flagged(of, span, wanted, request.cause)
     by_outcome = dict(zip(outcomes, ended.by_outcome, strict=True))
     shown = {each: by_outcome[each] if request.outcome in ("", each) else none for each in outcomes}
     return Bars(
         bars=[
             Bar(
                 at=exact_instant(span.since + n * span.width),
-                flagged=flagged[n],
+                flagged=flagged.by_causes[0][n],
                 **{each: counts[n] for each, counts in shown.items()},
             )
             for n in range(span.bars)
@@ -251,7 +283,7 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
         since=exact_instant(span.since),
         until=exact_instant(span.until),
         bar_ms=span.width,
-        at_least=more or not ended.all,
+        at_least=not (flagged.all and ended.all),
         about=of.store.skew > 0,
     )
 
@@ -269,10 +301,11 @@ def _instant(name: str, given: datetime | None, default: int) -> int:
     return default if given is None else checked_instant(name, given)
 
 
-async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> tuple[tuple[int, ...], bool]:
-    counts = await of.store.query(FlaggedCounts(of.tenant))
-    groups, more = _with_most_runs(counts, cause)
-    if not groups:
-        return (0,) * span.bars, _cut(of, counts)
-    bars = await of.store.query(FlaggedBars(of.tenant, tuple(each.causes for each in groups), span, wanted))
-    return tuple(map(sum, zip(*bars, strict=True))), more or _cut(of, counts)
+async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> CountedFlags:
+    """Count flaggings. Those of a cause are found by the values of their column `causes` that have it."""
+    causes: Causes = ANY
+    if cause:
+        causes = tuple(each.causes for each in (await _times(of)).get(cause, []))
+        if not causes:
+            return CountedFlags(((0,) * span.bars,))
+    return await of.store.query(FlaggedBars(of.tenant, span, (causes,), replace(wanted, cause="")))

@@ -18,7 +18,7 @@ from outlast.core.durations import ms_of
 from outlast.core.events import selects
 from outlast.core.forks import ForkTerms, terms_in, terms_of
 from outlast.core.kept_deadlines import ceiling_key, kept_due
-from outlast.core.lanes import version_in
+from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import ATTRIBUTE_CHARS_MAX, DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
@@ -27,8 +27,21 @@ from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded, stored_text
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
+from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, RESULT, RUN, Event, Message, Result, Run, is_over
+from outlast.core.rows.run_rows import (
+    ATTRIBUTE,
+    EVENT,
+    FLOOR,
+    RESULT,
+    RUN,
+    Event,
+    Flagging,
+    Message,
+    Result,
+    Run,
+    is_over,
+)
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
 from outlast.core.run_filters import interval_of, where_of
 from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
@@ -62,8 +75,9 @@ from outlast.models.service import UsageList
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
 from outlast.operations.run_query import KNOWN
+from outlast.store.bars import OUTCOMES, LastFlaggings, OfRuns, RunsByEnd, end_place, flagging_place
 from outlast.store.open_calls import OpenCalls
-from outlast.store.open_rows import OpenRows, Summary, SummaryRows
+from outlast.store.open_rows import OpenRows, Summary, SummaryRows, marks
 from outlast.store.port import RunRows, Store, clock_step
 from outlast.store.queries import (
     ByOrdinal,
@@ -171,6 +185,7 @@ def is_asked_for(row: Run, of: ListRuns) -> bool:
         and (not of.where or has_attributes(row, where_of(of.where)))
         and (not of.started or _in_interval("started", of.started, row.created_at))
         and (not of.stopped or _in_interval("stopped", of.stopped, stopped_at(row)))
+        and (not of.ended or _in_interval("ended", of.ended, row.ended_at))
     )
 
 
@@ -189,6 +204,22 @@ def is_free(of: ListRuns) -> bool:
     of_rows = of.waiting_for or of.q or of.node or of.version or of.started or of.stopped
     of_tree = of.forked_from or of.parent or of.root or of.no_children
     return bool(of_rows or of_tree or of.reason or of.cause)
+
+
+def _of_rows(of: ListRuns) -> ListRuns:
+    """Return the filters of a list by time that its index does not serve."""
+    version = 0 if of.workflow else of.version
+    return replace(of, workflow="", version=version, reason="", cause="", flagged="", cursor="", limit=EVERY_RUN.limit)
+
+
+def _of_index(of: ListRuns) -> OfRuns:
+    """Return the runs that a list by time finds in its index."""
+    lane = lane_of(of.workflow, of.version) if of.workflow and of.version else ""
+    return OfRuns(of.workflow, lane, next(iter(marks(of.reason, of.cause)), ""))
+
+
+run_place: Final[Callable[[Run], Key]] = partial(place_of, RUN)
+"""Return the position of a run in lists by the time of its start."""
 
 
 class TenantRows:
@@ -216,8 +247,8 @@ class TenantRows:
             waiting_for=(of.waiting_for, get_args(WaitingKind)),
             reason=(of.reason, Reason),
         )
-        for name, text in (("started", of.started), ("stopped", of.stopped)):
-            interval_of(name, text)
+        for name in ("started", "stopped", "ended", "flagged"):
+            interval_of(name, getattr(of, name))
         earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
         named = (("status", of.status), ("workflow", of.workflow))
         where: tuple[tuple[str, str | int], ...] = tuple((name, value) for name, value in named if value)
@@ -230,6 +261,10 @@ class TenantRows:
                 return OpenRows(RUN, self.tenant, where, after, size, of.reason, of.cause)
             return Newest(RUN, self.tenant, where, after, size)
 
+        if of.flagged:
+            return await self._flagged_in(of, earliest or 0)
+        if of.ended and not of.where and not of.parent and not flagged:
+            return await self._ended_in(of, earliest or 0)
         parent = await self.store.load(RUN, (self.tenant, of.parent)) if of.parent else None
         if parent is not None and not await ledger_purged(self.store, parent):
             return await self._children(of, earliest or 0)
@@ -302,6 +337,51 @@ class TenantRows:
         further = cursor_at(place_after(ATTRIBUTE, cursor)[:-1]) if cursor else ""  # type: ignore[index]
         return Page(tuple(found), further)
 
+    async def _ended_in(self, of: ListRuns, earliest: int) -> Page[Run]:
+        """Return a page of the runs that ended in an interval, the latest end first."""
+        interval = interval_of("ended", of.ended)
+        assert interval is not None
+        wanted, statuses = _of_index(of), tuple(each for each in OUTCOMES if of.status in ("", each.value))
+        filtered = replace(_of_rows(of), ended="", status="") != EVERY_RUN
+
+        def keep(row: Run) -> bool:
+            return row.created_at >= earliest and is_asked_for(row, of)
+
+        size = max(of.limit, RUNS_PER_READ) if filtered else of.limit
+        return await self._kept(
+            lambda after: RunsByEnd(self.tenant, interval, wanted, statuses, after, size),
+            keep if filtered else None,
+            of.cursor,
+            of.limit,
+            place=end_place,
+        )
+
+    async def _flagged_in(self, of: ListRuns, earliest: int) -> Page[Run]:
+        """Return a page of the runs that began to need a person in an interval, the latest first.
+
+        Workflow, version, reason and cause are those of that time.
+        """
+        interval = interval_of("flagged", of.flagged)
+        assert interval is not None
+        wanted, rest = _of_index(of), _of_rows(of)
+        size = of.limit if rest == EVERY_RUN else max(of.limit, RUNS_PER_READ)
+        cursor, found = of.cursor, list[tuple[Flagging, Run]]()
+        for _ in range(PAGES_PER_CALL):
+            page = await self.store.query(LastFlaggings(self.tenant, interval, wanted, cursor, size))
+            rows = await self.store.load_many(RUN, [(self.tenant, each.run) for each in page.rows], listed=True)
+            for each, row in zip(page.rows, rows, strict=True):
+                is_wanted = rest.version in (0, version_in(each.lane))
+                if row is None or not is_wanted or row.created_at < earliest:
+                    continue
+                if is_asked_for(row, replace(rest, version=0)):
+                    found.append((each, row))
+            cursor = page.cursor
+            if len(found) > of.limit or not cursor or rest == EVERY_RUN:
+                break
+        kept = found[: of.limit]
+        further = cursor_at(flagging_place(kept[-1][0])) if len(found) > len(kept) else cursor
+        return Page(tuple([row for _, row in kept]), further)
+
     async def _check_attributes(self, names: Sequence[str]) -> None:
         """Raise InvalidInput for a name that no workflow declares as an attribute."""
         lanes = await self.store.rows(TOPOLOGY, (STORE,), listed=True)
@@ -339,6 +419,7 @@ class TenantRows:
         limit: int,
         *,
         earliest: int | None = None,
+        place: Callable[[Run], Key] = run_place,
     ) -> Page[Run]:
         """Return at most `limit` runs to keep (None: all), and the next cursor. Reads at most PAGES_PER_CALL pages.
 
@@ -354,7 +435,7 @@ class TenantRows:
                 if keep is not None and not keep(row):
                     continue
                 if len(found) == limit:
-                    return Page(tuple(found), cursor_of(RUN, found[-1]))
+                    return Page(tuple(found), cursor_at(place(found[-1])))
                 found.append(row)
             cursor = page.cursor
             if not cursor or (keep is None and earliest is None):

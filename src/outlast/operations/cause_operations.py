@@ -102,6 +102,6 @@ GET_BARS: Final = Operation(
     GetBars(workflow="refund", version=2, outcome=RunStatus.FAILED.value, cause=CAUSE, bars=24),
     summary="Runs by time",
     tag="operators",
-    description="Count ended runs by the time of their end, and runs that still need a person by when that began. "
-    "A run that was flagged and answered is not in `flagged`.",
+    description="Count ended runs by the time of their end, and runs by the times at which they began to need a "
+    "person, answered or not. The list of runs with `ended` or `flagged` has the runs of a bar.",
 )

@@ -185,6 +185,17 @@ class ListRuns(OperationRequest[RunList]):
     stopped: Annotated[
         str, Field(max_length=100, description="Only runs that ended, or called a person, in this ISO 8601 interval.")
     ] = ""
+    ended: Annotated[
+        str, Field(max_length=100, description="Only runs that ended in this ISO 8601 interval, the latest end first.")
+    ] = ""
+    flagged: Annotated[
+        str,
+        Field(
+            max_length=100,
+            description="Only runs that began to need a person in this ISO 8601 interval, answered or not, the latest "
+            "first. `reason`, `cause` and `version` are then those of that time.",
+        ),
+    ] = ""
     forked_from: Annotated[str, Field(max_length=100, description="Only forks of this run.")] = ""
     parent: Annotated[str, Field(max_length=100, description="Only runs that this run has started.")] = ""
     root: Annotated[str, Field(max_length=100, description="Only runs of the tree below this run, at any depth.")] = ""

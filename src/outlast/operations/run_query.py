@@ -92,6 +92,8 @@ TERMS: Final[Mapping[str, _Term]] = {
     "since": _Term("since", _duration, "started within this time"),
     "started": _Term("started", _interval("started"), "started in this interval: two instants with a slash"),
     "stopped": _Term("stopped", _interval("stopped"), "ended, or called a person, in this interval"),
+    "ended": _Term("ended", _interval("ended"), "ended in this interval"),
+    "flagged": _Term("flagged", _interval("flagged"), "began to need a person in this interval, answered or not"),
     "fork": _Term("forked_from", str, "forks of this run"),
     "parent": _Term("parent", str, "runs that this run has started"),
     "root": _Term("root", str, "runs of the tree below this run"),

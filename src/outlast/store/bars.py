@@ -1,6 +1,10 @@
-"""Counts of runs by time, from indexes alone: ends of runs, and runs that still need a person."""
+"""Runs by the time of their end, and by the times at which they began to need a person: counts and lists.
 
-from collections.abc import Sequence
+A count and the list of the same time have the same conditions, so a list has as many runs as its bar says. A run that
+began to need a person several times in this time is counted once, and listed at the last one of these times.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -8,8 +12,10 @@ from typing_extensions import override
 
 from outlast.core.machine import RunStatus
 from outlast.core.row_checks import listed
-from outlast.core.rows.run_rows import RUN, Run
-from outlast.store.queries import Query, Select
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import FLAGGING, RUN, Flagging, Run
+from outlast.core.run_filters import Interval
+from outlast.store.queries import PAGE_MAX, Page, Query, Select, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, listed_rows
 
@@ -48,10 +54,10 @@ class OfRuns:
     lane: str = ""
     """Workflow and version, whatever engine schedules the run."""
     cause: str = ""
-    """Text that the column `causes` has."""
+    """Text that the column `causes` has, of `open_rows.marks`."""
 
-    def keep(self, run: Run) -> bool:
-        """Return True if the run is counted."""
+    def keep(self, run: Run | Flagging) -> bool:
+        """Return True if the run, or a flagging of it, is counted."""
         return (
             self.workflow in ("", run.workflow)
             and (not self.lane or f":{self.lane} " in f":{run.lane} ")
@@ -74,13 +80,18 @@ class OfRuns:
 EVERY: Final = OfRuns()
 
 
-def _select(span: BarSpan, column: str, where: str, values: Sequence[str], of: OfRuns) -> Select:
-    """Return the statement that counts runs in each part of time, each by one search of an index."""
+Causes = tuple[str, ...]
+"""Values of the column `causes` of a flagging, one of which it has. () = any."""
+ANY: Final[Causes] = ()
+
+
+def _select(span: BarSpan, counted: str, column: str, where: str, values: Sequence[str], of: OfRuns) -> Select:
+    """Return the statement that counts rows in each part of time, each by one search of an index."""
     more, further = of.condition()
     number = f"CAST({MARK} AS BIGINT)"
     text = (
         f"WITH RECURSIVE bars(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM bars WHERE n + 1 < {number}) "
-        f"SELECT n, (SELECT count(*) FROM run WHERE {where} AND {column} <> 0 AND {column} >= {number} + n * {number} "
+        f"SELECT n, (SELECT {counted} WHERE {where} AND {column} >= {number} + n * {number} "
         f"AND {column} < {number} + (n + 1) * {number}{more}) FROM bars ORDER BY n"
     )
     return Select(text, (span.bars, *values, *(span.since, span.width) * 2, *further))
@@ -90,6 +101,7 @@ def _counts(found: Sequence[Values]) -> Counts:
     return tuple(int(n) for _, n in found)
 
 
+# --- ends --------------------------------------------------------------------------------
 class CountedEnds(NamedTuple):
     """Ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
 
@@ -108,8 +120,9 @@ class EndBars(Query[CountedEnds]):
 
     @override
     def statements(self) -> Sequence[Select]:
-        where = f"tenant = {MARK} AND status = {MARK}"
-        return [_select(self.span, "ended_at", where, (self.tenant, each.value), self.of) for each in OUTCOMES]
+        where = f"tenant = {MARK} AND status = {MARK} AND ended_at <> 0"
+        count = "count(*) FROM run"
+        return [_select(self.span, count, "ended_at", where, (self.tenant, each.value), self.of) for each in OUTCOMES]
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> CountedEnds:
@@ -122,28 +135,200 @@ class EndBars(Query[CountedEnds]):
         return CountedEnds(tuple(map(self.span.counts, ends)))
 
 
+def end_place(run: Run) -> Key:
+    """Return the position of a run in `RunsByEnd`."""
+    return (run.ended_at, run.run)
+
+
 @dataclass(frozen=True, slots=True)
-class FlaggedBars(Query[tuple[Counts, ...]]):
-    """A tenant's flagged runs by the beginning of their attention, for each of these values of the column `causes`."""
+class RunsByEnd(Query[Page[Run]]):
+    """One page of a tenant's runs that ended in an interval with one of these statuses, the newest end first."""
 
     tenant: str
-    causes: tuple[str, ...]
+    interval: Interval
+    of: OfRuns = EVERY
+    statuses: tuple[RunStatus, ...] = OUTCOMES
+    cursor: str = ""
+    limit: int = 50
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        more, further = self.of.condition()
+        after = place_after(RUN, self.cursor)
+        # Not both conditions, because SQLite may then search by the wider one.
+        below = f"(ended_at, run) < ({MARK}, {MARK})" if after else f"ended_at < {MARK}"
+        text = (
+            f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND status = {MARK} AND ended_at <> 0 "
+            f"AND ended_at >= {MARK} AND {below}{more} ORDER BY ended_at DESC, run DESC LIMIT {MARK}"
+        )
+        begin = (self.interval.low, *(after or (self.interval.high,)), *further, self._rows_max() + 1)
+        return [Select(text, (self.tenant, each.value, *begin)) for each in self.statuses]
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> Page[Run]:
+        return self._page([run for values in found for run in listed_rows(RUN, values)])
+
+    @override
+    def find(self, rows: RowsInMemory) -> Page[Run]:
+        after = place_after(RUN, self.cursor)
+        found = [
+            listed(RUN, run)
+            for run in rows.over(self.tenant, self.interval.low)
+            if self.interval.has(run.ended_at)
+            and run.status in self.statuses
+            and self.of.keep(run)
+            and (after is None or end_place(run) < after)
+        ]
+        return self._page(found)
+
+    def _rows_max(self) -> int:
+        return min(self.limit, PAGE_MAX)
+
+    def _page(self, found: list[Run]) -> Page[Run]:
+        found.sort(key=end_place, reverse=True)
+        page = tuple(found[: self._rows_max()])
+        return Page(page, cursor_at(end_place(page[-1])) if len(found) > len(page) else "")
+
+
+# --- flaggings ---------------------------------------------------------------------------
+class CountedFlags(NamedTuple):
+    """Runs by the times at which they began to need a person: the number in each bar for each set of causes."""
+
+    by_causes: tuple[Counts, ...]
+    all: bool = True
+    """False if only the newest flaggings were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlaggedBars(Query[CountedFlags]):
+    """A tenant's runs that began to need a person in each part of time, answered or not, for each set of causes."""
+
+    tenant: str
     span: BarSpan
+    causes: tuple[Causes, ...] = (ANY,)
     of: OfRuns = EVERY
 
     @override
     def statements(self) -> Sequence[Select]:
-        where = f"tenant = {MARK} AND causes = {MARK}"
-        return [_select(self.span, "flagged_at", where, (self.tenant, each), self.of) for each in self.causes]
+        return [self._of(each) for each in self.causes]
+
+    def _of(self, causes: Causes) -> Select:
+        where = f"tenant = {MARK}" + (f" AND causes IN ({', '.join(MARK for _ in causes)})" if causes else "")
+        return _select(self.span, "count(DISTINCT run) FROM flagging", "at", where, (self.tenant, *causes), self.of)
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[Counts, ...]:
-        return tuple(map(_counts, found))
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedFlags:
+        return CountedFlags(tuple(map(_counts, found)))
 
     @override
-    def find(self, rows: RowsInMemory) -> tuple[Counts, ...]:
-        runs = [run for run in rows.open(RUN, self.tenant) if self.of.keep(run)]
-        return tuple(self.span.counts([run.flagged_at for run in runs if run.causes == each]) for each in self.causes)
+    def find(self, rows: RowsInMemory) -> CountedFlags:
+        span = self.span
+        there = [row for row in rows.under(FLAGGING, (self.tenant,)) if span.since <= row.at < span.until]
+        there = [row for row in there if self.of.keep(row)]
+        return CountedFlags(tuple(self._counted(there, each) for each in self.causes))
+
+    def _counted(self, rows: Iterable[Flagging], causes: Causes) -> Counts:
+        span = self.span
+        once = {((row.at - span.since) // span.width, row.run) for row in rows if not causes or row.causes in causes}
+        return span.counts([span.since + n * span.width for n, _ in once])
+
+
+def flagging_place(row: Flagging) -> Key:
+    """Return the position of a flagging in `LastFlaggings`."""
+    return (row.at, row.run)
+
+
+@dataclass(frozen=True, slots=True)
+class LastFlaggings(Query[Page[Flagging]]):
+    """One page of the last flagging in an interval of each run of a tenant, newest first."""
+
+    tenant: str
+    interval: Interval
+    of: OfRuns = EVERY
+    cursor: str = ""
+    limit: int = 50
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        more, further = self.of.condition()
+        after = place_after(RUN, self.cursor)
+        # Not both conditions, because SQLite may then search by the wider one. Because of the sums it finds the later
+        # flaggings of a run by their run.
+        below = f"(at, run) < ({MARK}, {MARK})" if after else f"at < {MARK}"
+        text = (
+            f"SELECT {SQL[FLAGGING.name].columns} FROM flagging f WHERE tenant = {MARK} AND at >= {MARK} "
+            f"AND {below}{more} AND NOT EXISTS (SELECT 1 FROM flagging WHERE tenant = f.tenant AND run = f.run "
+            f"AND seq > f.seq AND at + 0 >= {MARK} AND at + 0 < {MARK}{more}) ORDER BY at DESC, run DESC LIMIT {MARK}"
+        )
+        low, high = self.interval
+        values = (self.tenant, low, *(after or (high,)), *further, low, high, *further, self._rows_max() + 1)
+        return (Select(text, values),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> Page[Flagging]:
+        return self._page(listed_rows(FLAGGING, found[0]))
+
+    @override
+    def find(self, rows: RowsInMemory) -> Page[Flagging]:
+        after = place_after(RUN, self.cursor)
+        there = [row for row in rows.under(FLAGGING, (self.tenant,)) if self.interval.has(row.at) and self.of.keep(row)]
+        last: dict[str, Flagging] = {}
+        for row in sorted(there, key=lambda row: row.seq):
+            last[row.run] = row
+        found = [row for row in last.values() if after is None or flagging_place(row) < after]
+        return self._page(sorted(found, key=flagging_place, reverse=True))
+
+    def _rows_max(self) -> int:
+        return min(self.limit, PAGE_MAX)
+
+    def _page(self, found: Sequence[Flagging]) -> Page[Flagging]:
+        page = tuple(found[: self._rows_max()])
+        return Page(page, cursor_at(flagging_place(page[-1])) if len(found) > len(page) else "")
+
+
+class FlaggingTimes(NamedTuple):
+    """First and last flagging with one value of the column `causes`, and the lane of the first."""
+
+    causes: str
+    since: int
+    last: int
+    lane: str
+
+
+_OF_CAUSES: Final = f"FROM flagging f WHERE f.tenant = {MARK} AND f.causes = texts.causes"
+# Each step finds the next value by the index `flagging_cause`. Parameter, five times: tenant.
+_TIMES: Final = (
+    f"WITH RECURSIVE texts(causes) AS (SELECT min(causes) FROM flagging WHERE tenant = {MARK} UNION ALL SELECT "
+    f"(SELECT min(f.causes) FROM flagging f WHERE f.tenant = {MARK} AND f.causes > texts.causes) "
+    "FROM texts WHERE texts.causes IS NOT NULL) "
+    f"SELECT causes, (SELECT min(f.at) {_OF_CAUSES}), (SELECT max(f.at) {_OF_CAUSES}), "
+    f"(SELECT f.lane {_OF_CAUSES} ORDER BY f.at, f.run LIMIT 1) FROM texts WHERE causes IS NOT NULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TimesOfCauses(Query[tuple[FlaggingTimes, ...]]):
+    """The first and the last flagging of a tenant with each value of the column `causes`."""
+
+    tenant: str
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (Select(_TIMES, (self.tenant,) * 5),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[FlaggingTimes, ...]:
+        return tuple(
+            FlaggingTimes(str(causes), int(since), int(last), str(lane)) for causes, since, last, lane in found[0]
+        )
+
+    @override
+    def find(self, rows: RowsInMemory) -> tuple[FlaggingTimes, ...]:
+        found: dict[str, FlaggingTimes] = {}
+        for row in sorted(rows.under(FLAGGING, (self.tenant,)), key=flagging_place):
+            first = found.setdefault(row.causes, FlaggingTimes(row.causes, row.at, row.at, row.lane))
+            found[row.causes] = first._replace(last=row.at)
+        return tuple([found[causes] for causes in sorted(found)])
 
 
 @dataclass(frozen=True, slots=True)

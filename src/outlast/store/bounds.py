@@ -10,7 +10,7 @@ from outlast.core.row_checks import CHECKED, check_row
 from outlast.core.rows.all_kinds import KINDS, Row
 from outlast.core.rows.effect_rows import Effect, Memo
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import MESSAGE, Event, Run
+from outlast.core.rows.run_rows import MESSAGE, Event, Flagging, Run
 from outlast.core.rows.store_rows import META, STORE
 from outlast.errors import Corrupt, Rejected
 
@@ -82,7 +82,7 @@ def check(commit: Commit) -> None:
         elif type(row) is Memo and row.response is not None:
             size += len(row.response)
             texts += row.key + row.error_text
-        else:
+        elif type(row) is not Flagging:
             size = ROUTINE_BYTES
             break
     if (

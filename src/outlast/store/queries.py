@@ -23,7 +23,7 @@ from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT, GRAPH_THREAD, GRAPH_V
 from outlast.core.rows.limit_rows import CALL_USAGE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED, Cursor
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, FLOOR, MESSAGE, RESULT, RUN, STATE_CHUNK, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.errors import InvalidInput
@@ -210,6 +210,7 @@ ORDER: Final = {
     RESULT.name: "at",
     FLOOR.name: "entered_at",
     ATTRIBUTE.name: "at",
+    FLAGGING.name: "at",
     REQUEST.name: "at",
     SUBSCRIPTION.name: "created_at",
     CURSOR.name: "at",

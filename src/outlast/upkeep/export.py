@@ -23,7 +23,7 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT
 from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.map_rows import MAP_KINDS
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLOOR, MESSAGE, RUN, STATE_CHUNK, Event, Floor
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, FLOOR, MESSAGE, RUN, STATE_CHUNK, Event, Floor
 from outlast.core.state.snapshot_codec import MARK, StateChunk, decode, unpack
 from outlast.engine.snapshots import values_of
 from outlast.engine.store_maintenance import ledger_purged, present_generation
@@ -93,6 +93,7 @@ VERSION: Final = 1
 VALUES: Final = "values"
 USAGE: Final = "usage"
 ATTRIBUTES: Final = "attributes"
+FLAGGINGS: Final = "flaggings"
 WINDOW: Final = "window"
 SECTIONS: Final[dict[str, AnyKind]] = {
     "run": RUN,
@@ -107,10 +108,11 @@ SECTIONS: Final[dict[str, AnyKind]] = {
     VALUES: STATE_CHUNK,  # only if a state of the run is large enough to be split
     USAGE: CALL_USAGE,  # only if a call has reported usage
     ATTRIBUTES: ATTRIBUTE,  # only if its workflow declares some
+    FLAGGINGS: FLAGGING,  # only if the run needed a person
     WINDOW: FLOOR,  # only if the history is a window that has moved
     **{kind.name: kind for kind in MAP_KINDS},  # only if a visit has a map
 }
-OPTIONAL: Final = frozenset({VALUES, USAGE, ATTRIBUTES, WINDOW, *(kind.name for kind in MAP_KINDS)})
+OPTIONAL: Final = frozenset({VALUES, USAGE, ATTRIBUTES, FLAGGINGS, WINDOW, *(kind.name for kind in MAP_KINDS)})
 LEDGER_PURGED: Final = "ledger_purged"
 """True in a document whose run has lost its ledger to its retention, so that no effect is missing."""
 BODY: Final = "body"
@@ -169,6 +171,7 @@ async def rows_to_export(ops: Operations, run: str) -> ExportedRows:
         VALUES: await values_of(ops.store, rows, events),
         USAGE: await ops.store.rows(CALL_USAGE, (ops.tenant, run)),
         ATTRIBUTES: await ops.store.rows(ATTRIBUTE, (ops.tenant, run)) if rows.run.attributes_text else (),
+        FLAGGINGS: await ops.store.rows(FLAGGING, (ops.tenant, run)),
     }
     if any(memo.activity == MAP for memo in rows.memos):
         for kind in MAP_KINDS:

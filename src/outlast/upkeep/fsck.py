@@ -24,12 +24,14 @@ from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import (
     ATTRIBUTE,
     EVENT,
+    FLAGGING,
     FLOOR,
     RESULT,
     RUN,
     TOKEN,
     Attribute,
     Event,
+    Flagging,
     Floor,
     Result,
     Run,
@@ -308,6 +310,7 @@ class Fsck:
             *findings(one),
             *_named("slot_named", RUN, run, fsck_checks.slot_named(run, self._slots)),
             *_named("attributes_kept", RUN, run, fsck_checks.attributes_kept(run, await self._attributes(run))),
+            *_named("flaggings_kept", RUN, run, fsck_checks.flaggings_kept(run, await self._flaggings(run))),
             *_named("owner_known", RUN, run, fsck_checks.owner_known(run, self._workers)),
             *await self._produced(run, history, purged=floor is not None),
             *await self._used(run),
@@ -319,6 +322,9 @@ class Fsck:
 
     async def _attributes(self, run: Run) -> Sequence[Attribute]:
         return await self._store.rows(ATTRIBUTE, run[:2]) if run.attributes_text else ()
+
+    async def _flaggings(self, run: Run) -> Sequence[Flagging]:
+        return await self._store.rows(FLAGGING, run[:2]) if run.flagged_at else ()
 
     async def _family(self, rows: RunRows) -> list[Finding]:
         """Check the children of a run, and its place below its parent."""

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core.approvals import is_exact
 from outlast.core.attributes import attribute_text
+from outlast.core.causes import causes_in
 from outlast.core.codec import digest
 from outlast.core.commit import Mapping
 from outlast.core.divergence import MAP
@@ -44,6 +45,7 @@ from outlast.core.rows.run_rows import (
     TOKEN,
     Attribute,
     Event,
+    Flagging,
     Floor,
     Run,
     Token,
@@ -326,6 +328,18 @@ def attributes_kept(run: Run, rows: Sequence[Attribute]) -> Violations:
             yield violation(ATTRIBUTE, row, f"it is {row.value!r}; the run has {each.value!r}")
     for row in there.values():
         yield violation(ATTRIBUTE, row, "its run does not have it")
+
+
+def flaggings_kept(run: Run, rows: Sequence[Flagging]) -> Violations:
+    """Check that each cause for which a run needs a person has the row of a flagging.
+
+    An entry of a version without causes has none.
+    """
+    there = {name for row in rows for name in causes_in(row.causes)}
+    wanted = [name for name in causes_in(run.causes) if name.cause != name.reason] if run.flagged_at else []
+    for name in wanted:
+        if name not in there:
+            yield violation(RUN, run, f"no flagging tells of {name.reason} with cause {name.cause}")
 
 
 def run_mail(one: CheckedRun) -> Violations:

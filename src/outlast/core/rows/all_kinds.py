@@ -53,6 +53,7 @@ from outlast.core.rows.row_kind import Kind
 from outlast.core.rows.run_rows import (
     ATTRIBUTE,
     EVENT,
+    FLAGGING,
     FLOOR,
     MESSAGE,
     RESULT,
@@ -61,6 +62,7 @@ from outlast.core.rows.run_rows import (
     TOKEN,
     Attribute,
     Event,
+    Flagging,
     Floor,
     Message,
     Result,
@@ -104,6 +106,7 @@ Row: TypeAlias = (
     | Result
     | Floor
     | Attribute
+    | Flagging
     | Request
     | Subscription
     | Cursor
@@ -123,9 +126,9 @@ Row: TypeAlias = (
 R = TypeVar("R", bound=Row)
 KINDS: Final[tuple[Kind[Row], ...]] = (
     RUN, EVENT, EFFECT, MEMO, EVIDENCE, WAIT, APPROVAL, MESSAGE, TOKEN, SLOT, PAUSE, USAGE, CALL_USAGE, TENANT_BUDGET,
-    MODEL_TEXT, TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, ATTRIBUTE, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME, REQUEST,
-    SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE, WORKER,
-    WRITER, META,
+    MODEL_TEXT, TOPOLOGY, STATE_CHUNK, RESULT, FLOOR, ATTRIBUTE, FLAGGING, MAP_INPUTS, MAP_PROGRESS, MAP_OUTCOME,
+    REQUEST, SUBSCRIPTION, CURSOR, DELIVERY, UNPUBLISHED, GRAPH_THREAD, GRAPH_CHECKPOINT, GRAPH_WRITE, GRAPH_VALUE,
+    WORKER, WRITER, META,
 )  # fmt: skip
 
 for _kind in KINDS:

@@ -242,6 +242,18 @@ class Attribute(NamedTuple):
     at: int  # business; when the run was created, so that pages of runs by a value are newest first
 
 
+class Flagging(NamedTuple):
+    """One time at which a run began to need a person. It stays as long as the event that says so (S-24, S-32)."""
+
+    tenant: str
+    run: str
+    seq: int  # number of that event
+    at: int  # business; the first beginning of the new entries of its attention
+    causes: str  # of these entries, as the column of the run
+    workflow: str
+    lane: str
+
+
 RunKey: TypeAlias = tuple[str, str]
 """Tenant and id of a run."""
 RUN: Final = Kind("run", Run, 2, True, True)
@@ -252,6 +264,7 @@ STATE_CHUNK: Final = Kind("state_chunk", StateChunk, 3, False, False)
 RESULT: Final = Kind("result", Result, 3, True, False)
 ATTRIBUTE: Final = Kind("attribute", Attribute, 3, True, False)
 FLOOR: Final = Kind("floor", Floor, 2, True, False)
+FLAGGING: Final = Kind("flagging", Flagging, 3, False, False)
 
 
 def start_token_of(run: Run) -> tuple[str, str, str]:

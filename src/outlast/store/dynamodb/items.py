@@ -24,7 +24,7 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, RUN, TOKEN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, RUN, TOKEN, Run
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.core.verbs import completed_node
@@ -477,6 +477,7 @@ _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
     DELIVERY.name: _of_ledger(DELIVERY),
     REQUEST.name: lambda row: _listed(list_of(REQUEST, row.tenant), row.at),
     ATTRIBUTE.name: lambda row: _listed(list_of(ATTRIBUTE, row.tenant, f"{row.name}={row.value}"), row.at),
+    FLAGGING.name: lambda row: _listed(list_of(FLAGGING, row.tenant), row.at),
     USAGE.name: lambda row: _listed(list_of(USAGE, row.tenant, row.key), row.at),
     CURSOR.name: lambda row: (
         {} if row.due_at is None else _listed(list_of(CURSOR, row.tenant, row.subscription), row.due_at)

@@ -18,9 +18,19 @@ from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import ATTRIBUTE, RUN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, FLAGGING, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
-from outlast.store.bars import CountedEnds, EndBars, FirstFlagged, FlaggedBars
+from outlast.store.bars import (
+    CountedEnds,
+    CountedFlags,
+    EndBars,
+    FirstFlagged,
+    FlaggedBars,
+    LastFlaggings,
+    RunsByEnd,
+    TimesOfCauses,
+    end_place,
+)
 from outlast.store.bounds import INT_MAX
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
@@ -346,12 +356,54 @@ async def _flagged(reads: DynamoReads, tenant: str) -> tuple[tuple[FlaggedRuns, 
     return flagged_counts(found[:FLAGGED_MAX]), len(found) <= FLAGGED_MAX
 
 
-async def _flagged_runs(reads: DynamoReads, query: FlaggedBars | FirstFlagged, rows: RowsInMemory) -> None:
+async def _flagged_runs(reads: DynamoReads, query: FirstFlagged, rows: RowsInMemory) -> None:
     """Read at most FLAGGED_MAX flagged runs."""
     async for runs in _at_entries(reads, Listing(RUNS, FLAGGED, open_list_of(RUN, query.tenant)).pages(reads)):
         put(rows, RUN, runs)
         if len(rows.open(RUN, query.tenant)) >= FLAGGED_MAX:
             break
+
+
+async def _flaggings(
+    reads: DynamoReads, tenant: str, rows: RowsInMemory, low: int | None = None, high: int | None = None
+) -> bool:
+    """Read at most FLAGGED_MAX flaggings, or one page more, newest first. Return True if these are all."""
+    n = 0
+    pages = Listing(RUNS, LISTED, list_of(FLAGGING, tenant)).pages(reads, low=low, high=high, backwards=True)
+    async for items in pages:
+        put(rows, FLAGGING, await reads.at(FLAGGING, [place_of(RUNS, item) for item in items]))
+        n += len(items)
+        if n > FLAGGED_MAX:
+            return False
+    return True
+
+
+async def _flagged_bars(reads: DynamoReads, query: FlaggedBars) -> CountedFlags:
+    rows = RowsInMemory()
+    is_all = await _flaggings(reads, query.tenant, rows, query.span.since, query.span.until)
+    return query.find(rows)._replace(all=is_all)
+
+
+async def _times_of_causes(reads: DynamoReads, query: TimesOfCauses, rows: RowsInMemory) -> None:
+    await _flaggings(reads, query.tenant, rows)
+
+
+async def _last_flaggings(reads: DynamoReads, query: LastFlaggings, rows: RowsInMemory) -> None:
+    """Read all of the time, also before the page, because a later flagging of a run hides an earlier one."""
+    await _flaggings(reads, query.tenant, rows, query.interval.low, query.interval.high)
+
+
+async def _ended_runs(reads: DynamoReads, query: RunsByEnd, rows: RowsInMemory) -> None:
+    after, limit = place_after(RUN, query.cursor), min(query.limit, PAGE_MAX) + 1
+    low, high = query.interval
+
+    def fits(run: Run) -> bool:
+        is_wanted = query.interval.has(run.ended_at) and run.status in query.statuses and query.of.keep(run)
+        return is_wanted and (after is None or end_place(run) < after)
+
+    listing = Listing(RUNS, ENDED_INDEX, query.tenant)
+    pages = listing.pages(reads, low=low, high=int(after[0]) if after else high, backwards=True, limit=_page(limit))
+    await _gather(reads, RUN, pages, listing, rows, limit, fits)
 
 
 async def _end_bars(reads: DynamoReads, query: EndBars) -> CountedEnds:
@@ -582,7 +634,10 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     Summary: _summary,
     LaneCounts: _lane_counts,
     FlaggedCounts: _flagged_counts,
-    FlaggedBars: _filled(_flagged_runs),
+    FlaggedBars: _flagged_bars,
+    TimesOfCauses: _filled(_times_of_causes),
+    LastFlaggings: _filled(_last_flaggings),
+    RunsByEnd: _filled(_ended_runs),
     FirstFlagged: _filled(_flagged_runs),
     EndBars: _end_bars,
     CountBy: _count_by,
@@ -606,7 +661,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, FlaggedCounts, CountBy), Unreadable.REPLACE),
-    **dict.fromkeys((FlaggedBars, FirstFlagged, EndBars), Unreadable.REPLACE),
+    **dict.fromkeys((FlaggedBars, TimesOfCauses, LastFlaggings, FirstFlagged, EndBars, RunsByEnd), Unreadable.REPLACE),
     **dict.fromkeys(
         (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
     ),

@@ -248,4 +248,25 @@ CREATE TABLE model_text (
 ){clustered}
 """,
     ),
+    # 12: each time at which a run began to need a person. Of earlier times only those that are not answered are known.
+    (
+        """
+CREATE TABLE flagging (
+    tenant TEXT NOT NULL,
+    run TEXT NOT NULL,
+    seq {integer} NOT NULL,
+    at {integer} NOT NULL,
+    causes TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    PRIMARY KEY (tenant, run, seq)
+){clustered}
+""",
+        "INSERT INTO flagging SELECT tenant, run, seq, flagged_at, causes, workflow, lane FROM run "
+        "WHERE flagged_at <> 0",
+        # counts and lists by time
+        "CREATE INDEX flagging_at ON flagging (tenant, at, run, seq, causes, workflow, lane)",
+        # the first and the last one of each cause, and counts of a cause by time
+        "CREATE INDEX flagging_cause ON flagging (tenant, causes, at, run, workflow, lane)",
+    ),
 )
