@@ -1,5 +1,6 @@
 """The board by causes and the page of a cause, without scripts."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def test_the_board_shows_each_cause_once_with_uncertain_effects_first(own: Servi
     assert first < second < text.index('id="reason-effect_uncertain"') < text.index('id="reason-exception"')
     row = text[second : text.index("</tr>", second)]
     assert ">3</a>" in row and "M47 20v-20h.8v20z" in row and "call@1" in row and "3 flagged in the last 24" in row
+    assert "version 1 deployed" in row
     row = text[first : text.index("</tr>", first)]
     assert "Settle one by one" in row and "/ui/answers" not in row
 
@@ -54,8 +56,23 @@ def test_the_page_of_a_cause_lists_the_runs_that_it_counts(own: Service) -> None
     assert len(listed) == raised["runs"] == 3 and all(f"/ui/runs/{each['run']}" in text for each in listed)
     assert text.count("Traceback (most recent call last)") <= 1 and '<pre id="message"' in text
     assert "Counted from 3 of 3 runs" in page(own, there).text and "broken ×3" in page(own, there).text
-    assert "first seen" in page(own, there).text
+    assert raised["deployed"] and "version 1 deployed" in page(own, there).text
     assert own.get("/ui/causes/ffffffffffff").status_code == 404
+
+
+def test_jobs_of_a_cause_are_on_its_page(own: Service) -> None:
+    raised = own.get("/v1/causes?reason=exception").json()["causes"][0]
+    there = f"/ui/causes/{raised['cause']}"
+    asked = {"attention": "exception", "choice": "continue", "reason": "again", "cause": raised["cause"]}
+    job = own.post("/v1/bulk-answers", asked).json()["run"]
+    other = own.post("/v1/bulk-answers", {**asked, "cause": ""}).json()["run"]
+    for each in (job, other):
+        own.ended(each)
+    shown = (
+        own.until("/v1/causes", lambda body: sum(each["runs"] for each in body["causes"]) == 4) and own.get(there).text
+    )
+    (jobs,) = re.findall(r'<ul id="jobs">.*?</ul>', shown, re.DOTALL)
+    assert job in jobs and other not in jobs and "3 of 3" in jobs and "ended" in jobs
 
 
 def test_all_runs_of_a_cause_are_answered_from_its_page(own: Service) -> None:
@@ -65,9 +82,21 @@ def test_all_runs_of_a_cause_are_answered_from_its_page(own: Service) -> None:
     assert f"cause={raised['cause']}" in link
     form = page(own, link).form("answer-all")
     assert press(own, form.set(text="the line is gone"), None)[0] == 303
-    (job,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    job = own.get("/v1/runs?workflow=outlast.bulk").json()["runs"][0]["run"]
     own.ended(job)
     assert "3 of 3 answered" in page(own, f"/ui/answers/{job}").text
     assert own.get(f"/ui/causes/{raised['cause']}").status_code == 404, "no run has it any more"
     assert f"cause-{raised['cause']}" not in own.get("/ui/").text
     assert [each["reason"] for each in own.get("/v1/causes").json()["causes"]] == ["effect_uncertain"]
+
+
+def test_a_settled_effect_leads_to_the_next_uncertain_one(own: Service) -> None:
+    for order in ("o2", "o3"):
+        stopped(own, order)
+    ids = [each["id"] for each in own.get("/v1/effects?status=uncertain").json()["effects"]]
+    shown = page(own, f"/ui/effects/{ids[0]}")
+    assert "Next uncertain effect" not in shown.text
+    status, _ = press(own, shown.form("settle").set(reason="the bank cannot say"), ("outcome", "give_up"))
+    assert status == 303
+    (following,) = [each["href"] for each in page(own, f"/ui/effects/{ids[0]}").links if "/effects/" in each["href"]]
+    assert following.removeprefix("/ui/effects/") in ids[1:]

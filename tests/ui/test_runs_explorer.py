@@ -7,8 +7,10 @@ from html import unescape
 import pytest
 from playwright.sync_api import Page
 
+from outlast.core.rows.limit_rows import Pause
+from outlast.core.rows.store_rows import Topology
 from outlast.core.run_filters import Interval
-from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of
+from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of, marks_in
 from outlast.ui.bars_drawing import draw_bars
 from tests.ui.conftest import Running, Service
 from tests.ui.html_page import HtmlPage
@@ -83,6 +85,63 @@ def test_all_on_the_page_are_ticked_by_a_link(place: Service) -> None:
     text = place.get("/ui/runs?ticked=page").text
     assert len(re.findall(r'type="checkbox" name="run"[^>]* checked', text)) == len(rows(text)) == 50
     assert " checked" not in place.get("/ui/runs").text
+
+
+def test_numbers_beyond_the_rows_that_are_read_are_exact_or_lower_bounds(
+    place: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(place.state.store), "count_max", 20, raising=False)
+    for query, exact in (("", {"completed", "need a person"}), ("is:flagged", {"all"})):
+        text = place.get(f"/ui/runs?q={query}").text
+        totals = re.findall(r'<a href="([^"]+)"[^>]* id="total-[^"]+">([^<]+) <b>([0-9,]+)( or more)?</b>', text)
+        assert exact == {name for _, name, _, more in totals if not more}
+        for href, name, count, more in totals:
+            counted, number = listed(place, unescape(href)), int(count.replace(",", ""))
+            assert number <= counted if more else number == counted, name
+        drawn = re.findall(r'<a href="([^"]+)"><title>([^<]+)</title>', text)
+        assert drawn and "Earlier ones are not drawn" in text
+        for href, title in drawn:
+            counted = sum(int(n.replace(",", "")) for n in re.findall(r"([0-9,]+) [a-z]+", title.split(": ", 1)[1]))
+            assert listed(place, unescape(href)) == counted, title
+    text = place.get("/ui/runs?q=order").text
+    assert "Older runs are not counted" in text and "all <b>20 or more" in text
+
+
+def test_deploys_and_pauses_are_marks_with_a_list(place: Service) -> None:
+    assert place.post(
+        "/v1/pauses", {"what": "workflow", "name": "order-fulfilment", "reason": "<b>closed</b>"}
+    ).is_success
+    text = place.get("/ui/runs?q=workflow:order-fulfilment").text
+    (marks,) = re.findall(r'<details class="marks".*?</details>', text, re.DOTALL)
+    assert (
+        "order-fulfilment@" in marks and "workflow order-fulfilment paused by" in marks and "&lt;b&gt;closed" in marks
+    )
+    assert "refund@1 deployed" not in marks
+    assert re.findall(r'<path class="(?:deploy|pause)" d="M[0-9.]+ 0v40"><title>', text)
+
+
+def test_marks_are_those_of_the_workflows_and_the_time() -> None:
+    deploys = [
+        Topology("#", lane, 1, "", "{}", at)
+        for lane, at in (("order@1", 50), ("order@2", 150), ("loan@1", 160), ("temporal:order@3", 170))
+    ]
+    pauses = [
+        Pause("t", "workflow/order", 1, 1, "ana", "late", 180),
+        Pause("t", "workflow/loan", 1, 1, "ana", "late", 181),
+        Pause("t", "activity/pay", 2, 0, "bo", "over", 190),
+    ]
+    found = marks_in(Interval(100, 200), {"order"}, deploys, pauses)
+    assert [(each.at, each.name, each.by) for each in found] == [
+        (150, "order@2", ""), (170, "temporal:order@3", ""), (180, "workflow order", "ana"), (190, "activity pay", ""),
+    ]  # fmt: skip
+    drawing = draw_bars([TallyBar(Interval(100, 200), {"failed": 1})], found)
+    assert drawing is not None
+    (line,) = drawing.marks
+    assert (line.path, line.kind) == (
+        "M5 0v40",
+        "deploy",
+    ) and "order@2 deployed, temporal:order@3 deployed" in line.title
+    assert [each.reason for each in drawing.listed] == ["", "", "late", "over"]
 
 
 def test_all_that_match_lead_to_the_page_of_one_job(place: Service) -> None:

@@ -15,6 +15,8 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
 
 BULK: Final = f"{BUILT_IN}bulk"
+OF_CAUSE: Final = "of_cause"
+"""Attribute of a job by which the jobs of a cause are listed."""
 PAGE: Final = 40
 """Items that a job answers between two checkpoints."""
 CONFIRM_ABOVE: Final = 100

@@ -1,7 +1,7 @@
 """Causes of flagged runs with their numbers, and bars of runs by time."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ from outlast.core.rows.store_rows import STORE, TOPOLOGY
 from outlast.core.state.snapshot_codec import MARK
 from outlast.errors import Corrupt, InvalidInput, NotFound
 from outlast.insight.tenant_rows import TenantRows
-from outlast.models import checked_instant, exact_instant
+from outlast.models import checked_instant, exact_instant, instant
 from outlast.models.causes import (
     Bar,
     Bars,
@@ -60,6 +60,7 @@ FIELDS_MAX: Final = 20
 VALUES_MAX: Final = 5
 VALUE_CHARS_MAX: Final = 100
 FLAGGED: Final = "flagged"
+_EVER: Final = BarSpan(1, 2**52, 1)
 
 
 class _Groups(NamedTuple):
@@ -112,7 +113,7 @@ async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", no
     groups = await _groups(of)
     found = [
         each
-        for each, _ in await _causes(of, groups, span)
+        for each, _ in await _causes(of, groups, span, await _deploys(of))
         if reason in ("", each.reason) and workflow in ("", each.workflow) and node in ("", each.node)
     ]
     found.sort(key=lambda each: (each.reason != Reason.EFFECT_UNCERTAIN.value, -each.runs, each.cause))
@@ -131,7 +132,14 @@ def _last_day(now: Instant) -> BarSpan:
     return BarSpan((now.business // BAR + 1 - BARS) * BAR, BAR, BARS)
 
 
-async def _causes(of: TenantRows, groups: _Groups, span: BarSpan) -> list[tuple[Cause, Attention]]:
+async def _deploys(of: TenantRows) -> dict[str, int]:
+    """Return the instant from which each lane was served, as its worker wrote it."""
+    return {row.lane: row.at for row in await of.store.rows(TOPOLOGY, (STORE,), listed=True)}
+
+
+async def _causes(
+    of: TenantRows, groups: _Groups, span: BarSpan, deploys: Mapping[str, int]
+) -> list[tuple[Cause, Attention]]:
     """Return each cause once, with an entry of its example. A run with several causes counts for each of them."""
     parts: dict[CauseName, list[FlaggedRuns]] = {}
     for group in groups.groups:
@@ -157,6 +165,7 @@ async def _causes(of: TenantRows, groups: _Groups, span: BarSpan) -> list[tuple[
                     name=entry.name,
                     text=redact(normal_form(entry.detail)),
                     version=version_in(first.lane if first else run.lane),
+                    deployed=_deployed(deploys, first.lane if first else run.lane, run.flagged_at),
                     since=exact_instant(first.since if first else run.flagged_at),
                     last=exact_instant(max((each.last for each in times), default=run.flagged_at)),
                     runs=sum(each.runs for each in open_runs),
@@ -176,6 +185,12 @@ async def _bars_of(of: TenantRows, times: Sequence[Sequence[FlaggingTimes]], spa
     return [next(found) if each else (0,) * span.bars for each in times]
 
 
+def _deployed(deploys: Mapping[str, int], lane: str, flagged_at: int) -> datetime | None:
+    """Return when a version was deployed; None if not known, or deployed again after its run was flagged."""
+    at = deploys.get(lane, 0)
+    return instant(at) if at <= flagged_at else None
+
+
 def _entry(run: Run, name: CauseName) -> Attention:
     alike = [each for each in run.attention if each.reason.value == name.reason]
     exact = [each for each in alike if (each.cause or each.reason.value) == name.cause]
@@ -185,14 +200,13 @@ def _entry(run: Run, name: CauseName) -> Attention:
 async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
     """Return one cause with what differs among its runs. Raises NotFound."""
     span = _last_day(await of.store.now())
-    groups = await _groups(of, cause)
-    found = [each for each in await _causes(of, groups, span) if each[0].cause == cause]
+    groups, lanes = await _groups(of, cause), await _deploys(of)
+    found = [each for each in await _causes(of, groups, span, lanes) if each[0].cause == cause]
     if not found:
         raise NotFound(f"no run needs a person for the cause {cause}", "its runs were answered", "outlast causes ls")
     shown, entry = found[0]
     runs = await _runs_of(of, cause)
-    topologies = await of.store.rows(TOPOLOGY, (STORE,))
-    seen = {version_in(row.lane): row.at for row in topologies if workflow_in(row.lane) == shown.workflow}
+    seen = {version_in(lane): at for lane, at in lanes.items() if workflow_in(lane) == shown.workflow}
     return CauseDetail(
         **dict(shown),
         detail=redact(entry.detail),
@@ -253,6 +267,24 @@ def _plain(snapshot: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+async def ended_runs(of: TenantRows, request: GetBars) -> dict[str, int]:
+    """Return the number of ended runs by outcome."""
+    ended = await of.store.query(EndBars(of.tenant, _EVER, _wanted(request)))
+    return dict(zip((each.value for each in OUTCOMES), map(sum, ended.by_outcome), strict=True))
+
+
+async def flagged_runs(of: TenantRows, cause: str) -> tuple[int, bool]:
+    """Return the number of runs that need a person, and whether it is a lower bound."""
+    counts = await of.store.query(FlaggedCounts(of.tenant))
+    groups, more = _with_most_runs(counts, cause)
+    return sum(each.runs for each in groups), more or _cut(of, counts)
+
+
+def _wanted(request: GetBars) -> OfRuns:
+    lane = lane_of(request.workflow, request.version) if request.version is not None else ""
+    return OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
+
+
 async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     """Count runs by their end, and by the times at which they began to need a person. Raises InvalidInput."""
     span = _span(request, await of.store.now())
@@ -261,8 +293,7 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     outcomes = [each.value for each in OUTCOMES]
     if request.outcome and request.outcome not in (*outcomes, FLAGGED):
         raise InvalidInput(f"outcome is {request.outcome!r}", f"it is one of {', '.join((*outcomes, FLAGGED))}")
-    lane = lane_of(request.workflow, request.version) if request.version is not None else ""
-    wanted = OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
+    wanted = _wanted(request)
     none = (0,) * span.bars
     ended, flagged = CountedEnds((none,) * len(OUTCOMES)), CountedFlags((none,))
     if request.outcome != FLAGGED:

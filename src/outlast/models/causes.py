@@ -15,6 +15,9 @@ class Cause(Model):
     name: str = Field(description="Activity or type of the exception. Empty: the reason concerns none.")
     text: str = Field(description="Message with a mark in place of what differs from run to run.")
     version: int = Field(description="Version of the workflow in the run that was flagged first.")
+    deployed: Instant | None = Field(
+        description="When a worker first served this version, if that was before the first run."
+    )
     since: Instant = Field(description="When the first of these runs was flagged.")
     last: Instant = Field(description="When the last of these runs was flagged.")
     runs: Count = Field(description="Runs with this cause that need a person.")

@@ -29,6 +29,7 @@ from outlast.core.approver_rule import LOCAL
 from outlast.core.attention import AttentionAnswer
 from outlast.core.bulk_answers import (
     BULK,
+    OF_CAUSE,
     PAGE,
     REFUSED_MAX,
     BulkFilter,
@@ -121,7 +122,14 @@ class _Outcome(NamedTuple):
     error: OutlastError | None
 
 
-bulk: Final = _BuiltIn(BULK, state=BulkState, history=WINDOW, undo="keep", objective="{choice} for {total} runs")
+bulk: Final = _BuiltIn(
+    BULK,
+    state=BulkState,
+    history=WINDOW,
+    undo="keep",
+    objective="{choice} for {total} runs",
+    attributes={OF_CAUSE: "cause"},
+)
 
 
 @bulk.node(start=True, status="ANSWERING")

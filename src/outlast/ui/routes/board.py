@@ -35,7 +35,7 @@ router = APIRouter(prefix="/ui", route_class=PageRoute)
 DAY: Final = timedelta(days=1)
 OF_ONE_REASON: Final = 10
 """Items of a reason that the board shows at most; the others are behind a link."""
-ITEMS: Final = 16
+ITEMS: Final = 8
 """Items of all reasons that the board shows, because of its size, but LEAST of each."""
 LEAST: Final = 3
 CAUSES: Final = 10

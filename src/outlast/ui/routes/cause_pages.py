@@ -1,5 +1,6 @@
 """The page of a cause: its message once, the differences among its runs, and its runs."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,8 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.bulk_answers import BULK, OF_CAUSE
 from outlast.core.machine import Reason
-from outlast.models.causes import Cause, CauseDetail
+from outlast.models.bulk import BulkAnswer
+from outlast.models.causes import Cause
+from outlast.runtime.operations import Operations
 from outlast.service.request_parts import CauseId
 from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute
@@ -16,6 +20,8 @@ from outlast.ui.rendering import render
 from outlast.ui.routes.bulk_pages import ShownFilter, address, offered, runs_in
 
 router = APIRouter(prefix="/ui/causes", route_class=PageRoute)
+JOBS: Final = 5
+"""Jobs of a cause that a page lists."""
 RUNS: Final = 40
 """Runs with a cause that a page lists."""
 HEIGHT: Final = 20
@@ -35,9 +41,10 @@ def answers_for(cause: Cause) -> list[tuple[str, str]]:
     return [(choice.value, address(ShownFilter(reason, choice, cause.cause))) for choice in offered(reason)]
 
 
-def deployed(cause: CauseDetail) -> list[tuple[int, object]]:
-    """Return the version in which a cause was first seen with the instant from which a worker served it, or nothing."""
-    return [(each.version, each.at) for each in cause.deploys if each.version == cause.version]
+async def jobs_of(ops: Operations, cause: str) -> list[BulkAnswer]:
+    """Return the newest jobs that answer runs of a cause, also those that have ended."""
+    found = await ops.runs(workflow=BULK, where=[f"{OF_CAUSE}={cause}"], limit=JOBS)
+    return await asyncio.gather(*(ops.bulk_answer(each.run) for each in found.runs))
 
 
 @router.get("/{cause}", operation_id="ui:get_cause")
@@ -53,7 +60,9 @@ async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -
         cause=found,
         spark=sparkline(found.bars),
         flagged=sum(found.bars),
-        deployed=deployed(found),
+        jobs=await jobs_of(ops, cause),
+        bulk=BULK,
+        of_cause=OF_CAUSE,
         answers=answers_for(found),
         items=list({each.run: each for each in runs_in(listed)}.values()),
         next_cursor=(await pages.sealed(listed)).next_cursor,

@@ -125,6 +125,7 @@ async def _page(
     attention = [each for each in await ops.attention_of(run) if each.key == key] if found.run == run else []
     choices = {choice.choice: choice for each in attention for choice in each.choices if choice.choice in OUTCOMES}
     uncertain = found.status == EffectStatus.UNCERTAIN
+    left = [] if uncertain else (await ops.ledger(status=EffectStatus.UNCERTAIN, limit=1)).effects
     return await render(
         request,
         "effect.html",
@@ -134,6 +135,7 @@ async def _page(
         found=found,
         choices=choices,
         uncertain=uncertain,
+        following=next(iter(left), None),
         typed=typed or dict.fromkeys(KEPT, ""),
         error=error,
         effect_kind=effect_kind,

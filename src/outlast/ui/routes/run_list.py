@@ -14,7 +14,7 @@ from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
-from outlast.insight.run_tally import RunTally
+from outlast.insight.run_tally import ALL, FLAGGED, RunTally
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
 from outlast.models.runs import RunList, RunListItem, RunSummary
@@ -24,7 +24,7 @@ from outlast.operations.run_query import filters_of, merged, parse_query, query_
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.service_state import Ops, Pages, State
-from outlast.ui.bars_drawing import BarsDrawing, draw_bars
+from outlast.ui.bars_drawing import BarLink, BarsDrawing, draw_bars
 from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.bulk_pages import ShownFilter, address, offered
@@ -72,6 +72,7 @@ class Total(NamedTuple):
     runs: int
     query: str
     chosen: bool
+    at_least: bool
 
 
 class Chip(NamedTuple):
@@ -188,35 +189,43 @@ def _above_rows(of: ListRuns, tally: RunTally | None, field: str, chosen: Sequen
 
     `chosen`: rows that are ticked, for which a job for all that match is offered, too.
     """
-    drawing = draw_bars(tally.bars) if tally is not None else None
+    drawing = draw_bars(tally.bars, tally.marks, field=field, by_kind=tally.by_kind) if tally is not None else None
     totals = _totals(of, tally) if tally is not None else []
     return {
         "tally": tally,
         "totals": totals,
         "many": _answers_for(of, chosen) if chosen and tally is not None else (),
-        "chosen_runs": sum(each.runs for each in totals if each.chosen),
+        "chosen": next((each for each in totals if each.chosen), None),
         "drawing": drawing,
-        "bar_queries": _bar_queries(of, drawing, field) if drawing is not None else {},
+        "bar_queries": _bar_queries(of, drawing) if drawing is not None else {},
     }
 
 
-def _bar_queries(of: ListRuns, drawing: BarsDrawing, field: str) -> dict[str, str]:
-    """Return the query that lists the runs of each bar, by its interval."""
-    given: list[dict[str, Any]] = [{field: each.interval} for each in drawing.links]
-    return {each[field]: query_text(query_terms(replace(of, **each))) for each in given}
+def _bar_queries(of: ListRuns, drawing: BarsDrawing) -> dict[BarLink, str]:
+    """Return the query that lists the runs of each bar, by its interval.
+
+    Whether a run needs a person now says nothing about a list of those that began to.
+    """
+
+    def query(link: BarLink) -> str:
+        given: dict[str, Any] = {link.field: link.interval}
+        attention = of.attention and link.field != "flagged"
+        return query_text(query_terms(replace(of, attention=attention, **given)))
+
+    return {link: query(link) for link in drawing.links}
 
 
 def _totals(of: ListRuns, tally: RunTally) -> list[Total]:
     """Return the totals that have runs, each with the query that lists them."""
     every = replace(of, status="")
-    found = [Total("all", tally.total, query_text(query_terms(every)), not of.status)]
+    found = [Total(ALL, tally.total, query_text(query_terms(every)), not of.status, ALL in tally.at_least)]
     for each in RunStatus:
         if count := tally.by_status.get(each.value, 0):
             query = query_text(query_terms(replace(every, status=each.value)))
-            found.append(Total(each.value, count, query, of.status == each.value))
+            found.append(Total(each.value, count, query, of.status == each.value, each in tally.at_least))
     if tally.flagged and not of.attention:
         query = query_text(query_terms(replace(every, attention=True)))
-        found.append(Total("need a person", tally.flagged, query, chosen=False))
+        found.append(Total("need a person", tally.flagged, query, chosen=False, at_least=FLAGGED in tally.at_least))
     return found
 
 
