@@ -97,7 +97,9 @@ def draw_bars(
             top -= height
             paths[name].append(f"M{n * STEP} {top:.4g}h{STEP - _GAP}v{height:.4g}h-{STEP - _GAP}z")
             totals[name] += count
-    links = [link for n, bar in enumerate(bars) if bar.total for link in _links(n, bar, highest, field, by_kind=by_kind)]
+    links = [
+        link for n, bar in enumerate(bars) if bar.total for link in _links(n, bar, highest, field, by_kind=by_kind)
+    ]
     outcomes = [OutcomePath(name, "".join(paths[name]), totals[name]) for name in OUTCOMES if totals[name]]
     return BarsDrawing(
         len(bars) * STEP,
