@@ -72,7 +72,7 @@ class RunTally(NamedTuple):
     exact_bars: bool
     """False: older runs that match may be missing in the bars."""
     by_kind: bool = False
-    """True: a bar has the runs that ended, and those that began to need a person, answered or not. A run may be both."""
+    """True: a bar has the runs that ended, and those that began to need a person, answered or not. One may be both."""
     marks: Sequence[TimeMark] = ()
     """Deploys and pauses in the time of the bars, the earliest first."""
 
