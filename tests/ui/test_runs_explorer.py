@@ -11,7 +11,7 @@ from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.store_rows import Topology
 from outlast.core.run_filters import Interval
 from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of, marks_in
-from outlast.ui.bars_drawing import draw_bars
+from outlast.ui.bars_drawing import HEIGHT, TOUCH, draw_bars
 from tests.ui.conftest import Running, Service
 from tests.ui.html_page import HtmlPage
 from tests.ui.review.flows import ALL
@@ -91,12 +91,8 @@ def test_numbers_beyond_the_rows_that_are_read_are_exact_or_lower_bounds(
     place: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(place.state.store), "count_max", 20, raising=False)
-    counted_in_indexes = (
-        ("", {"completed", "need a person"}),
-        ("is:flagged", {"all"}),
-        ("workflow:payout", {"completed"}),
-    )
-    for query, exact in counted_in_indexes:
+    orders = "workflow:order-fulfilment"
+    for query, exact in (("", {"completed", "need a person"}), ("is:flagged", {"all"}), (orders, {"completed"})):
         text = place.get(f"/ui/runs?q={query}").text
         totals = re.findall(r'<a href="([^"]+)"[^>]* id="total-[^"]+">([^<]+) <b>([0-9,]+)( or more)?</b>', text)
         assert exact == {name for _, name, _, more in totals if not more}
@@ -147,6 +143,15 @@ def test_marks_are_those_of_the_workflows_and_the_time() -> None:
         "deploy",
     ) and "order@2 deployed, temporal:order@3 deployed" in line.title
     assert [each.reason for each in drawing.listed] == ["", "", "late", "over"]
+
+
+def test_a_bar_with_ends_and_flags_has_a_link_for_each() -> None:
+    drawing = draw_bars([TallyBar(Interval(0, 1_000), {"failed": 3, "flagged": 1})], by_kind=True)
+    assert drawing is not None
+    ends, flags = drawing.links
+    assert (ends.field, flags.field) == ("ended", "flagged") and flags.y == 0
+    assert ends.title.endswith(": 3 failed") and flags.title.endswith(": 1 flagged")
+    assert ends.y == flags.height and ends.height + flags.height == HEIGHT and min(ends.height, flags.height) >= TOUCH
 
 
 def test_all_that_match_lead_to_the_page_of_one_job(place: Service) -> None:
