@@ -7,6 +7,7 @@ from outlast.core.causes import flagged
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.all_kinds import KINDS
+from outlast.core.rows.approval_columns import VOTES, ApprovalVote
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
@@ -43,7 +44,7 @@ from outlast.store.bars import (
     RunsByEnd,
     TimesOfCauses,
 )
-from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, Summary
+from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, PendingApprovals, Summary
 from outlast.store.port import maintenance
 from outlast.store.queries import (
     ROWS_MAX,
@@ -650,9 +651,10 @@ async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject)
     pause = Pause("acme", "activity/pay", 1, 1, "ann", "closed", T0)
     workers = (worker_row("w-1")._replace(lanes="auction@1"), worker_row("w-2")._replace(lanes="xauction@2 w@1"))
     await a.commit(Commit((Put(PAUSE, pause, 0), *puts(*workers))))
-    query = Summary("acme", s.clock.time, tuple(sorted({*lanes.values(), "other@1"})))
+    query = Summary("acme", s.clock.time, tuple(sorted({*lanes.values(), "other@1"})), business=T0)
     found = await b.query(query)
-    assert found.approvals == (approval_row()._replace(plans_text=""),)
+    one = PendingApprovals("finance", "", 1, 0, 1, T0 + 3_600_000)
+    assert (found.pending, found.voted, found.approvals_all) == ((one,), (), True)
     assert [(each.causes, each.runs) for each in found.flagged] == [("", 1)]
     assert (found.uncertain, found.pauses, found.subscriptions, found.dead) == (1, (pause,), (), ())
     assert found.unserved == {"auction@2": 2, "refund@1": 1}
@@ -666,4 +668,29 @@ async def a_summary_has_the_open_rows_and_the_lanes_without_a_worker(s: Subject)
     assert await b.query(LaneCounts("acme", query.lanes)) == {"auction@2": 2, "refund@1": 1}
     assert await b.query(LaneCounts("initech", query.lanes)) == {}
     empty = await b.query(Summary("initech", s.clock.time, query.lanes))
-    assert (empty.approvals, empty.flagged, empty.unserved) == ((), (), {})
+    assert (empty.pending, empty.voted, empty.flagged, empty.unserved) == ((), (), (), {})
+
+
+async def pending_approvals_are_counted_by_who_may_decide_them(s: Subject) -> None:
+    """An expired one is not counted. Those with votes are rows, because each vote excludes another person."""
+    a, b = await two(s)
+    hour = 3_600_000
+    vote = VOTES.encode([ApprovalVote("bo", ("finance",), "d", "", T0, "finance")])
+    rows = [
+        approval_row("ap-1"),
+        approval_row("ap-2", asked_at=T0 - hour),
+        approval_row("ap-3", asked_at=T0 + 48 * hour),
+        approval_row("ap-4")._replace(not_requester=1),
+        approval_row("ap-5")._replace(who="legal", requested_by="cy"),
+        approval_row("ap-6")._replace(status=ApprovalStatus.EXPIRED),
+        approval_row("ap-7")._replace(quorum=2, votes_text=vote),
+        approval_row("ap-8", tenant="globex"),
+    ]
+    await a.commit(Commit(puts(*rows)))
+    found = await b.query(Summary("acme", s.clock.time, business=T0))
+    assert found.pending == (
+        PendingApprovals("finance", "", 3, 1, 2, T0 + hour),
+        PendingApprovals("finance", "local:ann", 1, 0, 1, T0 + hour),
+        PendingApprovals("legal", "", 1, 0, 1, T0 + hour),
+    )
+    assert (found.voted, found.approvals_all) == ((rows[6]._replace(plans_text=""),), True)

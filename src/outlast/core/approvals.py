@@ -74,10 +74,16 @@ def may_decide(actor: Actor, approval: Approval) -> bool:
 
 def waits_for(approval: Approval, actor: Actor) -> bool:
     """Return True if the approval is pending and this actor, a person, may decide it or vote on it now."""
-    if approval.status is not ApprovalStatus.PENDING or not (actor.person and may_decide(actor, approval)):
+    if approval.status is not ApprovalStatus.PENDING:
         return False
     excluded = [approval.requested_by] if approval.not_requester else []
-    return not any(_same(actor.name, name) for name in (*excluded, *(vote.by for vote in votes_of(approval))))
+    return waits_by_rule(approval.who, [*excluded, *(vote.by for vote in votes_of(approval))], actor)
+
+
+def waits_by_rule(who: str, excluded: Iterable[str], actor: Actor) -> bool:
+    """Return True if this rule of a pending approval allows the actor, a person who is none of the excluded ones."""
+    allowed = actor.person and Rule.parse(who).allows(actor.roles, actor.name)
+    return allowed and not any(_same(actor.name, name) for name in excluded)
 
 
 def why_not(approval: Approval, actor: Actor) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from outlast.core.approvals import Actor, waits_for
+from outlast.core.approvals import Actor, waits_by_rule, waits_for
 from outlast.core.causes import causes_in
 from outlast.core.commit import Instant, Mapping
 from outlast.core.durations import DAY
@@ -34,23 +34,26 @@ class _Item(NamedTuple):
 
 def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mapping) -> StatusSummary:
     """Return the counts of a tenant for one caller. `version` is a digest of everything else but the time."""
-    pending = [row for row in rows.approvals if now.business < row.within_until]
-    due = sum(row.within_until <= now.business + DAY for row in pending)
+    ahead = [row.within_until for row in rows.voted if now.business < row.within_until]
+    voted_late = len(rows.voted) - len(ahead)
+    late = voted_late + sum(each.late for each in rows.pending)
+    soon = voted_late + sum(until <= now.business + DAY for until in ahead) + sum(each.soon for each in rows.pending)
+    ahead += [each.next_until for each in rows.pending if each.next_until]
+    mine = sum(each.approvals for each in rows.pending if waits_by_rule(each.who, _names(each.excluded), actor))
     expired = sum(each.runs for each in rows.flagged if Reason.APPROVAL_TIMEOUT in _reasons_in(each.causes))
     runs = sum(each.runs for each in rows.flagged)
-    late = len(rows.approvals) - len(pending)
     breakers = [pause for pause in rows.pauses if pause.up and pause.kind == BREAKER]
     webhooks = _webhooks(rows.subscriptions, rows.dead)
     found = StatusSummary(
         version="",
         now=exact_instant(0),
         count_max=rows.most,
-        at_least=_at_least(rows, late, late + due),
-        approvals_pending=len(rows.approvals),
-        approvals_mine=sum(waits_for(row, actor) for row in rows.approvals),
+        at_least=_at_least(rows, late, soon),
+        approvals_pending=len(rows.voted) + sum(each.approvals for each in rows.pending),
+        approvals_mine=mine + sum(waits_for(row, actor) for row in rows.voted),
         approvals_overdue=late + expired,
-        approvals_due=due,
-        next_deadline=instant(min((row.within_until for row in pending), default=0)),
+        approvals_due=soon - late,
+        next_deadline=instant(min(ahead, default=0)),
         attention=runs + len(breakers) + len(webhooks),
         attention_runs=runs,
         reasons=_reasons(
@@ -69,17 +72,22 @@ def status_summary(rows: SummaryRows, actor: Actor, now: Instant, mapping: Mappi
     return found.model_copy(update={"version": version, "now": exact_instant(now.business)})
 
 
+def _names(excluded: str) -> list[str]:
+    return [excluded] if excluded else []
+
+
 def _at_least(rows: SummaryRows, late: int, soon: int) -> list[str]:
     """Return the names of the counts that are lower bounds.
 
-    `late`: approvals past their deadline; `soon`: these and those due within a day. They come first among the rows.
+    `late`: approvals past their deadline; `soon`: these and those due within a day. If not all were read, those with
+    the earliest deadline were.
     """
-    pending = len(rows.approvals) >= rows.most
+    some = not rows.approvals_all
     bounds = {
-        "approvals_pending": pending,
-        "approvals_mine": pending,
-        "approvals_overdue": not rows.flagged_all or late >= rows.most,
-        "approvals_due": soon >= rows.most,
+        "approvals_pending": some,
+        "approvals_mine": some,
+        "approvals_overdue": not rows.flagged_all or (some and late >= rows.most),
+        "approvals_due": some and soon >= rows.most,
         "attention": not (rows.flagged_all and rows.dead_all),
         "attention_runs": not rows.flagged_all,
         "reasons": not (rows.flagged_all and rows.dead_all),

@@ -897,7 +897,7 @@ class TenantRows:
         """Return the rows of a summary and the time. `lanes`: those of the loaded workflows."""
         now = await self.store.now()
         of = self.store
-        return await of.query(Summary(self.tenant, now.real, tuple(lanes), of.count_max)), now
+        return await of.query(Summary(self.tenant, now.real, tuple(lanes), of.count_max, now.business)), now
 
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""

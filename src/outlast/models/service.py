@@ -220,8 +220,9 @@ class TroubledWebhook(Model):
 class StatusSummary(Model):
     """Counts of the items that need a person, and of all that cannot continue, for one caller.
 
-    A count is exact unless `at_least` names it. Approvals, uncertain effects and runs of a version are counted up to
-    `count_max`. Runs that need a person are all counted, on DynamoDB up to 10,000.
+    A count is exact unless `at_least` names it. Uncertain effects, runs of a version and approvals with votes are
+    counted up to `count_max`. Other pending approvals and runs that need a person are all counted, on DynamoDB up to
+    100 and 10,000.
     """
 
     version: str = Field(description="It changes if anything else here but `now` has changed. The ETag of the answer.")

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core.causes import cause_mark, reason_mark
+from outlast.core.durations import DAY
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, Reason, SubscriptionStatus
 from outlast.core.row_checks import listed
@@ -181,10 +182,26 @@ class FlaggedRuns(NamedTuple):
     """The last beginning."""
 
 
-class SummaryRows(NamedTuple):
-    """Rows of a summary. Approvals are without their calls, those with the earliest deadline first."""
+class PendingApprovals(NamedTuple):
+    """Pending approvals without votes that the same people may decide."""
 
-    approvals: tuple[Approval, ...]
+    who: str
+    excluded: str
+    """Person who may not decide, because he or she requested the run; '' if all may whom the rule allows."""
+    approvals: int
+    late: int
+    """Number of those past their deadline."""
+    soon: int
+    """Number of those past their deadline or due within a day."""
+    next_until: int
+    """The next deadline that is not past, 0 if all are."""
+
+
+class SummaryRows(NamedTuple):
+    """Rows of a summary. Pending approvals with votes are rows, without their calls."""
+
+    pending: tuple[PendingApprovals, ...]
+    voted: tuple[Approval, ...]
     flagged: tuple[FlaggedRuns, ...]
     uncertain: int
     unserved: dict[str, int]
@@ -193,7 +210,9 @@ class SummaryRows(NamedTuple):
     subscriptions: tuple[Subscription, ...]
     dead: tuple[GivenUp, ...]
     most: int = COUNT_MAX
-    """Rows of a kind that were counted at most, but for flagged runs and deliveries."""
+    """Rows of a kind that were counted at most, but for approvals without votes, flagged runs and deliveries."""
+    approvals_all: bool = True
+    """True if `pending` and `voted` have every pending approval."""
     flagged_all: bool = True
     """True if `flagged` counts every flagged run."""
     dead_all: bool = True
@@ -201,10 +220,25 @@ class SummaryRows(NamedTuple):
 
 
 _APPROVALS: Final = f"SELECT {SQL[APPROVAL.name].columns} FROM approval".replace(" plans,", " '',")
+_EXCLUDED: Final = "CASE WHEN not_requester = 1 THEN requested_by ELSE '' END"
+# The inner statement reads its groups in the order of an index that has all its columns, so nothing is sorted but the
+# groups. Parameters: business time, a day later, business time, tenant, limit.
 _PENDING: Final = (
-    f"{_APPROVALS} WHERE tenant = {MARK} AND {_OPEN[APPROVAL.name].condition} "
+    f"SELECT who, {_EXCLUDED}, sum(approvals), sum(late), sum(soon), min(next_until) FROM ("
+    "SELECT who, not_requester, requested_by, count(*) AS approvals, "
+    f"sum(CASE WHEN within_until <= {MARK} THEN 1 ELSE 0 END) AS late, "
+    f"sum(CASE WHEN within_until <= {MARK} THEN 1 ELSE 0 END) AS soon, "
+    f"min(CASE WHEN within_until > {MARK} THEN within_until END) AS next_until FROM approval "
+    f"WHERE tenant = {MARK} AND {_OPEN[APPROVAL.name].condition} AND votes = '' "
+    f"GROUP BY who, not_requester, requested_by) counted GROUP BY who, {_EXCLUDED} "
+    f"ORDER BY who, {_EXCLUDED} LIMIT {MARK}"
+)
+_VOTED: Final = (
+    f"{_APPROVALS} WHERE tenant = {MARK} AND {_OPEN[APPROVAL.name].condition} AND votes <> '' "
     f"ORDER BY within_until, run, id LIMIT {MARK}"
 )
+RULES_MAX: Final = 10_000
+"""Different rules and excluded people by which the pending approvals of a tenant are counted."""
 _UNCERTAIN: Final = (
     f"SELECT count(*) FROM (SELECT 1 FROM effect WHERE tenant = {MARK} AND {_OPEN[EFFECT.name].condition} "
     f"LIMIT {MARK}) counted"
@@ -301,10 +335,10 @@ class LaneCounts(Query[dict[str, int]]):
 
 @dataclass(frozen=True, slots=True)
 class Summary(Query[SummaryRows]):
-    """The rows that a summary of a tenant is made from, at most `most` of a kind. All flagged runs are counted.
+    """The rows that a summary of a tenant is made from, at most `most` of a kind.
 
-    `real`: the present real time. `lanes`: further lanes that may have runs, for a store that cannot list those of all
-    runs (DynamoDB).
+    All flagged runs and pending approvals are counted. `real` and `business`: the present time. `lanes`: further lanes
+    that may have runs, for a store that cannot list those of all runs (DynamoDB).
     """
 
     polls: ClassVar[bool] = True
@@ -313,12 +347,14 @@ class Summary(Query[SummaryRows]):
     real: int
     lanes: tuple[str, ...] = ()
     most: int = COUNT_MAX
+    business: int = 0
 
     @override
     def statements(self) -> Sequence[Select]:
-        tenant, most = self.tenant, self.most
+        tenant, most, now = self.tenant, self.most, self.business
         return (
-            Select(_PENDING, (tenant, most)),
+            Select(_PENDING, (now, now + DAY, now, tenant, RULES_MAX)),
+            Select(_VOTED, (tenant, most)),
             *FlaggedCounts(tenant).statements(),
             Select(_UNCERTAIN, (tenant, most)),
             Select(_UNSERVED, (tenant, tenant, tenant, most, self.real)),
@@ -333,9 +369,13 @@ class Summary(Query[SummaryRows]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> SummaryRows:
-        approvals, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
+        pending, voted, flagged, ((uncertain,),), lanes, stops, subscriptions, dead = found
         return SummaryRows(
-            tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, approvals)]),
+            tuple(
+                PendingApprovals(str(who), str(excluded), int(n), int(late), int(soon), _instant(until))
+                for who, excluded, n, late, soon, until in pending
+            ),
+            tuple([a._replace(plans_text="") for a in listed_rows(APPROVAL, voted)]),
             FlaggedCounts(self.tenant).answer([flagged]),
             int(uncertain),
             {str(lane): int(runs) for lane, runs in lanes},
@@ -343,6 +383,7 @@ class Summary(Query[SummaryRows]):
             tuple([row for row in listed_rows(SUBSCRIPTION, subscriptions) if row.status is not _REMOVED]),
             tuple([GivenUp(str(name), int(n), _instant(since), str(error)) for name, n, since, error in dead]),
             self.most,
+            len(pending) < RULES_MAX and len(voted) < self.most,
         )
 
     @override
@@ -351,8 +392,9 @@ class Summary(Query[SummaryRows]):
         served = lanes_served(rows.under(WORKER, (STORE,)), self.real)
         lanes = {lane: min(most, n) for lane, n in rows.unfinished(tenant).items() if lane not in served}
         subscriptions = rows.under(SUBSCRIPTION, (tenant,))
+        approvals = [listed(APPROVAL, row) for row in rows.open(APPROVAL, tenant)]
         return SummaryRows(
-            tuple([a._replace(plans_text="") for a in OpenRows(APPROVAL, tenant, limit=most).find(rows).rows]),
+            *self.pending(approvals),
             FlaggedCounts(tenant).find(rows),
             len(OpenRows(EFFECT, tenant, limit=most).find(rows).rows),
             lanes,
@@ -360,7 +402,27 @@ class Summary(Query[SummaryRows]):
             tuple([listed(SUBSCRIPTION, row) for row in subscriptions if row.status is not _REMOVED]),
             _given_up(listed(DELIVERY, row) for row in rows.open(DELIVERY, tenant)),
             most,
+            sum(1 for each in approvals if each.votes_text) < most,
         )
+
+    def pending(self, approvals: Iterable[Approval]) -> tuple[tuple[PendingApprovals, ...], tuple[Approval, ...]]:
+        """Count pending approvals by who may decide them. Return those with votes, at most `most`, as rows."""
+        found: dict[tuple[str, str], list[int]] = {}
+        voted: list[Approval] = []
+        for each in approvals:
+            if each.votes_text:
+                voted.append(each._replace(plans_text=""))
+            else:
+                excluded = each.requested_by if each.not_requester == 1 else ""
+                found.setdefault((each.who, excluded), []).append(each.within_until)
+        voted.sort(key=lambda each: (each.within_until, each.run, each.id))
+        return tuple([self._counted(*key, found[key]) for key in sorted(found)]), tuple(voted[: self.most])
+
+    def _counted(self, who: str, excluded: str, untils: Sequence[int]) -> PendingApprovals:
+        now = self.business
+        late, soon = (sum(until <= end for until in untils) for end in (now, now + DAY))
+        next_until = min((until for until in untils if until > now), default=0)
+        return PendingApprovals(who, excluded, len(untils), late, soon, next_until)
 
 
 def _given_up(dead: Iterable[Delivery]) -> tuple[GivenUp, ...]:

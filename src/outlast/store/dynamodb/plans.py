@@ -337,8 +337,17 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
     served = lanes_served(rows.under(WORKER, (STORE,)), query.real)
     unserved = await _of_lanes(reads, query.tenant, _lanes(rows, query.lanes) - served, query.most)
     dead_all = len(rows.open(DELIVERY, query.tenant)) <= query.most
+    approvals = wanted[0].find(rows).rows
+    pending, voted = query.pending(approvals)
     return found._replace(
-        uncertain=uncertain, unserved=unserved, dead_all=dead_all, flagged=flagged, flagged_all=flagged_all
+        pending=pending,
+        voted=voted,
+        approvals_all=len(approvals) < query.most,
+        uncertain=uncertain,
+        unserved=unserved,
+        dead_all=dead_all,
+        flagged=flagged,
+        flagged_all=flagged_all,
     )
 
 

@@ -6,7 +6,7 @@ have.
 
 from typing import Final
 
-from outlast.core.machine import Reason
+from outlast.core.machine import ApprovalStatus, Reason
 
 _CAUSES: Final = "' ' || " + " || ".join(
     f"CASE WHEN replace(attention, '\"reason\":\"{reason.value}\"', '') <> attention "
@@ -268,5 +268,14 @@ CREATE TABLE flagging (
         "CREATE INDEX flagging_at ON flagging (tenant, at, run, seq, causes, workflow, lane)",
         # the first and the last one of each cause, and counts of a cause by time
         "CREATE INDEX flagging_cause ON flagging (tenant, causes, at, run, workflow, lane)",
+    ),
+    # 13: counts of pending approvals by who may decide them. Those with votes are read as rows. `status` and `votes`
+    # are the same in each entry, but SQLite reads the row of a column that an index lacks.
+    (
+        "CREATE INDEX approval_rules ON approval "
+        "(tenant, who, not_requester, requested_by, within_until, status, votes) "
+        f"WHERE status = '{ApprovalStatus.PENDING}' AND votes = ''",
+        "CREATE INDEX approval_voted ON approval (tenant, within_until, run, id) "
+        f"WHERE status = '{ApprovalStatus.PENDING}' AND votes <> ''",
     ),
 )
