@@ -91,7 +91,7 @@ def test_another_worker_takes_over_from_one_that_was_killed(outlast: Terminal) -
     (takeover,) = view["takeovers"]
     assert takeover["node"] == "check" and takeover["from"] != takeover["to"] and takeover["after_ms"] >= 0
     page = outlast("runs", "show", "r1").out
-    assert "crashes      1" in page and f"check (visit 1): {takeover['from']} → {takeover['to']}" in page
+    assert "crashes      1" in page and f"check, 1st visit: {takeover['from']} → {takeover['to']}" in page
     assert "executed, called again ×1" in outlast("runs", "effects", "r1").row("open_case")
     assert calls(outlast)() == ["open A-17", "open A-17"]
 

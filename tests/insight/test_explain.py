@@ -222,7 +222,7 @@ def test_commands_that_would_unblock_a_run(situation: str, commands: list[str]) 
 def test_the_facts_name_holder_start_and_end() -> None:
     walked = dict(of("walked").facts)
     assert walked == {
-        "node": "pay (visit 2)", "held by": "w-1", "since": "3m ago, 2025-12-31T23:57:00.000Z",
+        "node": "pay, visit 2 of the run", "held by": "w-1", "since": "3m ago, 2025-12-31T23:57:00.000Z",
         "lease": "for another 12s, renewed while the worker lives", "execution": "ends within 9m",
     }  # fmt: skip
     asked = of("an approval")

@@ -63,7 +63,7 @@ def waiting_for_children(number: int) -> Run:
         (waiting("slot", "a free slot"), [], "a free slot"),
         (waiting("child", "quote ada", "run-1"), [], "child quote ada (run-1)"),
         (waiting_for_children(2), [], "timer sleep + 2 children"),
-        (RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1), [], "node pay (visit 2, w-2)"),
+        (RUN._replace(status=RunStatus.RUNNING, owner="w-2", due_at=1), [], "node pay, visit 2 of the run (w-2)"),
         (RUN._replace(status=RunStatus.COMPLETED, owner=ENDED, ended_at=9_000), [], ""),
     ],
 )

@@ -13,7 +13,9 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import BaseModel
 
 from outlast import Context, Refused, Workflow, activity, lookup, role, this_call
+from outlast.core.durations import DAY
 from outlast.flow import Perhaps
+from outlast.insight import course_steps
 from outlast.models.effects import effect_id
 from outlast.ui.app import ROUTERS
 from outlast.ui.page_route import OpenPageRoute, PageRoute
@@ -161,8 +163,15 @@ def counted(service: Service, ids: dict[str, list[str]], page: Page) -> dict[str
 
 
 @pytest.mark.req("GATE-2")
-def test_hostile_text_is_inert_on_every_page(tmp_path: Path, open_page: Callable[..., Page]) -> None:
-    """The pages have as many elements as with plain text: no part of a text became an element."""
+def test_hostile_text_is_inert_on_every_page(
+    tmp_path: Path, open_page: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages have as many elements as with plain text: no part of a text became an element.
+
+    The story has an entry of ten elements for a wait for a worker of a second or longer, so on a busy machine one of
+    the two runs has an entry more.
+    """
+    monkeypatch.setattr(course_steps, "WORKER_WAIT", DAY)
     found = []
     for n, text in enumerate((PLAIN, HOSTILE)):
         with Running(f"sqlite:{tmp_path / f'{n}.db'}", [deals]) as service:

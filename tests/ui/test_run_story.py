@@ -16,12 +16,13 @@ from outlast import Refused, activity, lookup
 from outlast.agent import ModelAnswer, ScriptedModel, ToolCall, agent_workflow
 from outlast.core.usage import NOTHING_USED
 from outlast.insight.agent_steps import Placed
-from outlast.insight.run_story import StoryEntry
+from outlast.insight.labels import ordinal, visit_text
+from outlast.insight.run_story import StoryEntry, WaitedTime
 from outlast.models.runs import AllowedAmounts, UsedAmounts
 from outlast.models.steps import ProposedCall, Step, StepText
 from outlast.service.event_stream import EventListener, notice
 from outlast.ui.live import signals
-from outlast.ui.story_rows import budget_bar, elapsed, fitting, nth_text, ordinal
+from outlast.ui.story_rows import budget_bar, elapsed, fitting
 from tests.ui.conftest import Running, Service
 from tests.ui.test_axe import complaints
 from tests.ui.test_hostile import HOSTILE, STRANGERS
@@ -132,7 +133,7 @@ def test_entries_full_of_escaped_text_fit_a_page() -> None:
         settled_by="", allowed_by="", approval="", model="m", tokens=1, input_tokens=1, output_tokens=0, money="",
         proposals=[call] * 50, said=text,
     )  # fmt: skip
-    entry = StoryEntry(1, Placed((0, 1, 0, step.id), "model_decision", lambda _: step), 0, None, NOTHING_USED)
+    entry = StoryEntry(1, Placed((0, 1, 0, step.id), "model_decision", lambda _: step), 0, None, NOTHING_USED, 0)
     rows = fitting([entry] * 100)
     assert 1 <= len(rows) <= 8 and rows[0].left_out == 44
 
@@ -155,7 +156,48 @@ def test_a_visit_is_the_one_of_its_node() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 112)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "112th",
     ]  # fmt: skip
-    assert nth_text("award", 1, 7) == "award, 1st visit" and nth_text("award", 0, 7) == "award, visit 7 of the run"
+    assert visit_text("award", 1, 7) == "award, 1st visit" and visit_text("award", 0, 7) == "award, visit 7 of the run"
+    assert visit_text("ask", 0, 1) == "ask, 1st visit" and visit_text("ask", 0, 0) == "ask"
+
+
+def test_waits_that_overlap_are_counted_once() -> None:
+    waited = WaitedTime([(40, 50), (10, 20), (15, 30), (12, 14)])
+    assert [waited.until(at) for at in (0, 10, 15, 30, 35, 45, 60)] == [0, 0, 5, 20, 20, 25, 30]
+    assert WaitedTime([]).until(5) == 0
+
+
+def test_a_traceback_is_folded_behind_its_first_line(service: Service, page: Page) -> None:
+    run = service.start("call", order="broken")
+    service.flagged(run)
+    page.goto(f"{service.url}/ui/runs/{run}")
+    entry = page.locator("#story > li.attention")
+    expect(entry).to_contain_text("RuntimeError: no line")
+    expect(entry.locator("pre")).not_to_be_visible()
+    entry.locator("summary").click()
+    expect(entry.locator("pre")).to_contain_text("Traceback")
+
+
+def test_each_tab_has_the_header_of_the_run(service: Service, open_page: Callable[..., Page]) -> None:
+    _, run = waiting(service)
+    page = open_page(width=1440)
+    for tab in ("", "/timeline", "/overview", "/effects", "/results", "/events", "/data", "/checkpoints", "/people",
+                "/compare", "/actions", "/state", "/head"):  # fmt: skip
+        page.goto(f"{service.url}/ui/runs/{run}{tab}")
+        expect(page.locator("#state")).to_have_count(1)
+        expect(page.locator("#primary")).to_have_text("Decide")
+        expect(page.locator("#sentence")).to_contain_text(run)
+        expect(page.locator(".runfacts")).to_contain_text("1st visit")
+    page.click("#primary")
+    expect(page.locator("#waits")).to_be_in_viewport()
+
+
+def test_the_header_of_each_tab_refreshes_itself(service: Service, page: Page) -> None:
+    run = service.start("wish", text="header")
+    service.waits(run)
+    page.goto(f"{service.url}/ui/runs/{run}/checkpoints")
+    expect(page.locator("#live-state")).to_have_text("live")
+    service.post(f"/v1/runs/{run}/cancel", {"reason": "no longer wanted"})
+    expect(page.locator("#state")).to_have_text("CANCELLED")
 
 
 def test_the_bar_of_a_budget_is_the_limit_that_is_used_most() -> None:

@@ -69,7 +69,7 @@ def print_effect(
 ) -> None:
     """Print all data of one effect."""
     screen.line(f"{view.effect}  {view.key}   {view.outcome}")
-    in_visit = f" {view.visit}" if view.visit else ""
+    in_visit = f" {view.visit} of the run" if view.visit else ""
     waited = f", {span(view.waited_ms)} of waits between them" if view.waited_ms else ""
     attempts = f"{view.attempts} attempt{'' if view.attempts == 1 else 's'}{waited}"
     why = f"{view.code}: {view.detail}" if view.code else ""

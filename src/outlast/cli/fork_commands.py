@@ -173,7 +173,7 @@ def _print_preview(screen: Screen, found: ForkPreview) -> None:
     screen.line(f"a fork of {found.run} at checkpoint {found.checkpoint} would begin with node {found.node}")
     more = [f"… and {found.more_calls} more"] if found.more_calls else []
     calls = [
-        f"{each.activity} {each.key} ({each.status} in visit {each.visit}): {OUTCOMES[each.outcome]}"
+        f"{each.activity} {each.key} ({each.status} in visit {each.visit} of the run): {OUTCOMES[each.outcome]}"
         for each in found.calls
     ]
     changes = [f"{each.path or 'state'}: {each.checkpoint or '–'} → {each.fork or '–'}" for each in found.changes]
@@ -192,5 +192,8 @@ def _print_preview(screen: Screen, found: ForkPreview) -> None:
 
 def _calls(calls: Sequence[LaterCall]) -> list[str]:
     """Return calls that the recording answers, as lines."""
-    lines = [f"{call.activity} {call.key}: {call.status} in visit {call.visit}, recorded" for call in calls[:SHOWN_MAX]]
+    lines = [
+        f"{call.activity} {call.key}: {call.status} in visit {call.visit} of the run, recorded"
+        for call in calls[:SHOWN_MAX]
+    ]
     return [*lines, f"… and {len(calls) - SHOWN_MAX} more"] if len(calls) > SHOWN_MAX else lines

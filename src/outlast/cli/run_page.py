@@ -17,7 +17,15 @@ from outlast.core.machine import HELD, TERMINAL, Choice, EffectStatus, Reason, R
 from outlast.core.maps import WAITED
 from outlast.core.paging import pages
 from outlast.core.start_details import BY_PLACE
-from outlast.insight.labels import call_of, failed_child_text, happened_options, late_answer_label, map_text
+from outlast.insight.labels import (
+    call_of,
+    failed_child_text,
+    happened_options,
+    late_answer_label,
+    map_text,
+    nth_of,
+    visit_text,
+)
 from outlast.models import milliseconds
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import RunAttention
@@ -216,7 +224,7 @@ async def show_run(client: Client, screen: Screen, run_id: str) -> int:
             ("results", [f"{view.results} → outlast runs results {run_id}"] if view.results else []),
             ("used", used_lines(view.used, view.budget if of_tree is None else NO_BUDGET)),
             ("used by its tree", used_lines(of_tree, view.budget) if of_tree is not None else []),
-            ("crashes", _crashes(view.takeovers)),
+            ("crashes", _crashes(view.takeovers, nth_of(view.visits))),
             ("progress", [] if ended else progress_lines(screen, view.progress)),
             ("answer", [f"outlast attention show {run_id}"] if view.attention else []),
             *(_ending(view) if ended else ()),
@@ -234,12 +242,12 @@ def way(screen: Screen, view: RunDetail) -> list[str]:
         last = first + size * times
         event_text.append(last)
         if times == 1:
-            parts.append(visit_text(screen, view, visits[first]))
+            parts.append(shown_visit(screen, view, visits[first]))
             continue
         names = " · ".join(visit.node for visit in visits[first : first + size])
         took = _took(visits[first], visits[last - 1])
         parts.append(f"✓ {names if size == 1 else f'({names})'} ×{times} {took}")
-    parts += [visit_text(screen, view, visit) for visit in visits[done:]]
+    parts += [shown_visit(screen, view, visit) for visit in visits[done:]]
     event_text += range(done + 1, len(visits) + 1)
     if (more := len(parts) - PARTS_MAX) > 0:
         parts = [f"… {event_text[more - 1]} visits before → outlast runs events {view.run}", *parts[more:]]
@@ -261,7 +269,7 @@ def rounds(nodes: Sequence[str]) -> Iterator[tuple[int, int, int]]:
         at += found[0] * found[1]
 
 
-def visit_text(screen: Screen, view: RunDetail, visit: Visit) -> str:
+def shown_visit(screen: Screen, view: RunDetail, visit: Visit) -> str:
     """Return a visit as text: mark, node, elapsed time, and the limit of a wait."""
     took = _took(visit, visit)
     if visit.visit < view.visit:
@@ -384,11 +392,11 @@ def _count(counts: dict[str, int], run_id: str, *, held: bool) -> str:
     return f"{' · '.join(parts)} → outlast runs effects {run_id}"
 
 
-def _crashes(takeovers: Sequence[Takeover]) -> list[str]:
+def _crashes(takeovers: Sequence[Takeover], nth: Mapping[int, int]) -> list[str]:
     if not takeovers:
         return []
     each = [
-        f"{t.node} (visit {t.visit}): {t.from_} → {t.to}"
+        f"{visit_text(t.node, nth.get(t.visit, 0), t.visit)}: {t.from_} → {t.to}"
         + (f", {span(t.after_ms)} after its last sign of life" if t.after_ms is not None else "")
         for t in takeovers
     ]

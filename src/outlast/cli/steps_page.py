@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from outlast.cli.screen import Screen
 from outlast.core.durations import span
+from outlast.insight.labels import visit_text
 from outlast.models.steps import ProposedCall, Step
 from outlast.models.timeline import Timeline, TimelineBar
 
@@ -30,7 +31,7 @@ def print_step(screen: Screen, step: Step) -> None:
     screen.pairs(
         (name, [text] if isinstance(text, str) and text else [] if isinstance(text, str) else text)
         for name, text in (
-            ("node", f"{step.node} (visit {step.visit})"),
+            ("node", visit_text(step.node, step.nth, step.visit)),
             ("began", _when(screen, step.began)),
             ("ended", _when(screen, step.ended)),
             ("detail", step.detail),

@@ -34,7 +34,7 @@ from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
 from outlast.insight.answer_schemas import takes_response
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
-from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text
+from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text, visit_text
 from outlast.insight.row_models import FAILED_MAX, failed_alone, failed_child, late_evidence
 from outlast.insight.run_facts import (
     ExplanationPart,
@@ -320,7 +320,10 @@ def explain(rows: RunFacts) -> RunExplanation:
         clause = f"{_overlay_text(rows, entry)}{'; it' if stops else ' and continues: it'} {clause}"
         unblock += [way.command for way in _commands(rows, entry)]
     facts = [("objective", run.objective)] if run.objective else []
-    facts += [("node", f"{run.node} (visit {run.visit})"), ("held by", run.owner if is_held(run) else "no worker")]
+    facts += [
+        ("node", visit_text(run.node, rows.history.nth_visit(run.visit), run.visit)),
+        ("held by", run.owner if is_held(run) else "no worker"),
+    ]
     facts += lineage_facts(rows)
     if scheduler := scheduler_text(rows):
         facts.append(("scheduler", scheduler))

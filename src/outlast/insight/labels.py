@@ -1,7 +1,8 @@
 """Labels that rows are shown with: run status, waits, worker state and effect outcome."""
 
 import json
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from outlast.core.approvals import changed_call
 from outlast.core.commit import Instant
@@ -19,7 +20,7 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
-from outlast.models.runs import FailedChild, RunMap
+from outlast.models.runs import FailedChild, RunMap, Visit
 from outlast.models.service import ReasonCount, StatusSummary
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -47,6 +48,32 @@ def shown_status(run: Run, oldest_call: int = 0) -> str:
     if any(w.kind == "approval" for w in run.waiting_for):
         return APPROVAL
     return run.status.upper()
+
+
+def visit_text(node: str, nth: int, visit: int) -> str:
+    """Return a visit for a reader: `award, 1st visit`. `nth`: its number among those of its node; 0 if it is unknown.
+
+    `visit`: its number in the run; 0 for what belongs to no visit. The first visit of a run is the first of its node.
+    """
+    if visit == 1 or nth:
+        return f"{node}, {ordinal(nth or 1)} visit"
+    return f"{node}, visit {visit} of the run" if visit else node
+
+
+def ordinal(n: int) -> str:
+    """Return a number as an ordinal: 1st, 2nd, 3rd, 11th."""
+    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+def nth_of(visits: Sequence[Visit]) -> dict[int, int]:
+    """Return the number of each visit among those of its node; {} if the first visits were purged."""
+    counts: Counter[str] = Counter()
+    found = dict[int, int]()
+    for each in visits if visits and visits[0].visit == 1 else ():
+        counts[each.node] += 1
+        found[each.visit] = counts[each.node]
+    return found
 
 
 def call_of(view: ApprovalSummary, chosen: str = "") -> str:
@@ -91,7 +118,7 @@ def waiting_text(run: Run, serving: Collection[str]) -> str:
     if is_over(run):
         return ""
     if is_held(run):
-        return f"node {run.node} (visit {run.visit}, {run.owner})"
+        return f"node {visit_text(run.node, 0, run.visit)} ({run.owner})"
     children = [wait for wait in run.waiting_for if wait.kind == "child" and not waited_map(wait)]
     several = len(children) > 1
     each = [_one_wait(w, run, serving) for w in run.waiting_for if not (several and w in children)]

@@ -3,14 +3,16 @@
 A pure function of the rows that its steps are made from. A filter leaves steps out; it changes no time and no total.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.rows.run_rows import Run
 from outlast.core.usage import NOTHING_USED, Amounts
 from outlast.insight.agent_steps import DENIED, NOT_ANSWERED, Placed, StepRows, steps_of
-from outlast.insight.run_timeline import DEADLINE
+from outlast.insight.run_timeline import DEADLINE, wait_bars
+from outlast.models import milliseconds
 from outlast.models.attention import RunAttention
 from outlast.models.runs import RunDetail, RunExplanation
 from outlast.models.steps import Step
@@ -38,7 +40,7 @@ _ALWAYS: Final = frozenset({"attention", "takeover"})
 class StoryEntry(NamedTuple):
     """A step in the story. `n`: its number, from 1; `spent`: usage up to it.
 
-    `gap_ms`: time since the step before began; None for the first.
+    `gap_ms`: time since the step before began; None for the first. `busy_ms`: time since the start without waits.
     """
 
     n: int
@@ -46,6 +48,7 @@ class StoryEntry(NamedTuple):
     elapsed_ms: int
     gap_ms: int | None
     spent: Amounts
+    busy_ms: int
 
     @property
     def at(self) -> int:
@@ -62,8 +65,6 @@ class RunStory(NamedTuple):
     attention: Sequence[RunAttention]
     entries: Sequence[StoryEntry]
     total: int
-    nth: int
-    """Number of the present visit among those of its node; 0 if it is unknown."""
 
 
 def story_of(rows: StepRows) -> list[StoryEntry]:
@@ -71,14 +72,44 @@ def story_of(rows: StepRows) -> list[StoryEntry]:
     found, spent = list[StoryEntry](), NOTHING_USED
     before: int | None = None
     began = rows.history.run.created_at
+    waited = WaitedTime(_waits(rows))
     for n, placed in enumerate(steps_of(rows), 1):
         at = placed.place[0]
         for used in placed.used:
             spent = spent.plus(used.amounts)
         gap = None if before is None else max(0, at - before)
-        found.append(StoryEntry(n, placed, max(0, at - began), gap, spent))
+        elapsed = max(0, at - began)
+        found.append(StoryEntry(n, placed, elapsed, gap, spent, max(0, elapsed - waited.until(at))))
         before = at
     return found
+
+
+class WaitedTime:
+    """Time in which a run waited for anything, also for a worker or a person."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._begins, self._ends, self._sums = list[int](), list[int](), list[int]()
+        total = reached = 0
+        for begin, end in sorted(spans):
+            if end > max(begin, reached):
+                total += end - max(begin, reached)
+                self._begins.append(max(begin, reached))
+                self._ends.append(end)
+                self._sums.append(total)
+                reached = end
+
+    def until(self, at: int) -> int:
+        """Return the time that it had waited at an instant."""
+        n = bisect_right(self._begins, at) - 1
+        return self._sums[n] - max(0, self._ends[n] - at) if n >= 0 else 0
+
+
+def _waits(rows: StepRows) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of each wait of a run."""
+    if rows.course is not None:
+        timeline = rows.course.timeline
+        for bar in wait_bars(timeline):
+            yield milliseconds(bar.began), milliseconds(bar.ended) if bar.ended is not None else timeline.now.business
 
 
 def chosen(rows: StepRows, entries: Sequence[StoryEntry], *, failed: bool, text: str) -> list[StoryEntry]:

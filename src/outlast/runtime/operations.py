@@ -865,8 +865,7 @@ class Operations(Client):
         detail = await detail_from(self.rows, facts._replace(events=steps.history.events))
         entries = story_of(steps)
         kept = chosen(steps, entries, failed=failed, text=text)
-        nth = steps.history.nth_visit(facts.run.visit)
-        return RunStory(facts.run, detail, explain(facts), items, kept, len(entries), nth)
+        return RunStory(facts.run, detail, explain(facts), items, kept, len(entries))
 
     @of_one
     async def acts(self, run: str) -> ActsOfRun:

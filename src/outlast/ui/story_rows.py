@@ -1,7 +1,6 @@
 """Rows of a run's story as a page shows them: pure functions from entries to words, times and kinds."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -12,7 +11,7 @@ from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, span
 from outlast.core.machine import EffectStatus
 from outlast.core.usage import money_text
 from outlast.insight.run_story import StoryEntry, has_failed
-from outlast.models.runs import AllowedAmounts, UsedAmounts, Visit
+from outlast.models.runs import AllowedAmounts, UsedAmounts
 from outlast.models.steps import Step, StepKind
 from outlast.ui.run_words import FOLDED, FoldedValue
 from outlast.ui.shown_text import isolated
@@ -46,6 +45,10 @@ class StoryRow(NamedTuple):
     given: list[tuple[str, str]]
     left_out: int
     totals: str
+    first: str
+    """First line of its detail."""
+    rest: str
+    """Further lines of it, for instance a traceback."""
 
     @property
     def size(self) -> int:
@@ -73,6 +76,7 @@ def fitting(entries: Sequence[StoryEntry], *, backwards: bool = False) -> list[S
 def row_of(entry: StoryEntry) -> StoryRow:
     """Return an entry with its words."""
     step = entry.placed.step
+    first, _, rest = step.detail.partition("\n")
     return StoryRow(
         entry,
         step,
@@ -82,7 +86,9 @@ def row_of(entry: StoryEntry) -> StoryRow:
         unquote(step.key),
         pairs_of(step.input.text) if not step.input.cut else [("", step.input.text)],
         max(0, len(step.proposals) - PROPOSALS_MAX),
-        totals(entry) if entry.placed.used else "",
+        totals(entry) if entry.placed.used or step.kind == "tool_call" else "",
+        first,
+        rest.strip("\n"),
     )
 
 
@@ -98,9 +104,10 @@ def kind_of_step(step: Step) -> str:
 
 
 def totals(entry: StoryEntry) -> str:
-    """Return the usage that calls reported from the start up to an entry."""
-    money = f" · {money_text(entry.spent.money)}" if entry.spent.money else ""
-    return f"{entry.spent.tokens:,} tokens{money}"
+    """Return the usage that calls reported from the start up to an entry, and the time without waits."""
+    tokens = f"{entry.spent.tokens:,} tokens" if entry.spent.tokens else ""
+    money = money_text(entry.spent.money) if entry.spent.money else ""
+    return " · ".join(filter(None, (tokens, money, f"busy {took(entry.busy_ms)}")))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
@@ -131,27 +138,6 @@ def elapsed(ms: int) -> str:
 def took(ms: int) -> str:
     """Return a duration: `8 ms`, `1.20 s`, then in the words of `span`."""
     return f"{ms} ms" if ms < SECOND else f"{ms / SECOND:.2f} s" if ms < MINUTE else span(ms)
-
-
-def nth_text(node: str, nth: int, visit: int) -> str:
-    """Return a visit for a reader: `award, 1st visit`; with purged first visits `award, visit 7 of the run`."""
-    return f"{node}, {ordinal(nth)} visit" if nth else f"{node}, visit {visit} of the run" if visit else node
-
-
-def ordinal(n: int) -> str:
-    """Return a number as an ordinal: 1st, 2nd, 3rd, 11th."""
-    ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"
-
-
-def nth_of(visits: Sequence[Visit]) -> dict[int, int]:
-    """Return the number of each visit among those of its node; {} if the first visits were purged."""
-    counts: Counter[str] = Counter()
-    found = dict[int, int]()
-    for each in visits if visits and visits[0].visit == 1 else ():
-        counts[each.node] += 1
-        found[each.visit] = counts[each.node]
-    return found
 
 
 def shown_text(text: str) -> FoldedValue:

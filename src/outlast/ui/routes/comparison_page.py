@@ -18,6 +18,7 @@ from outlast.service.request_parts import RunId
 from outlast.service.service_state import Ops
 from outlast.ui.page_route import PageRoute
 from outlast.ui.routes.run_pages import After, tab
+from outlast.ui.run_header import header_of
 from outlast.ui.shown_text import isolated
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
@@ -59,14 +60,13 @@ async def show_comparison(
     ops: Ops, request: Request, run: RunId, other: Name | Literal[""] = "", after: After = 0
 ) -> Response:
     """Show where the run and another one part. Without the other one, offer runs of the same workflow."""
-    summary = await ops.run_summary(run)
+    head = await header_of(ops, request, run)
     if not other:
-        offered = (await ops.runs(workflow=summary.workflow, limit=OFFERED)).runs
+        offered = (await ops.runs(workflow=head.run.workflow, limit=OFFERED)).runs
         return await tab(
             request,
-            run,
             "compare",
-            summary=summary,
+            head=head,
             versions=[(each.run, each.shown) for each in offered],
             other="",
             offered=offered,
@@ -76,9 +76,8 @@ async def show_comparison(
     last = rows[-1].each.n if rows else after
     return await tab(
         request,
-        run,
         "compare",
-        summary=summary,
+        head=head,
         versions=[found.run, found.other, found.total, after],
         other=other,
         found=found,

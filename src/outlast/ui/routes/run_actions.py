@@ -11,7 +11,7 @@ from starlette.responses import Response
 from outlast.clocks import new_id
 from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import SCHEDULERS, version_in
-from outlast.core.machine import TERMINAL, Choice, Reason
+from outlast.core.machine import Choice, Reason
 from outlast.engine.commands import check_seen
 from outlast.errors import Conflict, InvalidInput, NotStorable, OutlastError
 from outlast.models.attention import verb_of
@@ -25,7 +25,7 @@ from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.effect_pages import settle_typed
 from outlast.ui.routes.run_pages import overview
-from outlast.ui.run_words import kind_of
+from outlast.ui.run_header import header_of
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
@@ -198,8 +198,8 @@ async def show_actions(ops: Ops, request: Request, run: RunId) -> Response:
 
 async def menu(ops: Operations, request: Request, run: str, *, status_code: int = 200, **refused: Any) -> Response:
     """Return the actions. `refused`: the form that was refused, with its input and its error."""
-    found = await ops.run_summary(run)
-    over = found.status in TERMINAL
+    head = await header_of(ops, request, run)
+    found, over = head.run, head.over
     undone, remain = ([], []) if over else (await ops.to_undo(run), await ops.not_undone(run))
     lanes = [] if over else [each for each in await ops.versions() if each.workflow == found.workflow]
     offered = {each.name for each in ACTIONS if each.name != DETACH or refused}
@@ -207,13 +207,10 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
         request,
         "run_actions.html",
         title=f"Actions on {run}",
-        live="" if over else f"run:{run}",
-        versions={"tab": stamp(found.version)},
+        live=head.live,
+        versions={"tab": stamp(found.version), "head": head.version},
         status_code=status_code,
-        run=found,
         tab="actions",
-        kind=kind_of(found),
-        over=over,
         undone=undone,
         remain=remain,
         lanes=lanes,
@@ -222,6 +219,7 @@ async def menu(ops: Operations, request: Request, run: str, *, status_code: int 
         reasons=[each.reason for each in found.attention],
         more_time=MORE_TIME,
         refused=refused,
+        **head.shown(),
     )
 
 

@@ -11,13 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from outlast.core.events import EventType, iso
 from outlast.core.machine import TERMINAL
-from outlast.core.rows.run_rows import Run
 from outlast.core.start_details import BY_PLACE
 from outlast.errors import NotFound
 from outlast.insight.run_history import RunHistory
 from outlast.models import milliseconds
-from outlast.models.approvals import ApprovalDetail
-from outlast.models.runs import RunSummary
 from outlast.models.steps import Step
 from outlast.models.timeline import Timeline
 from outlast.operations.field_types import Word
@@ -30,25 +27,20 @@ from outlast.ui.graph_drawing import Near, Opened, drawn
 from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
-from outlast.ui.run_words import ShownWait, child_kind, effect_kind, event_data, folded, kind_of, waits_shown
+from outlast.ui.run_header import RunHeader, header_from, header_of
+from outlast.ui.run_words import child_kind, effect_kind, event_data, folded
 from outlast.ui.story_rows import (
     PROPOSALS_MAX,
     STORY_WORDS,
-    budget_bar,
     elapsed,
     fitting,
     kind_of_step,
-    nth_of,
-    nth_text,
     shown_text,
-    took,
 )
 from outlast.ui.timeline_drawing import LEFT, drawn_timeline, step_of
 from outlast.upkeep.export import export
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
-DECIDABLE_MAX: Final = 3
-"""Approvals that the page of a run shows whole."""
 STEPS: Final = 200
 """Steps of a document."""
 ROWS: Final = 50
@@ -60,32 +52,29 @@ Number = Annotated[int, Path(ge=1, le=2**31)]
 
 
 async def tab(
-    request: Request,
-    run: str,
-    name: str,
-    *,
-    summary: RunSummary,
-    versions: Sequence[object] = (),
-    **values: Any,
+    request: Request, name: str, *, head: RunHeader, versions: Sequence[object] = (), **values: Any
 ) -> Response:
     """Return one tab of a run's page. `versions`: of the rows that it shows.
 
-    `summary`: the run, read before the rows of the tab: a page of an ended run does not refresh itself.
+    `head`: the run, read before the rows of the tab: a page of an ended run does not refresh itself.
     """
-    found = summary
-    live = "" if found.status in TERMINAL else f"run:{run}"
-    shown = {"tab": stamp(found.version, found.shown, *versions)}
+    run = head.run
     return await render(
         request,
         f"run_{name}.html",
-        title=run,
-        live=live,
-        versions=shown,
-        run=found,
+        title=run.run,
+        live=head.live,
+        versions={"tab": stamp(run.version, run.shown, *versions), "head": head.version},
         tab=name,
-        kind=kind_of(found),
+        **head.shown(),
         **values,
     )
+
+
+@router.get("/head", operation_id="ui:get_run")
+async def show_head(ops: Ops, request: Request, run: RunId) -> Response:
+    """Show the header of each tab alone, which refreshes itself."""
+    return await tab(request, "head", head=await header_of(ops, request, run))
 
 
 @router.get("", operation_id="ui:get_run")
@@ -129,49 +118,33 @@ async def story(
 ) -> Response:
     """Return the state of a run, the forms that end its wait, and a page of its steps."""
     found = await ops.story(run, failed=query.failed, text=query.text)
+    head = await header_from(ops, request, found.row, found.detail, found.explained, found.attention)
     detail, entries = found.detail, found.entries
-    over = detail.status in TERMINAL
-    waits = [each for each in waits_shown(detail) if each.wait.kind != "child"]
-    decidable = await _decidable(ops, request, found.row, waits)
     rows = fitting(entries[: query.before], backwards=True) if query.before else fitting(entries[query.after :])
     after = max(0, query.before - len(rows)) if query.before else query.after
     shown = stamp(
-        detail.version,
-        detail.shown,
-        detail.served,
-        detail.due,
-        detail.asked,
+        head.version,
         [(each.step.id, each.step.status, each.step.ended) for each in rows],
         len(entries),
-        [each.version for each in decidable.values()],
-        [(each.assigned_to, each.assigned_at, each.assigned_note) for each in found.attention],
+        [each.version for each in head.decidable.values()],
     )
     return await render(
         request,
         "run_story.html",
         title=detail.objective or run,
-        live="" if over else f"run:{run}",
-        versions={"tab": shown},
+        live=head.live,
+        versions={"tab": shown, "head": head.version},
         status_code=status_code,
-        run=detail,
         tab="story",
-        kind=kind_of(detail),
-        explained=found.explained,
-        waits=waits,
-        decidable=decidable,
-        items=found.attention,
         refused=refused or {},
-        over=over,
         rows=rows,
         after=after,
         count=len(entries),
         total=found.total,
         query=query,
-        here_node=nth_text(detail.node, found.nth, detail.visit),
-        budget=budget_bar(detail.used, detail.budget),
         story_words=STORY_WORDS,
         most_calls=PROPOSALS_MAX,
-        took_of=took,
+        **head.shown(),
     )
 
 
@@ -180,27 +153,22 @@ async def show_overview(
     ops: Ops, state: State, request: Request, run: RunId, opened: Opened = "", near: Near = ""
 ) -> Response:
     """Show the run in its graph, its maps and children, and its facts."""
-    _, found, explained, _ = await ops.overview(run)
-    over = found.status in TERMINAL
+    head = await header_of(ops, request, run)
+    found = head.run
     topology = await topology_for(ops, state, found.workflow, found.lane)
     graph = None
     if topology is not None:
-        current = "" if over else found.node
+        current = "" if head.over else found.node
         graph = drawn(topology, found.visits, current=current, last=found.node, opened=opened, near=near)
     tree = await ops.tree(run) if found.children else None
-    nth = nth_of(found.visits)
     return await tab(
         request,
-        run,
         "overview",
-        summary=found,
+        head=head,
         versions=(found.effects, found.results, found.asked, tree),
         graph=graph,
-        explained=explained,
         tree=tree,
         child_kind=child_kind,
-        over=over,
-        visit_text=lambda node, visit: nth_text(node, nth.get(visit, 0), visit),
     )
 
 
@@ -218,17 +186,15 @@ async def one_step(ops: Operations, run: str, step: str) -> Step:
 @router.get("/steps", operation_id="ui:list_steps")
 async def show_step(ops: Ops, request: Request, run: RunId, step: StepId = "") -> Response:
     """Show one step with its whole texts: a page, and the card beside the story and the timeline."""
-    summary = await ops.run_summary(run)
+    head = await header_of(ops, request, run)
     found = await one_step(ops, run, step)
     return await tab(
         request,
-        run,
         "step",
-        summary=summary,
+        head=head,
         versions=[(found.id, found.status)],
         step=found,
         step_kind=kind_of_step(found),
-        visit_text=nth_text,
         given=shown_text(found.input.text),
         said=shown_text(found.said.text),
         answer=shown_text(found.output.text),
@@ -247,21 +213,6 @@ async def get_step(ops: Ops, run: RunId, step: StepId = "") -> Response:
 async def get_steps(ops: Ops, run: RunId, cursor: Annotated[str, Query(max_length=2_000)] = "") -> Response:
     """Return steps as JSON, as `/v1` does: inputs and answers are redacted and cut, `next_cursor` leads on."""
     return document((await ops.steps(run, cursor=cursor, limit=STEPS)).model_dump(mode="json"))
-
-
-async def _decidable(
-    ops: Operations, request: Request, run: Run, waits: Sequence[ShownWait]
-) -> dict[str, ApprovalDetail]:
-    """Return the approvals that the caller may decide on the page of the run: those of one call that fits it, by id."""
-    ids = [each.approval for each in waits if each.approval][:DECIDABLE_MAX]
-    if not is_permitted(request.state.principal, "decide_approval"):
-        return {}
-    found = [await ops.approval_in(each, run) for each in ids]
-    return {
-        each.approval: each
-        for each in found
-        if not each.you_may_not and len(each.plans) == 1 and folded(each.plans[0].arguments).text
-    }
 
 
 async def topology_for(ops: Operations, state: ServiceState, workflow: str, lane: str) -> Mapping[str, Any] | None:
@@ -284,13 +235,11 @@ async def show_timeline(
     lane: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
     """Show visits, attempts and waits over time, with idle time cut out. `lane`: its bars have a row each."""
-    summary, line = await ops.run_summary(run), await ops.timeline(run, begin=begin, end=end)
-    nth = nth_of(line.visits)
+    head, line = await header_of(ops, request, run), await ops.timeline(run, begin=begin, end=end)
     return await tab(
         request,
-        run,
         "timeline",
-        summary=summary,
+        head=head,
         versions=[(bar.id, bar.outcome) for bar in line.bars],
         line=line,
         drawing=drawn_timeline(line, lane),
@@ -298,7 +247,6 @@ async def show_timeline(
         step_of=step_of,
         key_text=unquote,
         elapsed=elapsed,
-        visit_text=lambda node, visit: nth_text(node, nth.get(visit, 0), visit),
         zooms=zooms_of(line),
         left=LEFT,
         rows=line.bars[after : after + ROWS],
@@ -325,13 +273,12 @@ def zooms_of(line: Timeline) -> list[tuple[str, dict[str, str]]]:
 @router.get("/effects", operation_id="ui:list_effects")
 async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the ledger of the run, in the order of the intents."""
-    summary, effects = await ops.run_summary(run), await ops.effects(run)
+    head, effects = await header_of(ops, request, run), await ops.effects(run)
     rows = list(enumerate(effects, 1))[after : after + ROWS]
     return await tab(
         request,
-        run,
         "effects",
-        summary=summary,
+        head=head,
         versions=[(e.id, e.version) for _, e in rows],
         rows=rows,
         count=len(effects),
@@ -344,13 +291,12 @@ async def list_effects(ops: Ops, request: Request, run: RunId, after: After = 0)
 @router.get("/results", operation_id="ui:list_results")
 async def list_results(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the results of the run, in the order of first emission."""
-    summary, found = await ops.run_summary(run), await ops.results(run, after=after, limit=ROWS)
+    head, found = await header_of(ops, request, run), await ops.results(run, after=after, limit=ROWS)
     rows = [(each, folded(each.data)) for each in found.results]
     return await tab(
         request,
-        run,
         "results",
-        summary=summary,
+        head=head,
         versions=[(r.key, r.at) for r in found.results],
         rows=rows,
         count=found.count,
@@ -371,12 +317,11 @@ async def list_events(
     ops: Ops, request: Request, run: RunId, after: After = 0, of_type: Annotated[Word, Query(alias="type")] = ""
 ) -> Response:
     """Show the events of the run, oldest first, of one type or all."""
-    summary, found = await ops.run_summary(run), await ops.events(run, after=after, limit=ROWS, of_type=of_type)
+    head, found = await header_of(ops, request, run), await ops.events(run, after=after, limit=ROWS, of_type=of_type)
     return await tab(
         request,
-        run,
         "events",
-        summary=summary,
+        head=head,
         versions=[found.last],
         rows=found.events,
         after=after,
@@ -414,15 +359,14 @@ async def get_visit(ops: Ops, request: Request, run: RunId, number: Number) -> R
 @router.get("/data", operation_id="ui:get_input")
 async def show_data(ops: Ops, request: Request, run: RunId) -> Response:
     """Show input and outcome of the run; values over 8 KB are fetched on demand."""
-    summary = await ops.run_summary(run)
-    end = await ops.run_end(run, within_s=0) if summary.status in TERMINAL else None
+    head = await header_of(ops, request, run)
+    end = await ops.run_end(run, within_s=0) if head.over else None
     return await tab(
         request,
-        run,
         "data",
-        summary=summary,
+        head=head,
         given=folded(await ops.run_input(run)),
-        details=[(each.title, getattr(summary, name)) for name, each in BY_PLACE["page"].items()],
+        details=[(each.title, getattr(head.run, name)) for name, each in BY_PLACE["page"].items()],
         end=end,
         outcome=folded(end.outcome) if end is not None and end.outcome is not None else None,
     )
@@ -437,12 +381,11 @@ async def get_input(ops: Ops, run: RunId) -> Response:
 @router.get("/state", operation_id="ui:get_state")
 async def show_state(ops: Ops, request: Request, run: RunId, checkpoint: After = 0) -> Response:
     """Show the state at a checkpoint, by default the last one: a page, and a card beside the story."""
-    summary, found = await ops.run_summary(run), await ops.run_state(run, checkpoint=checkpoint)
+    head, found = await header_of(ops, request, run), await ops.run_state(run, checkpoint=checkpoint)
     return await tab(
         request,
-        run,
         "state",
-        summary=summary,
+        head=head,
         versions=[found.seq],
         found=found,
         state=folded(found.state),
@@ -467,12 +410,11 @@ async def get_outcome(ops: Ops, run: RunId) -> Response:
 @router.get("/checkpoints", operation_id="ui:list_checkpoints")
 async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the completed nodes, oldest first."""
-    summary, found = await ops.run_summary(run), checkpoints_of(await ops.history(run))
+    head, found = await header_of(ops, request, run), checkpoints_of(await ops.history(run))
     return await tab(
         request,
-        run,
         "checkpoints",
-        summary=summary,
+        head=head,
         versions=[len(found)],
         rows=found[after : after + ROWS],
         count=len(found),
@@ -485,13 +427,12 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
 @router.get("/people", operation_id="ui:list_events")
 async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the acts of people: starts, decisions, answers, and requests that no worker has acted on."""
-    acts = await ops.acts(run)
-    found = people_of(*acts)
+    head = await header_of(ops, request, run)
+    found = people_of(*await ops.acts(run))
     return await tab(
         request,
-        run,
         "people",
-        summary=acts.run,
+        head=head,
         versions=[len(found)],
         rows=found[after : after + ROWS],
         count=len(found),
