@@ -309,6 +309,30 @@ def test_pages_of_differences_have_each_once(outlast_app: AppFactory) -> None:
         compare(app, run, other, limit=PAGE_ROWS_MAX + 1)
 
 
+def test_every_row_of_both_runs_is_in_its_place(outlast_app: AppFactory) -> None:
+    app, run, other = pair(outlast_app, {"rounds": 3}, {"rounds": 3})
+    found = compare(app, run, other, every=True)
+    assert (found.first, found.total, found.rows) == (None, 0, 5 + 3 * 2 + 1) and not any(
+        r.differs for r in found.differences
+    )
+    assert [each.kind for each in found.differences] == [*["visit", "lookup", "call"] * 3, "visit", "call", "visit"]
+    assert (found.equal_visits, found.equal_calls) == (5, 7)
+    sides = [each.run for each in found.differences if each.kind == "visit" and each.run is not None]
+    assert [(each.node, each.nth) for each in sides][:3] == [("quote", 1), ("quote", 2), ("quote", 3)]
+
+
+def test_the_rows_have_each_difference_of_the_short_form(outlast_app: AppFactory) -> None:
+    app, run, other = pair(outlast_app, {"rounds": 2}, {"rounds": 3, "price": 11})
+    short, whole = compare(app, run, other), compare(app, run, other, every=True, limit=PAGE_ROWS_MAX)
+    differing = [each for each in whole.differences if each.differs]
+    assert named(short) == [(each.kind, each.what, each.differs) for each in differing]
+    assert (whole.total, short.total, short.rows) == (len(differing), len(differing), len(differing))
+    assert whole.first is not None and short.first is not None and whole.first.key == short.first.key
+    assert whole.differences[whole.first.n - 1] == whole.first
+    pages = [compare(app, run, other, every=True, after=n, limit=4).differences for n in range(0, whole.rows, 4)]
+    assert [each for page in pages for each in page] == whole.differences
+
+
 def test_runs_of_two_workflows_are_refused_and_unknown_ones_not_found(outlast_app: AppFactory) -> None:
     flow = Workflow("compared-other", state=Order)
 

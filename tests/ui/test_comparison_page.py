@@ -97,6 +97,29 @@ def test_two_runs_are_side_by_side(service: Service, pairs: dict[str, tuple[str,
     assert refused.status_code == 422 and "only runs of one workflow can be compared" in html.unescape(refused.text)
 
 
+def test_both_stories_are_aligned_by_node_and_visit(service: Service, pairs: dict[str, tuple[str, str]]) -> None:
+    run, other = pairs["parted"]
+    page = service.get(f"/ui/runs/{run}/compare?other={other}&every=yes").text
+    assert "write, 1st visit" in page and "write, 2nd visit" in page
+    assert 'class="same visit"' in page and 'class="differs"' in page
+    assert f"outlast runs compare {run} {other} --all" in html.unescape(page)
+    parts = re.search(r'id="parting"><a href="([^"]*)"', page)
+    assert parts is not None and "every=yes" in parts[1]
+
+
+def test_two_stories_fit_the_pages_and_each_row_is_on_one(service: Service, pairs: dict[str, tuple[str, str]]) -> None:
+    for run, other in (pairs["ugly"], pairs["equal"]):
+        found: list[int] = []
+        after: str | None = ""
+        while after is not None:
+            text = service.get(f"/ui/runs/{run}/compare?other={other}&every=yes{after}").text
+            assert len(text.encode()) <= PAGE_MAX
+            found += map(int, re.findall(r'id="difference-(\d+)"', text))
+            later = re.search(r'rel="next" href="[^"]*after=(\d+)"', text)
+            after = f"&after={later[1]}" if later else None
+        assert found == list(range(1, len(found) + 1)) and len(found) > 3
+
+
 def test_ugly_values_fit_the_pages_and_each_difference_is_on_one(
     service: Service, pairs: dict[str, tuple[str, str]]
 ) -> None:

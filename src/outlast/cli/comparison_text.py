@@ -21,7 +21,8 @@ def print_comparison(screen: Screen, found: RunComparison) -> None:
         rows = [row for each in found.differences for row in _rows(each)]
         screen.table(("N", "WHAT", "DIFFERS", "A", "B"), rows)
     shown = len(found.differences)
-    screen.advice(f"{shown} of {found.total} differences; {equal_text(found.equal_visits, found.equal_calls)}")
+    of = "differences" if found.rows == found.total else f"rows, {found.total} differences"
+    screen.advice(f"{shown} of {found.rows} {of}; {equal_text(found.equal_visits, found.equal_calls)}")
     screen.further("differences", found.next_cursor)
 
 

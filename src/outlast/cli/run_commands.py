@@ -303,13 +303,15 @@ async def steps(client: Client, screen: Screen, run: str, kind: str | None, step
 @click.argument("other", metavar="B")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of differences [50].")
 @click.option("--cursor", type=click.IntRange(0), default=0, metavar="N", help="Continue after this difference [0].")
+@click.option("--all", "every", is_flag=True, help="Also list what is equal, so that both runs are side by side.")
 @reads_client
-async def compare(client: Client, screen: Screen, run: str, other: str, limit: int, cursor: int) -> int:
+async def compare(client: Client, screen: Screen, run: str, other: str, limit: int, cursor: int, every: bool) -> int:
     """Show where two runs of one workflow part, and their further differences.
 
-    Equal visits and calls are only counted. Of values the places that differ are shown, redacted and cut.
+    Equal visits and calls are only counted, unless --all lists them. Of values the places that differ are shown,
+    redacted and cut.
     """
-    found = await client.compare(run, other, after=cursor, limit=limit)
+    found = await client.compare(run, other, after=cursor, limit=limit, every=every)
     if not screen.data(found):
         from outlast.cli.comparison_text import print_comparison
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from outlast.core.durations import span
+from outlast.insight.labels import visit_text
 from outlast.models.comparison import ComparedSide, Facet, RunComparison, RunDifference
 
 FACETS: Final[Mapping[Facet, str]] = {
@@ -39,10 +40,10 @@ def facets_text(each: RunDifference, run: str = "A", other: str = "B") -> str:
     """Return how the runs, which have these names, differ there: `other arguments, another answer`, or `only in A`."""
     if each.run is None or each.other is None:
         return f"only in {other if each.run is None else run}"
-    return ", ".join(FACETS[facet] for facet in each.differs)
+    return ", ".join(FACETS[facet] for facet in each.differs) or "equal"
 
 
-def side_text(side: ComparedSide | None) -> str:
+def side_text(side: ComparedSide | None, *, with_visit: bool = True) -> str:
     """Return how one run has it: visit, status, person, detail, time and cost; `–` if it does not."""
     if side is None:
         return "–"
@@ -50,8 +51,7 @@ def side_text(side: ComparedSide | None) -> str:
         filter(
             None,
             (
-                f"visit {side.visit}" if side.visit else "",
-                side.node,
+                visit_text(side.node, side.nth, side.visit).removeprefix(", ") if with_visit else "",
                 side.status,
                 f"by {side.by}" if side.by else "",
                 side.detail,
@@ -72,7 +72,8 @@ def equal_text(visits: int, calls: int) -> str:
 def parting_text(found: RunComparison, run: str = "A", other: str = "B") -> str:
     """Return in a sentence where two runs, which have these names, part, or that they do not."""
     if (first := found.first) is not None:
-        return f"They part at difference {first.n}: {title_of(first)}, {facets_text(first, run, other)}."
+        place = f"{'difference' if found.rows == found.total else 'row'} {first.n}"
+        return f"They part at {place}: {title_of(first)}, {facets_text(first, run, other)}."
     if found.total:
         return "They do not part: they differ in input, cost or time only."
     return "They are equal in all that is compared."

@@ -8,11 +8,13 @@ Undos, and effects of other runs that a run uses, belong to no visit that both r
 Time is a difference of a visit if one is twice as long as the other and 1 s longer, because no two runs take equally
 long. Runs part at the first difference beyond input, cost and time.
 
+With `every`, the equal visits and calls are rows, too, so both runs can be read side by side. It is the same walk.
+
 Messages are compared but not shown, because no other read of a viewer shows them.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,6 +80,16 @@ class _Side:
         """Number of visits that the run has copied from its ancestor."""
         return self.visits.count(None)
 
+    @cached_property
+    def nth(self) -> dict[int, int]:
+        """Numbers of its visits among those of their nodes; {} if the nodes of earlier visits are not known."""
+        counts: Counter[str] = Counter()
+        found = dict[int, int]()
+        for n, each in enumerate(() if self.copied else self.visits, 1):
+            counts[_node(each)] += 1
+            found[n] = counts[_node(each)]
+        return found
+
     def count(self) -> int:
         """Return the number of its compared rows."""
         return sum(map(len, self.calls.values()))
@@ -107,11 +119,15 @@ async def compared_runs(rows: TenantRows, request: CompareRuns) -> RunComparison
     """Return a page of the differences of two runs, made in a thread because large values take seconds."""
     run = await rows.compared_rows(request.run, request.limit)
     other = await rows.compared_rows(request.other, request.limit)
-    return await asyncio.to_thread(comparison_of, run, other, after=request.after, limit=request.limit)
+    return await asyncio.to_thread(
+        comparison_of, run, other, after=request.after, limit=request.limit, every=request.every
+    )
 
 
-def comparison_of(run: ComparedRows, other: ComparedRows, *, after: int = 0, limit: int = 50) -> RunComparison:
-    """Return a page of the differences of two runs, `after` a number.
+def comparison_of(
+    run: ComparedRows, other: ComparedRows, *, after: int = 0, limit: int = 50, every: bool = False
+) -> RunComparison:
+    """Return a page of the differences of two runs, `after` a number. `every`: with what is equal.
 
     It redacts the texts of the page, which takes time for large values: call it in a thread. Raises InvalidInput for
     runs of two workflows.
@@ -124,16 +140,17 @@ def comparison_of(run: ComparedRows, other: ComparedRows, *, after: int = 0, lim
         )
     with_ledger = not (run.ledger_purged or other.ledger_purged)
     a, b = _Side(run, with_ledger), _Side(other, with_ledger)
-    found, equal_visits, equal_calls = _differences(a, b)
+    found, equal_visits, equal_calls = _differences(a, b, every=every)
     first = next(((n, each) for n, each in enumerate(found, 1) if each.parts), None)
     after = max(0, after)
-    page = [_shown(n, each) for n, each in enumerate(found[after : after + limit], after + 1)]
+    page = [_shown(n, each, a, b) for n, each in enumerate(found[after : after + limit], after + 1)]
     return RunComparison(
         run=_run_of(a),
         other=_run_of(b),
-        first=_shown(*first) if first is not None else None,
+        first=_shown(*first, a, b) if first is not None else None,
         differences=page,
-        total=len(found),
+        total=sum(bool(each.differs) for each in found),
+        rows=len(found),
         equal_visits=equal_visits,
         equal_calls=equal_calls,
         not_compared=[*_of_forks(a, b), *_not_compared(run, other)],
@@ -179,8 +196,8 @@ def _run_of(side: _Side) -> ComparedRun:
 
 
 # --- differences -----------------------------------------------------------------------------------
-def _differences(a: _Side, b: _Side) -> tuple[list[_Found], int, int]:
-    """Return all differences, and the numbers of equal visits and of equal calls."""
+def _differences(a: _Side, b: _Side, *, every: bool) -> tuple[list[_Found], int, int]:
+    """Return all differences, with `every` all rows, and the numbers of equal visits and of equal calls."""
     found: list[_Found] = []
     equal_visits = equal_calls = visits = calls = 0
     for each in chain(_input(a, b), _visits(a, b), _last_calls(a, b), _end(a, b)):
@@ -189,16 +206,20 @@ def _differences(a: _Side, b: _Side) -> tuple[list[_Found], int, int]:
             visits = calls = 0
             found.append(each)
         else:
-            visits, calls = visits + each.visits, calls + each.calls
+            if every:
+                found += each.rows
+            else:
+                visits, calls = visits + each.visits, calls + each.calls
             equal_visits, equal_calls = equal_visits + each.visits, equal_calls + each.calls
     return found, equal_visits, equal_calls
 
 
 class _Equal(NamedTuple):
-    """Visits that are equal as a whole, and equal calls."""
+    """Visits that are equal as a whole, and equal calls. `rows`: what both runs have there, without a difference."""
 
     visits: int = 0
     calls: int = 0
+    rows: Sequence[_Found] = ()
 
 
 def _input(a: _Side, b: _Side) -> Iterator[_Found]:
@@ -235,24 +256,35 @@ def _visits(a: _Side, b: _Side) -> Iterator[_Found | _Equal]:
 
 def _one_visit(a: _Side, n: int, b: _Side, m: int) -> Iterator[_Found | _Equal]:
     """Yield the differences of two visits to one node. Those that a fork has copied are equal by construction."""
+    heading = _of_visit(a, n, b, m, [])
     if a.visits[n] is None or b.visits[m] is None:
-        yield _Equal(1, max(len(side.calls.get(at + 1, ())) for side, at in ((a, n), (b, m))))
+        yield _Equal(1, max(len(side.calls.get(at + 1, ())) for side, at in ((a, n), (b, m))), (heading,))
         return
     pairs = list(paired(a.calls.get(n + 1, ()), b.calls.get(m + 1, ())))
     differences = [_of_calls(*pair) for pair in pairs]
+    equal = [_of_equal(*pair) for pair in pairs]
     if _took_longer(_ms(a.visits[n]), _ms(b.visits[m])):
         yield _of_visit(a, n, b, m, ["time"])
     elif not any(differences):
-        yield _Equal(1, len(pairs))
+        yield _Equal(1, len(pairs), (heading, *equal))
         return
-    for each in differences:
-        yield each or _Equal(calls=1)
+    else:
+        yield _Equal(rows=(heading,))
+    for each, same in zip(differences, equal, strict=True):
+        yield each or _Equal(calls=1, rows=(same,))
 
 
 def _last_calls(a: _Side, b: _Side) -> Iterator[_Found | _Equal]:
     """Yield the differences of calls that belong to no visit."""
     for pair in paired(a.calls.get(0, ()), b.calls.get(0, ())):
-        yield _of_calls(*pair) or _Equal(calls=1)
+        yield _of_calls(*pair) or _Equal(calls=1, rows=(_of_equal(*pair),))
+
+
+def _of_equal(a: ComparedCall | None, b: ComparedCall | None) -> _Found:
+    """Return two calls of one identity as a row without a difference."""
+    only = a or b
+    assert only is not None, "one of a pair is there"
+    return _Found(only.kind, only.what, only.key, [], a, b)
 
 
 def _of_calls(a: ComparedCall | None, b: ComparedCall | None) -> _Found | None:
@@ -373,11 +405,11 @@ def _took_longer(a: int | None, b: int | None) -> bool:
 
 # --- shown -----------------------------------------------------------------------------------------
 _BLANK: Final = ComparedSide.model_construct(
-    visit=0, node="", status="", detail="", by="", ms=None, tokens=0, money="", step=""
+    visit=0, nth=0, node="", status="", detail="", by="", ms=None, tokens=0, money="", step=""
 )
 
 
-def _shown(n: int, found: _Found) -> RunDifference:
+def _shown(n: int, found: _Found, a: _Side, b: _Side) -> RunDifference:
     changes = [(facet, change) for facet, *values in found.values for change in _changes(*values)]
     return RunDifference(
         n=n,
@@ -385,8 +417,8 @@ def _shown(n: int, found: _Found) -> RunDifference:
         what=redacted(found.what),
         key=redacted(found.key),
         differs=found.differs,
-        run=_side_of(found.run),
-        other=_side_of(found.other),
+        run=_side_of(found.run, a),
+        other=_side_of(found.other, b),
         changes=[_value_change(facet, change) for facet, change in changes[:CHANGES_MAX]],
         more_changes=max(0, len(changes) - CHANGES_MAX),
         equal_visits=found.equal_visits,
@@ -394,11 +426,14 @@ def _shown(n: int, found: _Found) -> RunDifference:
     )
 
 
-def _side_of(side: ComparedSide | ComparedCall | None) -> ComparedSide | None:
+def _side_of(side: ComparedSide | ComparedCall | None, of: _Side) -> ComparedSide | None:
+    if side is None:
+        return None
     if not isinstance(side, ComparedCall):
-        return side
+        return side.model_copy(update={"nth": of.nth.get(side.visit, 0)})
     return ComparedSide(
         visit=side.visit,
+        nth=of.nth.get(side.visit, 0),
         node=side.node,
         status=side.status,
         detail=_detail(side.detail),

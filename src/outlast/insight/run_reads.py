@@ -52,7 +52,7 @@ class ApprovalOfRun(NamedTuple):
 class ActsOfRun(NamedTuple):
     """A run with all messages and all approvals that it has had."""
 
-    run: RunSummary
+    overview: RunOverview
     messages: Sequence[Message]
     approvals: Sequence[ApprovalSummary]
 

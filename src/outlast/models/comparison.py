@@ -34,6 +34,7 @@ class ComparedSide(Model):
     """How one of the two runs has it. Fields that do not apply are empty."""
 
     visit: Count
+    nth: Count = Field(0, description="Number of the visit among those of its node. 0: it is unknown.")
     node: str
     status: str
     detail: str = Field(description="Error, reason, or number of calls of a visit. Redacted and cut.")
@@ -54,13 +55,15 @@ class ValueChange(Model):
 
 
 class RunDifference(Model):
-    """One thing that is not the same in both runs."""
+    """One thing that is not the same in both runs. With `every`, also a visit or a call that is."""
 
     n: Count = Field(description="Its number, from 1.")
     kind: DifferenceKind
     what: str = Field(description="The activity, the node, the kind of the wait, or `run` for its end.")
     key: str
-    differs: list[Facet] = Field(description="Aspects in which it differs. `call`: only one of the runs has this call.")
+    differs: list[Facet] = Field(
+        description="Aspects in which it differs. `call`: only one of the runs has this call. Empty: it is equal."
+    )
     run: ComparedSide | None = Field(description="None: only the other run has it.")
     other: ComparedSide | None = Field(description="None: only the first run has it.")
     changes: list[ValueChange] = Field(description="At most 20, in the order of the values.")
@@ -79,6 +82,7 @@ class RunComparison(PagedList):
     )
     differences: list[RunDifference]
     total: Count = Field(description="Number of all differences.")
+    rows: Count = Field(0, description="Number of all rows: differences, with `every` also what is equal.")
     equal_visits: Count
     equal_calls: Count
     not_compared: list[str] = Field(description="Sentences about parts that were deleted or have no counterpart.")

@@ -454,6 +454,7 @@ class CompareRuns(OperationRequest[RunComparison]):
     _: KW_ONLY
     after: After = 0
     limit: Limit = 50
+    every: Annotated[bool, Field(description="Also the visits and calls that are equal, in their order.")] = False
 
 
 COMPARE_RUNS: Final = Operation(

@@ -542,12 +542,15 @@ class Client(ABC):
         """Return one page of steps, oldest first. `kind`: only these; `step`: only this id, with its whole texts."""
         return await self._call(run_ops.ListSteps(run, kind=kind, step=step, cursor=cursor, limit=limit))
 
-    async def compare(self, run: str, other: str, *, after: int = 0, limit: int = 50) -> RunComparison:
+    async def compare(
+        self, run: str, other: str, *, after: int = 0, limit: int = 50, every: bool = False
+    ) -> RunComparison:
         """Return where two runs of one workflow part, with one page of their differences, `after` a number.
 
-        `other`: the run to compare with, of the same version or of another one. Raises NotFound, InvalidInput.
+        `other`: the run to compare with, of the same version or of another one. `every`: also the visits and calls that
+        are equal, in their order. Raises NotFound, InvalidInput.
         """
-        return await self._call(run_ops.CompareRuns(run, other, after=after, limit=limit))
+        return await self._call(run_ops.CompareRuns(run, other, after=after, limit=limit, every=every))
 
     async def timeline(self, run: str, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
         """Return visits, attempts and waits of a run as bars in lanes of nodes, with crashes and takeovers.

@@ -847,7 +847,10 @@ class Operations(Client):
 
     @of_one
     async def overview(self, run: str) -> RunOverview:
-        """Return the content of the first page of a run, all of one state of the run."""
+        """Return what each page of a run shows of it, all of one state of the run."""
+        return await self._overview(run)
+
+    async def _overview(self, run: str) -> RunOverview:
         facts = await self.rows.run_facts(run)
         items = await run_attention(self.rows, [facts.run]) if facts.run.attention else []
         return RunOverview(facts.run, await detail_from(self.rows, facts), explain(facts), items)
@@ -870,10 +873,9 @@ class Operations(Client):
     @of_one
     async def acts(self, run: str) -> ActsOfRun:
         """Return what people and programs did in a run, all of one state of the run."""
-        row = await self.rows.run(run)
+        found = await self._overview(run)
         approvals = [approval_summary(each, self.actor) for each in await self.rows.approvals_of(run)]
-        messages = await messages_of(self.store, row)
-        return ActsOfRun((await summaries_of(self.rows, [row]))[0], messages, approvals)
+        return ActsOfRun(found, await messages_of(self.store, found.row), approvals)
 
     # --- rows for routes, pages and commands ------------------------------------------------------
     async def run_row(self, run: str) -> Run:

@@ -23,6 +23,8 @@ from outlast.ui.shown_text import isolated
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 ROWS: Final = 20
+ALL_ROWS: Final = 40
+"""Rows of two runs side by side, most of which are short."""
 CHANGES: Final = 8
 """Changed places of one difference that the page shows."""
 NAMES: Final = ("this run", "the other run")
@@ -57,9 +59,17 @@ class ShownDifference(NamedTuple):
 
 @router.get("/compare", operation_id="ui:compare_runs")
 async def show_comparison(
-    ops: Ops, request: Request, run: RunId, other: Name | Literal[""] = "", after: After = 0
+    ops: Ops,
+    request: Request,
+    run: RunId,
+    other: Name | Literal[""] = "",
+    after: After = 0,
+    every: Literal["", "yes"] = "",
 ) -> Response:
-    """Show where the run and another one part. Without the other one, offer runs of the same workflow."""
+    """Show where the run and another one part. Without the other one, offer runs of the same workflow.
+
+    `every`: both runs side by side, with what is equal.
+    """
     head = await header_of(ops, request, run)
     if not other:
         offered = (await ops.runs(workflow=head.run.workflow, limit=OFFERED)).runs
@@ -71,16 +81,17 @@ async def show_comparison(
             other="",
             offered=offered,
         )
-    found = await ops.compare(run, other, after=after, limit=ROWS)
-    rows = fitting(found.differences, (run, other))
+    found = await ops.compare(run, other, after=after, limit=ALL_ROWS if every else ROWS, every=bool(every))
+    rows = fitting(found.differences, (run, other), under_visits=bool(every))
     last = rows[-1].each.n if rows else after
     return await tab(
         request,
         "compare",
         head=head,
-        versions=[found.run, found.other, found.total, after],
+        versions=[found.run, found.other, found.rows, after],
         other=other,
         found=found,
+        every=every,
         rows=rows,
         after=after,
         last=last,
@@ -90,11 +101,16 @@ async def show_comparison(
     )
 
 
-def fitting(differences: Iterable[RunDifference], runs: tuple[str, str]) -> list[ShownDifference]:
-    """Return the first differences of two runs, with their first changes, whose HTML fits a page: at least one."""
+def fitting(
+    differences: Iterable[RunDifference], runs: tuple[str, str], *, under_visits: bool = False
+) -> list[ShownDifference]:
+    """Return the first differences of two runs, with their first changes, whose HTML fits a page: at least one.
+
+    `under_visits`: calls follow the row of their visit, so they do not name it.
+    """
     left, found = HTML_MAX, list[ShownDifference]()
     for each in differences:
-        shown = _shown(each, runs, left)
+        shown = _shown(each, runs, left, with_visit=not under_visits or each.kind == "visit")
         left -= shown.size + sum(map(_size_of, shown.changes))
         if found and left < 0:
             break
@@ -102,7 +118,7 @@ def fitting(differences: Iterable[RunDifference], runs: tuple[str, str]) -> list
     return found
 
 
-def _shown(each: RunDifference, runs: tuple[str, str], left: int) -> ShownDifference:
+def _shown(each: RunDifference, runs: tuple[str, str], left: int, *, with_visit: bool) -> ShownDifference:
     changes = list[ValueChange]()
     for change in each.changes[:CHANGES]:
         left -= _size_of(change)
@@ -113,8 +129,8 @@ def _shown(each: RunDifference, runs: tuple[str, str], left: int) -> ShownDiffer
         each,
         title_of(each),
         facets_text(each, *NAMES),
-        side_text(each.run),
-        side_text(each.other),
+        side_text(each.run, with_visit=with_visit),
+        side_text(each.other, with_visit=with_visit),
         step_path(runs[0], each.kind, each.run),
         step_path(runs[1], each.kind, each.other),
         changes,

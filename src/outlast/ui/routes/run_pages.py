@@ -427,8 +427,9 @@ async def list_checkpoints(ops: Ops, request: Request, run: RunId, after: After 
 @router.get("/people", operation_id="ui:list_events")
 async def list_people(ops: Ops, request: Request, run: RunId, after: After = 0) -> Response:
     """Show the acts of people: starts, decisions, answers, and requests that no worker has acted on."""
-    head = await header_of(ops, request, run)
-    found = people_of(*await ops.acts(run))
+    acts = await ops.acts(run)
+    head = await header_from(ops, request, *acts.overview)
+    found = people_of(head.run, acts.messages, acts.approvals)
     return await tab(
         request,
         "people",
