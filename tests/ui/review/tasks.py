@@ -36,7 +36,8 @@ class Hand:
         if "event-stream" in response.headers.get("content-type", "") or response.status in (303, 304):
             return
         self.pages += response.request.is_navigation_request()
-        self.bytes += len(response.body())
+        size = len(response.body())  # other responses come while it waits for the body
+        self.bytes += size
 
     def begin(self) -> None:
         """Open the start page. Its bytes are not counted: each person has it open."""
