@@ -193,6 +193,7 @@ async def render(
         "local": isinstance(state.authenticator, Anonymous),
         "form_token": sessions.form_token(request),
         "when": lambda at: _when(at, now),
+        "brief": lambda at: _when(at, now, is_brief=True),
         "clock": lambda ms: clock_time(exact_instant(ms)),
         "clock_of": clock_time,
         "asset": lambda name: f"{root_of(request)}/ui/static/{asset(name)[2]}/{name}",
@@ -261,10 +262,15 @@ def _instant(at: datetime | None) -> str:
     return iso(milliseconds(at)) if at is not None else ""
 
 
-def _when(at: datetime | None, now: datetime | None) -> Markup:
-    """Return an instant as `<time>`: relative words, and the instant itself in the attribute."""
+def _when(at: datetime | None, now: datetime | None, *, is_brief: bool = False) -> Markup:
+    """Return an instant as `<time>`: relative words, and the instant itself in the attribute.
+
+    `is_brief`: for rows of a long list, to the second and without a title, which the script adds.
+    """
     if at is None:
         return Markup("")
+    if is_brief and milliseconds(at) < FAR_FROM:
+        return Markup('<time datetime="{0}">{1}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", relative(at, now))
     fixed = Markup(" data-fixed") if milliseconds(at) >= FAR_FROM else ""
     text = relative(at, now)
     return Markup('<time datetime="{0}" title="{0}"{1}>{2}</time>').format(iso(milliseconds(at)), fixed, text)
