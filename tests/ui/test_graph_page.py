@@ -68,6 +68,7 @@ def test_the_current_node_is_in_view(
     service, started = runs
     address = f"{service.url}/ui/runs/{started[name]}/overview{query}"
     page = open_page(width=width)
+    page.set_viewport_size({"width": width, "height": 780 if width == 360 else 900})
     answer = page.goto(address)
     assert answer is not None and len(answer.body()) <= PAGE_MAX
     here = page.locator(".node.current")

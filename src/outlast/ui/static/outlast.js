@@ -130,7 +130,8 @@
   // --- the graph of a run: the current node in the middle of its frame ---
   for (const here of document.querySelectorAll(".graph #here")) {
     const frame = here.closest(".graph"), a = frame.getBoundingClientRect(), b = here.getBoundingClientRect();
-    frame.scrollBy(b.left + b.width / 2 - a.left - a.width / 2, b.top + b.height / 2 - a.top - a.height / 2);
+    const shown = Math.min(a.bottom, innerHeight); // of a frame that the window cuts, the part in view
+    frame.scrollBy(b.left + b.width / 2 - a.left - a.width / 2, b.top + b.height / 2 - (a.top + shown) / 2);
   }
   let speaker = "";
   document.addEventListener("htmx:sse:before:message", event => {
