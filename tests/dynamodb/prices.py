@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, TimesOfCauses
+from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, StartBars, TimesOfCauses
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
@@ -86,6 +86,7 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     LastFlaggings: ReadPrice(
         "a page of runs by the time of a flagging", "1 per flagging in the time, up to 10,000; 1 per run"
     ),
+    StartBars: ReadPrice("runs by the time of their start", "1 per run that started in the time, up to 10,000"),
     RunsByEnd: ReadPrice("a page of runs by the time of their end", "1 per run, and 0.5 per 30"),
     FirstFlagged: ReadPrice("the run that each cause flagged first", "1 per flagged run, and 0.5 per 30, up to 10,000"),
     EndBars: ReadPrice("ended runs by time", "1 per run that ended in the time, and 0.5 per 30, up to 10,000"),

@@ -43,7 +43,7 @@ class Lived(NamedTuple):
     def rows(self, run: str) -> tuple[Run, list[Flagging]]:
         """Return the row of the run and those of its flaggings."""
         name, lane = f"w{self.workflow}", f"w{self.workflow}@{self.version}"
-        row = run_row(run, TENANT, workflow=name, lane=lane, created_at=T0)
+        row = run_row(run, TENANT, workflow=name, lane=lane, created_at=T0 + 7 * int(run[-1]))
         flags = [
             Flagging(TENANT, run, seq, T0 + at, causes_text([CauseName("exception", CAUSES[which])]), name, lane)
             for seq, (at, which) in enumerate(sorted(self.flaggings), 2)
@@ -107,6 +107,16 @@ async def _agree(ops: Operations, **of: Any) -> int:
     return total
 
 
+async def _starts_agree(ops: Operations, **of: Any) -> None:
+    at = datetime.fromtimestamp(T0 / 1000, UTC)
+    found = await ops.bars(since=at, until=at + timedelta(milliseconds=SPAN), bars=PARTS, of="starts", **of)
+    width = SPAN // PARTS
+    for n, bar in enumerate(found.bars):
+        time = interval_text(Interval(T0 + n * width, T0 + (n + 1) * width))
+        assert len(await _all(ops, started=time, **of)) == bar.started
+        assert bar.completed + bar.failed + bar.cancelled + bar.flagged == 0
+
+
 async def _all(ops: Operations, **of: Any) -> list[str]:
     found, cursor, more = list[str](), "", True
     while more:
@@ -129,6 +139,8 @@ async def _check(store: Any, lives: list[Lived]) -> None:
         flags = sum(len({at // parts for at, _ in life.flaggings if at < SPAN}) for life in left)
         assert await _agree(ops) == ends + flags
         await _agree(ops, workflow="w1")
+        await _starts_agree(ops)
+        await _starts_agree(ops, workflow="w1", version=2)
         await _agree(ops, workflow="w0", version=2)
         await _agree(ops, cause=CAUSES[0])
         await _agree(ops, workflow="w0", cause=CAUSES[1])

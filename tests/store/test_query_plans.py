@@ -24,6 +24,7 @@ from outlast.store.bars import (
     LastFlaggings,
     OfRuns,
     RunsByEnd,
+    StartBars,
     TimesOfCauses,
 )
 from outlast.store.due_runs import DueRuns
@@ -61,7 +62,7 @@ from tests.postgres import server
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
-         "flagged of a reason", "flagged of a cause", "bars", "usage of days")  # fmt: skip
+         "flagged of a reason", "flagged of a cause", "bars", "starts", "usage of days")  # fmt: skip
 """Queries that sort what they found: few rows, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -99,6 +100,7 @@ def queries() -> dict[str, Query[Any]]:
         "times of causes": TimesOfCauses("acme"),
         "last flaggings": LastFlaggings("acme", Interval(1, 9), OfRuns("w", "w@1", "/0 ")),
         "last flaggings after": LastFlaggings("acme", Interval(1, 9), cursor=cursor_of(RUN, run_row())),
+        "starts": StartBars("acme", BarSpan(0, 9, 48), OfRuns("w", "w@1")),
         "ended": RunsByEnd("acme", Interval(1, 9), OfRuns("w", "w@1", "/0 ")),
         "ended after": RunsByEnd("acme", Interval(1, 9), cursor=cursor_of(RUN, run_row())),
         "first flagged": FirstFlagged("acme", ("a", "b")),

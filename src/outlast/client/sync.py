@@ -992,16 +992,25 @@ class SyncClient:
         since: datetime | None = None,
         until: datetime | None = None,
         bars: int = 48,
+        of: Literal["ends", "starts"] = "ends",
     ) -> Bars:
-        """Count ended runs by the time of their end, and runs that still need a person by when that began.
+        """Count ended runs by the time of their end, and runs by the times at which they began to need a person.
 
-        A run that was flagged and answered is not among `flagged`; it counts at its end. The time from `since` to
-        `until` is divided into `bars` equal parts; by default these are the last 24 hours. `workflow`, `outcome` and
-        `cause`: only these runs. A `version` needs a `workflow`. Raises InvalidInput.
+        `flagged` counts a run once in each part in which it did so, answered or not. `of`: "starts" counts the starts
+        of runs instead, which have neither outcome nor cause. The time from `since` to `until` is divided into `bars`
+        equal parts; by default these are the last 24 hours. `workflow`, `outcome` and `cause`: only these runs. A
+        `version` needs a `workflow`. Raises InvalidInput.
         """
         return self._loop.run(
             lambda: self._target.bars(
-                workflow=workflow, version=version, outcome=outcome, cause=cause, since=since, until=until, bars=bars
+                workflow=workflow,
+                version=version,
+                outcome=outcome,
+                cause=cause,
+                since=since,
+                until=until,
+                bars=bars,
+                of=of,
             )
         )
 

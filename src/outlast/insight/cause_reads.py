@@ -40,11 +40,13 @@ from outlast.store.bars import (
     Causes,
     CountedEnds,
     CountedFlags,
+    CountedStarts,
     EndBars,
     FirstFlagged,
     FlaggedBars,
     FlaggingTimes,
     OfRuns,
+    StartBars,
     TimesOfCauses,
 )
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns
@@ -61,6 +63,7 @@ VALUES_MAX: Final = 5
 VALUE_CHARS_MAX: Final = 100
 FLAGGED: Final = "flagged"
 _EVER: Final = BarSpan(1, 2**52, 1)
+STARTS: Final = "starts"
 
 
 class _Groups(NamedTuple):
@@ -295,10 +298,17 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
         raise InvalidInput(f"outcome is {request.outcome!r}", f"it is one of {', '.join((*outcomes, FLAGGED))}")
     wanted = _wanted(request)
     none = (0,) * span.bars
-    ended, flagged = CountedEnds((none,) * len(OUTCOMES)), CountedFlags((none,))
-    if request.outcome != FLAGGED:
+    ended, flagged, started = CountedEnds((none,) * len(OUTCOMES)), CountedFlags((none,)), CountedStarts(none)
+    of_starts = request.of == STARTS
+    if of_starts and (request.outcome or request.cause):
+        raise InvalidInput(
+            "a start with an outcome or a cause", "a run has them later", "count ends, or leave them out"
+        )
+    if of_starts:
+        started = await of.store.query(StartBars(of.tenant, span, wanted))
+    elif request.outcome != FLAGGED:
         ended = await of.store.query(EndBars(of.tenant, span, wanted))
-    if request.outcome in ("", FLAGGED):
+    if request.outcome in ("", FLAGGED) and not of_starts:
         flagged = await _flagged(of, span, wanted, request.cause)
     by_outcome = dict(zip(outcomes, ended.by_outcome, strict=True))
     shown = {each: by_outcome[each] if request.outcome in ("", each) else none for each in outcomes}
@@ -307,6 +317,7 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
             Bar(
                 at=exact_instant(span.since + n * span.width),
                 flagged=flagged.by_causes[0][n],
+                started=started.counts[n],
                 **{each: counts[n] for each, counts in shown.items()},
             )
             for n in range(span.bars)
@@ -314,7 +325,7 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
         since=exact_instant(span.since),
         until=exact_instant(span.until),
         bar_ms=span.width,
-        at_least=not (flagged.all and ended.all),
+        at_least=not (flagged.all and ended.all and started.all),
         about=of.store.skew > 0,
     )
 

@@ -201,7 +201,7 @@ def _in_interval(name: str, text: str, at: int) -> bool:
 
 def is_free(of: ListRuns) -> bool:
     """True if a list has a filter that no index serves, so that it looks through rows."""
-    of_rows = of.waiting_for or of.q or of.node or of.version or of.started or of.stopped
+    of_rows = of.waiting_for or of.q or of.node or of.version or of.stopped
     of_tree = of.forked_from or of.parent or of.root or of.no_children
     return bool(of_rows or of_tree or of.reason or of.cause)
 
@@ -250,6 +250,9 @@ class TenantRows:
         for name in ("started", "stopped", "ended", "flagged"):
             interval_of(name, getattr(of, name))
         earliest = (await self.store.now()).business - ms_of("since", of.since) if of.since is not None else None
+        if (started := interval_of("started", of.started)) is not None and not of.flagged and not of.ended:
+            earliest = max(earliest or 0, started.low)
+            of = of if of.cursor else replace(of, cursor=cursor_at((started.high, "")))
         named = (("status", of.status), ("workflow", of.workflow))
         where: tuple[tuple[str, str | int], ...] = tuple((name, value) for name, value in named if value)
         if is_unfinished:

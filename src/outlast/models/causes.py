@@ -80,12 +80,13 @@ class Bar(Model):
     failed: Count
     cancelled: Count
     flagged: Count = Field(
-        description="Runs that still need a person, and began to in this part. Answered runs are not in it."
+        description="Runs that began to need a person in this part, answered or not. Each counts once."
     )
+    started: Count = Field(description="Runs that started in this part, if starts were asked for; else 0.")
 
 
 class Bars(Model):
-    """Ended runs by the time of their end, and runs that still need a person by when that began."""
+    """Runs by the time of their end and by the times at which they began to need a person, or by their start."""
 
     bars: list[Bar]
     since: Instant

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -14,6 +14,7 @@ from outlast.operations.declaration import Operation, OperationRequest, Sent
 from outlast.operations.field_types import Word
 
 CAUSE: Final = "3f2a9c01d7be"
+BarsOf = Literal["ends", "starts"]
 OneCause = Annotated[str, Field(max_length=32, description="Id of the cause.")]
 
 
@@ -90,6 +91,9 @@ class GetBars(OperationRequest[Bars]):
         Field(description="Instant after the last one. Default: now."),
     ] = None
     bars: Annotated[int, Field(ge=1, le=48, description="Number of parts of the time.")] = 48
+    of: Annotated[
+        str, Sent(read=BarsOf), Field(description="`starts` counts starts, without an outcome or a cause.")
+    ] = "ends"
 
 
 GET_BARS: Final = Operation(
@@ -103,5 +107,6 @@ GET_BARS: Final = Operation(
     summary="Runs by time",
     tag="operators",
     description="Count ended runs by the time of their end, and runs by the times at which they began to need a "
-    "person, answered or not. The list of runs with `ended` or `flagged` has the runs of a bar.",
+    "person, answered or not, or count starts. The list of runs with `ended`, `flagged` or `started` has the runs of a "
+    "bar.",
 )

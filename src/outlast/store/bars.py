@@ -101,6 +101,37 @@ def _counts(found: Sequence[Values]) -> Counts:
     return tuple(int(n) for _, n in found)
 
 
+# --- starts ------------------------------------------------------------------------------
+class CountedStarts(NamedTuple):
+    """Runs by the time of their start: the number in each bar."""
+
+    counts: Counts
+    all: bool = True
+    """False if only the newest starts were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartBars(Query[CountedStarts]):
+    """A tenant's runs by the time of their start."""
+
+    tenant: str
+    span: BarSpan
+    of: OfRuns = EVERY
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        return (_select(self.span, "count(*) FROM run", "created_at", f"tenant = {MARK}", (self.tenant,), self.of),)
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedStarts:
+        return CountedStarts(_counts(found[0]))
+
+    @override
+    def find(self, rows: RowsInMemory) -> CountedStarts:
+        runs = [run for run in rows.under(RUN, (self.tenant,)) if self.of.keep(run)]
+        return CountedStarts(self.span.counts([run.created_at for run in runs]))
+
+
 # --- ends --------------------------------------------------------------------------------
 class CountedEnds(NamedTuple):
     """Ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
@@ -122,17 +153,26 @@ class EndBars(Query[CountedEnds]):
     def statements(self) -> Sequence[Select]:
         where = f"tenant = {MARK} AND status = {MARK} AND ended_at <> 0"
         count = "count(*) FROM run"
-        return [_select(self.span, count, "ended_at", where, (self.tenant, each.value), self.of) for each in OUTCOMES]
+        return [
+            _select(self.span, count, "ended_at", where, (self.tenant, each.value), self.of)
+            for each in _with_causes(OUTCOMES, self.of)
+        ]
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> CountedEnds:
-        return CountedEnds(tuple(map(_counts, found)))
+        counts = dict(zip(_with_causes(OUTCOMES, self.of), map(_counts, found), strict=True))
+        return CountedEnds(tuple(counts.get(each, (0,) * self.span.bars) for each in OUTCOMES))
 
     @override
     def find(self, rows: RowsInMemory) -> CountedEnds:
         runs = [run for run in rows.over(self.tenant, self.span.since) if self.of.keep(run)]
         ends = [[run.ended_at for run in runs if run.status is each] for each in OUTCOMES]
         return CountedEnds(tuple(map(self.span.counts, ends)))
+
+
+def _with_causes(outcomes: Sequence[RunStatus], of: OfRuns) -> list[RunStatus]:
+    """Return the outcomes of which runs can be counted. Of the ended runs, only failed ones have a cause."""
+    return [each for each in outcomes if not of.cause or each is RunStatus.FAILED]
 
 
 def end_place(run: Run) -> Key:
@@ -162,7 +202,7 @@ class RunsByEnd(Query[Page[Run]]):
             f"AND ended_at >= {MARK} AND {below}{more} ORDER BY ended_at DESC, run DESC LIMIT {MARK}"
         )
         begin = (self.interval.low, *(after or (self.interval.high,)), *further, self._rows_max() + 1)
-        return [Select(text, (self.tenant, each.value, *begin)) for each in self.statuses]
+        return [Select(text, (self.tenant, each.value, *begin)) for each in _with_causes(self.statuses, self.of)]
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Page[Run]:

@@ -21,13 +21,16 @@ from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, FLAGGING, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.bars import (
+    BarSpan,
     CountedEnds,
     CountedFlags,
+    CountedStarts,
     EndBars,
     FirstFlagged,
     FlaggedBars,
     LastFlaggings,
     RunsByEnd,
+    StartBars,
     TimesOfCauses,
     end_place,
 )
@@ -415,16 +418,28 @@ async def _ended_runs(reads: DynamoReads, query: RunsByEnd, rows: RowsInMemory) 
     await _gather(reads, RUN, pages, listing, rows, limit, fits)
 
 
+async def _start_bars(reads: DynamoReads, query: StartBars) -> CountedStarts:
+    rows = RowsInMemory()
+    is_all = await _runs_in(reads, Listing(RUNS, LISTED, list_of(RUN, query.tenant)), query.span, rows)
+    return query.find(rows)._replace(all=is_all)
+
+
 async def _end_bars(reads: DynamoReads, query: EndBars) -> CountedEnds:
-    """Count the runs that ended in the time from their rows, at most FLAGGED_MAX or one page more, newest end first."""
-    rows, span, n = RowsInMemory(), query.span, 0
-    pages = Listing(RUNS, ENDED_INDEX, query.tenant).pages(reads, low=span.since, high=span.until, backwards=True)
+    rows = RowsInMemory()
+    is_all = await _runs_in(reads, Listing(RUNS, ENDED_INDEX, query.tenant), query.span, rows)
+    return query.find(rows)._replace(all=is_all)
+
+
+async def _runs_in(reads: DynamoReads, listing: Listing, span: BarSpan, rows: RowsInMemory) -> bool:
+    """Read the runs of a time, at most FLAGGED_MAX or one page more, newest first. Return True if these are all."""
+    n = 0
+    pages = listing.pages(reads, low=span.since, high=span.until, backwards=True)
     async for runs in _at_entries(reads, pages):
         put(rows, RUN, runs)
         n += len(runs)
         if n > FLAGGED_MAX:
-            break
-    return query.find(rows)._replace(all=n <= FLAGGED_MAX)
+            return False
+    return True
 
 
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
@@ -649,6 +664,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     RunsByEnd: _filled(_ended_runs),
     FirstFlagged: _filled(_flagged_runs),
     EndBars: _end_bars,
+    StartBars: _start_bars,
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -670,7 +686,9 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
 OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys((Owned, Queued, NextDue, DueRuns), Unreadable.LEAVE_OUT),
     **dict.fromkeys((LastOrdinals, Newest, OpenRows, Summary, LaneCounts, FlaggedCounts, CountBy), Unreadable.REPLACE),
-    **dict.fromkeys((FlaggedBars, TimesOfCauses, LastFlaggings, FirstFlagged, EndBars, RunsByEnd), Unreadable.REPLACE),
+    **dict.fromkeys(
+        (FlaggedBars, TimesOfCauses, LastFlaggings, FirstFlagged, EndBars, StartBars, RunsByEnd), Unreadable.REPLACE
+    ),
     **dict.fromkeys(
         (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
     ),

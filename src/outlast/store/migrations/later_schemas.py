@@ -278,4 +278,9 @@ CREATE TABLE flagging (
         "CREATE INDEX approval_voted ON approval (tenant, within_until, run, id) "
         f"WHERE status = '{ApprovalStatus.PENDING}' AND votes <> ''",
     ),
+    # 14: counts of starts by time and workflow, without reading a row; no step changes these columns.
+    (
+        "DROP INDEX run_page",
+        "CREATE INDEX run_page ON run (tenant, created_at, run, workflow, lane)",
+    ),
 )

@@ -1,0 +1,169 @@
+"""`scripts/bench causes [--store NAME] [--flagged N] [--ended N] [--requests N]`: causes and bars beside many runs.
+
+A worker executes a run that needs a person and one that completes. Their rows are copied: flagged runs of 40 causes,
+and ended runs, over one day. The first SAMPLE copies have all their rows and are checked as `fsck` checks a run. Of
+the others only the rows that lists and counts read are written. Then one service in another process answers each
+address, one request at a time, after WARM requests that do not count. Printed: milliseconds (p50, p95), bytes, and the
+load of the machine.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx2
+
+from bench import bulk
+from bench.engines import Place, engine_of
+from bench.figures import percentile
+from bench.flows import readonly
+from bench.load import stack
+from bench.serving import TENANT, opened, served, start_runs, until_status
+from bench.slices import flagged as failing
+from outlast.core.causes import CauseName, causes_text, flagged, with_causes
+from outlast.core.durations import DAY
+from outlast.core.machine import RunStatus
+from outlast.core.rows.all_kinds import Row
+from outlast.core.rows.row_kind import AnyKind
+from outlast.core.rows.run_columns import ATTENTION
+from outlast.core.rows.run_rows import EVENT, FLAGGING, RUN, Flagging, Run
+from outlast.core.run_transition import flagging
+from outlast.engine.snapshots import values_of
+from outlast.upkeep.fsck import violations
+from outlast.upkeep.fsck_checks import flaggings_kept
+
+CAUSES: Final = 40
+SAMPLE: Final = 200
+WARM: Final = 5
+SPREAD: Final = 7_919
+"""Milliseconds between two copies, modulo a day."""
+FLAGGED, DONE = "flagged-0", "done-0"
+PATHS: Final = (
+    "/v1/causes",
+    "/v1/bars",
+    "/v1/bars?cause={cause}",
+    "/v1/causes/{cause}",
+    "/ui/",
+    "/ui/runs",
+    "/ui/causes/{cause}",
+)
+OF_A_RUN: Final = (*bulk.OF_A_RUN, FLAGGING)
+
+
+def fill(place: Place, runs: int, ended: int) -> None:
+    """Fill an empty store."""
+    asked, done, now = asyncio.run(_executed(place))
+    names = bulk.names("flagged", 0, runs)
+    bulk.insert(place, _written(asked, FLAGGED, names, lambda run, n: _needs_a_person(run, n, now)))
+    names = bulk.names("ended", 0, ended)
+    bulk.insert(place, _written(done, DONE, names, lambda run, n: _ended(run, n, now)))
+
+
+async def _executed(place: Place) -> tuple[dict[AnyKind, tuple[Row, ...]], dict[AnyKind, tuple[Row, ...]], int]:
+    async with opened(place.url) as store, served(store, failing):
+        await start_runs(store, failing, 1, prefix="flagged-")
+        await until_status(store, "waiting", 1)
+        now = (await store.now()).business
+    asked = await bulk.rows_of(place, FLAGGED, OF_A_RUN)
+    async with opened(place.url) as store, served(store, readonly):
+        await start_runs(store, readonly, 1, prefix="done-")
+        await until_status(store, "completed", 1)
+    return asked, await bulk.rows_of(place, DONE, OF_A_RUN), now
+
+
+def _written(
+    rows: dict[AnyKind, tuple[Row, ...]], run: str, names: list[str], changed: Any
+) -> dict[AnyKind, Iterator[Row]]:
+    """Return the rows of copies: of the first ones all, of the others those that lists and counts read."""
+    (row,) = rows[RUN]
+    found = bulk.copies({kind: of for kind, of in rows.items() if kind not in (RUN, FLAGGING)}, run, names[:SAMPLE])
+
+    def of_runs() -> Iterator[Run]:
+        for n, name in enumerate(names):
+            assert isinstance(row, Run)
+            yield changed(
+                row._replace(run=name, correlation_id="", descent_text=row.descent_text.replace(run, name)), n
+            )
+
+    found[RUN] = of_runs()
+    if rows[FLAGGING]:
+        found[FLAGGING] = (_flagging(each, rows[FLAGGING][0]) for each in of_runs())
+    return found
+
+
+def _needs_a_person(run: Run, n: int, now: int) -> Run:
+    at = now - n * SPREAD % DAY
+    (entry,) = run.attention
+    words = chr(ord("a") + n % CAUSES % 26) * (1 + n % CAUSES // 26)
+    entry = entry._replace(detail=f"ValueError: the {words} is unknown", cause="", since=at)
+    return flagged(run._replace(created_at=at, attention_text=ATTENTION.encode(with_causes(run, [entry]))))
+
+
+def _flagging(run: Run, of: Row) -> Flagging:
+    assert isinstance(of, Flagging)
+    return flagging(run, of.seq, run.attention)
+
+
+def _ended(run: Run, n: int, now: int) -> Run:
+    at = now - n * SPREAD % DAY
+    run = run._replace(ended_at=at, created_at=at - 1_000)
+    if n % 10 != 9 or n < SAMPLE:
+        return run
+    cause = causes_text([CauseName("failed", f"{n % CAUSES:012x}")])
+    return run._replace(status=RunStatus.FAILED, causes=cause)
+
+
+async def check(place: Place) -> int:
+    """Check the copies that have all their rows, and return their number. Raises AssertionError."""
+    runs = [*bulk.names("flagged", 0, SAMPLE), *bulk.names("ended", 0, SAMPLE)]
+    async with opened(place.url) as store:
+        found = [each for each in await store.run_rows([(TENANT, run) for run in runs]) if each is not None]
+        for each in found:
+            events = await store.rows(EVENT, each.run[:2])
+            values = await values_of(store, each, events)
+            wrong = violations(each, events, values=values, chain=False, mapping=store.mapping())
+            flags = await store.rows(FLAGGING, each.run[:2])
+            assert not wrong and not [*flaggings_kept(each.run, flags)], (each.run.run, wrong)
+    return len(found)
+
+
+async def load(url: str, requests: int) -> None:
+    """Send requests and print what they took."""
+    async with httpx2.AsyncClient(base_url=url, timeout=120) as client:
+        causes = (await client.get("/v1/causes")).json()["causes"]
+        print(f"{len(causes)} causes, {sum(each['runs'] for each in causes):,} runs", flush=True)
+        for path in PATHS:
+            took, answer = list[float](), None
+            for _ in range(WARM + requests):
+                before = time.perf_counter()
+                answer = await client.get(path.format(cause=causes[0]["cause"]))
+                took.append((time.perf_counter() - before) * 1_000)
+                assert answer.status_code == 200, (path, answer.text[:500])
+            assert answer is not None
+            p50, p95 = (percentile(took[WARM:], share) for share in (0.5, 0.95))
+            print(f"{path:24} p50 {p50:8.1f}  p95 {p95:8.1f} ms  {len(answer.content):9,} bytes", flush=True)
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="scripts/bench causes")
+    parser.add_argument("--store", default="sqlite", choices=("sqlite", "postgres", "dynamodb"))
+    parser.add_argument("--flagged", type=int, default=100_000)
+    parser.add_argument("--ended", type=int, default=1_000_000)
+    parser.add_argument("--requests", type=int, default=200)
+    given = parser.parse_args()
+    with engine_of(given.store).place() as place:
+        before = time.perf_counter()
+        fill(place, given.flagged, given.ended)
+        print(f"filled in {time.perf_counter() - before:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
+        print(f"checked {asyncio.run(check(place)):,} runs", flush=True)
+        with stack.serving_here(place.url, place.folder / "log.txt", stack.PAGES) as (url, _):
+            asyncio.run(load(url, given.requests))
+        print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
