@@ -618,6 +618,10 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         await client.set_budget(Budget(tokens=1_000_000, money="2.5"), reason="the plan")
         (budget,) = await client.budgets()
         assert (await client.usage(days=3)).every
+        assert (await client.prompts(workflow="none", model="none", days=3)).every
+        assert (await client.tools(workflow="none")).tools == []
+        with pytest.raises(NotFound, match="no instructions"):
+            await client.prompt("0" * 32, workflow="none")
         assert (budget.limits.tokens, budget.limits.money, budget.limits.calls) == (1_000_000, "2.5", None)
         assert (budget.tenant, budget.reason, budget.runs) == ("default", "the plan", 0)
         assert budget.used.tokens >= 120

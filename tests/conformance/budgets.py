@@ -4,6 +4,7 @@ from outlast.core.commit import Commit, Expect, Put
 from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
 from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
+from outlast.store.agent_calls import AskedRequest, NewestRequests
 from outlast.store.port import maintenance
 from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage, UsageOfDays, UsageSum
 from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
@@ -40,6 +41,27 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
     assert await b.query(TenantDayUsage(TENANT, DAY + 1, "print")) == DayUsage(Amounts(10, 3, 1), reports=False)
     assert (await b.query(TenantDayUsage("globex", DAY))).amounts == Amounts()
     await refused_for("version", b.commit(Commit((Put(CALL_USAGE, rows[0], 0),), fence(first))))
+
+
+async def the_newest_requests_to_models_are_read(s: Subject) -> None:
+    """`NewestRequests` reads rows with a model, the newest first, with the lane of their runs, and no sums."""
+    a, b = await two(s)
+    first = await held(a)
+    rows = [
+        _used(prompt="p", tools="t", ms=7, outcome="cut", at=T0 + 2),
+        _used(n=2, at=T0 + 1),
+        _used(n=3, model="", at=T0 + 3),
+        _used(epoch=0, n=4, at=T0 + 4),
+        _used(n=5, day=DAY - 1, at=T0 - DAY_MS),
+    ]
+    for row in rows:
+        await a.commit(Commit((Put(CALL_USAGE, row, 0),), fence(first)))
+    newest = AskedRequest(T0 + 2, "run-1", "p", "t", "m-1", "cut", 7, 10, 10, 0, 3, 0, first.lane)
+    earlier = newest._replace(at=T0 + 1, prompt="", tools="", outcome="", ms=0)
+    assert await b.query(NewestRequests(TENANT, DAY, DAY)) == (newest, earlier)
+    assert await b.query(NewestRequests(TENANT, DAY - 1, DAY, most=1)) == (newest,)
+    assert len(await b.query(NewestRequests(TENANT, DAY - 1, DAY))) == 3
+    assert not await b.query(NewestRequests("globex", DAY - 1, DAY))
 
 
 async def usage_is_summed_by_tree(s: Subject) -> None:

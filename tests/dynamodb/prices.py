@@ -2,6 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
+from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, StartBars, TimesOfCauses
 from outlast.store.due_runs import DueRuns
 from outlast.store.open_calls import OpenCalls
@@ -90,6 +91,11 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     RunsByEnd: ReadPrice("a page of runs by the time of their end", "1 per run, and 0.5 per 30"),
     FirstFlagged: ReadPrice("the run that each cause flagged first", "1 per flagged run, and 0.5 per 30, up to 10,000"),
     EndBars: ReadPrice("ended runs by time", "1 per run that ended in the time, and 0.5 per 30, up to 10,000"),
+    NewestRequests: ReadPrice(
+        "newest requests to models", "0.5 per 4 KB, about 10 calls, up to 10,000 requests of 90 days; 1 per run"
+    ),
+    NewestCalls: ReadPrice("newest calls by tool", "1 per 4 KB of each call, up to 10,000, and 0.5 per 30; 1 per run"),
+    NewestVerdicts: ReadPrice("verdicts of policies in the newest runs", "of 200 runs 1 each, and 1 per 4 KB of memos"),
     TenantUsage: ReadPrice(
         "usage of a tenant by day and workflow", "0.5 per 4 KB, about 10 calls, up to 50,000 calls; 1 per run"
     ),

@@ -21,6 +21,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from outlast import Context, Workflow
+from outlast.agent import ScriptedModel, agent_workflow
 from outlast.core.addresses import AddressPolicy
 from outlast.models.effects import effect_id
 from outlast.operations import OPERATIONS
@@ -41,7 +42,9 @@ DECISION: Final = {"decision": "approve", "reason": "under the limit", "alternat
 BAND: Final = timedelta(minutes=10)
 INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 FIXED: Final = {
-    **dict.fromkeys(("took_ms", "loop_late_ms", "loop_ticked_ms", "heartbeat_ago_ms", "pid"), 12),
+    **dict.fromkeys(
+        ("took_ms", "loop_late_ms", "loop_ticked_ms", "heartbeat_ago_ms", "pid", "p50_ms", "p95_ms", "ms"), 12
+    ),
     "lease_left_ms": 14_000,
 }
 MEASURED: Final = re.compile(rf'"({"|".join(FIXED)})": \d+')
@@ -60,6 +63,9 @@ searches = Workflow("search", state=Search)
 @searches.node(start=True)
 async def look(ctx: Context[Search]) -> None:
     await ctx.emit({"company": "Acme Packaging GmbH", "city": ctx.state.place}, key="lead/acme")
+
+
+clerk = agent_workflow("clerk", model=ScriptedModel(["Ready."]), instructions="Answer in one sentence.")
 
 
 class Recorder:
@@ -221,6 +227,10 @@ def _operate(ask: Recorder) -> dict[str, str]:
     ask("post", "/v1/budgets", {"tokens": 1_000_000, "money": "50", "reason": "the plan of March"})
     ask("get", "/v1/budgets")
     ask("get", "/v1/usage")
+    service.ended(service.post("/v1/workflows/clerk/runs", {"input": {"objective": "Are you there?"}}).json()["run"])
+    prompts = ask("get", "/v1/prompts?workflow=clerk")["uses"]
+    ask("get", "/v1/prompts/{prompt}", prompt=prompts[0]["prompt"])
+    ask("get", "/v1/tools?workflow=call")
     ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
     return {"continue": flagged[1], "resolve": flagged[2]}
@@ -312,7 +322,7 @@ def refusing() -> Iterator[str]:
 
 def recorded() -> dict[str, Any]:
     """Record the examples with a new service. Two recordings are equal."""
-    workflows = (flows.refunds, flows.wishes, flows.calls, searches)
+    workflows = (flows.refunds, flows.wishes, flows.calls, searches, clerk)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         url = f"sqlite:{folder}/outlast.db"
         with Running(url, workflows) as service:

@@ -21,7 +21,7 @@ OPEN = {"healthz", "readyz"}
 
 UNKNOWN = {
     "run": "run_0", "approval": "ap_0", "name": "nothing", "effect": effect_id("run_0", 1, "a"), "webhook": "wh_0",
-    "delivery": "wh_0:run_0:1", "worker": "w-0", "other": "run_1", "cause": "0",
+    "delivery": "wh_0:run_0:1", "worker": "w-0", "other": "run_1", "cause": "0", "prompt": "0",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import RESULT, RUN
 from outlast.core.rows.store_rows import STORE
 from outlast.core.run_filters import Interval
+from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
     BarSpan,
     EndBars,
@@ -126,6 +127,9 @@ def queries() -> dict[str, Query[Any]]:
         "usage of a tree": TreeUsage("acme", "run-1", but="run-2"),
         "usage of a day": TenantDayUsage("acme", 20_000, "model"),
         "usage of days": TenantUsage("acme", 20_000, 20_013),
+        "newest requests": NewestRequests("acme", 20_000, 20_013),
+        "newest calls": NewestCalls("acme"),
+        "newest verdicts": NewestVerdicts("acme"),
     }
     for kind in KINDS:
         key = _key(kind)

@@ -30,6 +30,8 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "runs": ("outlast.cli.run_commands:runs", "List, show and follow runs; continue, extend or cancel one."),
         "explain": ("outlast.cli.explain_commands:explain", "Explain the state of a run in one sentence."),
         "effects": ("outlast.cli.effect_commands:effects", "List and show effects; resolve uncertain ones."),
+        "prompts": ("outlast.cli.agent_commands:prompts", "List and compare prompts of requests to models."),
+        "tools": ("outlast.cli.agent_commands:tools", "List tools with their calls, refusals and times."),
         "workers": ("outlast.cli.workers:workers", "List workers and what they serve; drain one."),
     },
     "Decide": {

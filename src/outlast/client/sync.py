@@ -22,6 +22,7 @@ from outlast.core.rows.run_columns import What
 from outlast.core.usage import Budget, Money
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow
+from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.bulk import BulkAnswer, BulkPreview
@@ -965,6 +966,29 @@ class SyncClient:
         for programs.
         """
         return self._loop.run(lambda: self._target.answer_many(runs, reason, choice, text=text, by=by))
+
+    def prompts(self, *, workflow: str = "", model: str = "", days: int = 30) -> PromptList:
+        """Count the newest requests to models by instructions, tools, model and version of the workflow.
+
+        `workflow` and `model`: only these. `days`: business days, today included. At most 10,000 requests are counted.
+        Raises InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.prompts(workflow=workflow, model=model, days=days))
+
+    def prompt(self, prompt: str, *, workflow: str = "") -> PromptDetail:
+        """Return instructions or tools with the difference to those before.
+
+        `prompt`: their digest, as `prompts` lists it. `workflow`: the workflow whose previous text is compared; by
+        default the one that used it last. Raises NotFound.
+        """
+        return self._loop.run(lambda: self._target.prompt(prompt, workflow=workflow))
+
+    def tools(self, *, workflow: str = "") -> ToolList:
+        """Count the newest calls by activity and version of the workflow.
+
+        `workflow`: only calls of its runs. At most 10,000 calls are counted, and the denials of 200 runs.
+        """
+        return self._loop.run(lambda: self._target.tools(workflow=workflow))
 
     def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:
         """Return the causes for which runs need a person, with the number of runs of each.

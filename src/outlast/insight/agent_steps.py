@@ -248,6 +248,9 @@ class _Steps:
             "input_tokens": sum(row.input_tokens for row in used),
             "output_tokens": sum(row.output_tokens for row in used),
             "money": money_text(money) if money else "",
+            "ms": sum(row.ms for row in used),
+            "prompt": next((row.prompt for row in reversed(used) if row.prompt), ""),
+            "tools": next((row.tools for row in reversed(used) if row.tools), ""),
         }
 
     def _proposals(self, answer: Memo) -> list[ProposedCall]:

@@ -76,6 +76,9 @@ class Step(Model):
     undoes: str = Field("", description="Visit and key of the call that this one undoes. '' for others.")
     until: Instant | None = Field(None, description="Deadline of a wait or of a request.")
     nth: Count = Field(0, description="Number of the visit among those of its node. 0: its first visits were purged.")
+    ms: Count = Field(0, description="Time of a request to a model, all attempts that were recorded. 0: not recorded.")
+    prompt: str = Field("", description="Digest of the instructions of a request to a model. '': not recorded.")
+    tools: str = Field("", description="Digest of the tools that it offered. '': not recorded.")
     event: Count = Field(0, description="Number of the event that it was made from. 0: other rows.")
 
 

@@ -10,6 +10,7 @@ and `service/identity` reads the permissions. Tests compare the declarations wit
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
+from outlast.operations import agent_operations as agents
 from outlast.operations import approval_operations as approvals
 from outlast.operations import attention_operations as attention
 from outlast.operations import cause_operations as causes
@@ -24,7 +25,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
-    for module in (runs, forks, effects, approvals, attention, causes, service, webhooks)
+    for module in (runs, forks, effects, approvals, attention, causes, agents, service, webhooks)
     for each in vars(module).values()
     if isinstance(each, Operation)
 )

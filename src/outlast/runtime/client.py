@@ -25,6 +25,7 @@ from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
+from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.bulk import BulkAnswer, BulkPreview
@@ -59,6 +60,7 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
 from outlast.operations import cause_operations as cause_ops
@@ -893,6 +895,30 @@ class Client(ABC):
         for programs.
         """
         return await self._call(attention_ops.ResolveAttentionOfMany(runs, reason, choice, text=text, by=by))
+
+    # --- agents --------------------------------------------------------------------------------
+    async def prompts(self, *, workflow: str = "", model: str = "", days: int = 30) -> PromptList:
+        """Count the newest requests to models by instructions, tools, model and version of the workflow.
+
+        `workflow` and `model`: only these. `days`: business days, today included. At most 10,000 requests are counted.
+        Raises InvalidInput.
+        """
+        return await self._call(agent_ops.ListPrompts(workflow=workflow, model=model, days=days))
+
+    async def prompt(self, prompt: str, *, workflow: str = "") -> PromptDetail:
+        """Return instructions or tools with the difference to those before.
+
+        `prompt`: their digest, as `prompts` lists it. `workflow`: the workflow whose previous text is compared; by
+        default the one that used it last. Raises NotFound.
+        """
+        return await self._call(agent_ops.GetPrompt(prompt, workflow=workflow))
+
+    async def tools(self, *, workflow: str = "") -> ToolList:
+        """Count the newest calls by activity and version of the workflow.
+
+        `workflow`: only calls of its runs. At most 10,000 calls are counted, and the denials of 200 runs.
+        """
+        return await self._call(agent_ops.ListTools(workflow=workflow))
 
     # --- causes --------------------------------------------------------------------------------
     async def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:

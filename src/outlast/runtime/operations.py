@@ -35,6 +35,7 @@ from outlast.engine.detached_children import detach
 from outlast.engine.fork_start import ForkRequest, fork
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
+from outlast.insight.agent_calls import prompt_detail, prompt_list, tool_list
 from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
@@ -66,6 +67,7 @@ from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant
+from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.bulk import BulkAnswer, BulkPreview
@@ -101,6 +103,7 @@ from outlast.models.service import (
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
 from outlast.operations import OPERATIONS
+from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
 from outlast.operations import cause_operations as cause_ops
@@ -644,6 +647,20 @@ class Operations(Client):
     @handles(cause_ops.GET_BARS)
     async def _get_bars(self, request: cause_ops.GetBars) -> Bars:
         return await counted_bars(self.rows, request)
+
+    # --- agents ------------------------------------------------------------------------------------
+    @handles(agent_ops.LIST_PROMPTS)
+    async def _list_prompts(self, request: agent_ops.ListPrompts) -> PromptList:
+        Arguments("prompts", of_call=True).number("days", request.days, 1, USAGE_DAYS_MAX)
+        return await prompt_list(self.rows, workflow=request.workflow, model=request.model, days=request.days)
+
+    @handles(agent_ops.GET_PROMPT)
+    async def _get_prompt(self, request: agent_ops.GetPrompt) -> PromptDetail:
+        return await prompt_detail(self.rows, request.prompt, request.workflow)
+
+    @handles(agent_ops.LIST_TOOLS)
+    async def _list_tools(self, request: agent_ops.ListTools) -> ToolList:
+        return await tool_list(self.rows, workflow=request.workflow)
 
     # --- the store ---------------------------------------------------------------------------------
     @handles(service_ops.GET_SUMMARY)

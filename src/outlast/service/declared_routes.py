@@ -40,6 +40,7 @@ from outlast.service.request_parts import (
     EffectId,
     IdempotencyKey,
     PathName,
+    PromptId,
     RunId,
     WebhookId,
     WorkerId,
@@ -52,6 +53,7 @@ Q = TypeVar("Q", bound=OperationRequest[Any])
 PATH: Final = {
     "run": RunId, "approval": ApprovalId, "name": PathName, "webhook": WebhookId, "delivery": DeliveryId,
     "worker": WorkerId, "effect": EffectId, "other": RunId, "cause": CauseId,
+    "prompt": PromptId,
 }  # fmt: skip
 """Types of the names in paths."""
 HTTP, RESPONSE, BODY, IF_MATCH, KEY = "http", "to", "ask", "if_match", "key"

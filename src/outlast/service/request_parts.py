@@ -18,6 +18,9 @@ PathName = Annotated[str, Path(pattern=NAME_ONLY, description="Name in the workf
 WebhookId = Annotated[str, Path(pattern=NAME_ONLY, description="Id of the webhook.", examples=["wh_catfh4b9q1da"])]
 WorkerId = Annotated[str, Path(pattern=NAME_ONLY, description="Id of the worker.", examples=["w-1204-6f1c3a"])]
 CauseId = Annotated[str, Path(pattern=NAME_ONLY, description="Id of the cause.", examples=["3f2a9c01d7be"])]
+PromptId = Annotated[
+    str, Path(pattern=NAME_ONLY, description="Digest of the instructions or tools.", examples=["3f2a9c01d7be4a5b"])
+]
 EffectId = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9_=-]{1,2000}$", description="Id of the effect, as GET …/effects shows it.")
 ]

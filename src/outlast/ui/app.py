@@ -14,8 +14,8 @@ from outlast.service.service_app import create
 from outlast.service.service_state import ServiceState
 from outlast.store.port import Store
 from outlast.ui.page_route import error_page as error_page
-from outlast.ui.routes import approval_pages as approvals
 from outlast.ui.routes import (
+    agent_pages,
     assets,
     board,
     bulk_pages,
@@ -28,6 +28,7 @@ from outlast.ui.routes import (
     usage_page,
     workflows,
 )
+from outlast.ui.routes import approval_pages as approvals
 from outlast.ui.routes import delivery_pages as deliveries
 from outlast.ui.routes import effect_pages as effects
 from outlast.ui.routes import run_list as runs
@@ -39,6 +40,7 @@ ROUTERS = (
     assets.static, assets.router, approvals.router, board.router, effects.router, runs.router, run.router,
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
     workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router, cause_pages.router,
+    agent_pages.router,
 )  # fmt: skip
 
 

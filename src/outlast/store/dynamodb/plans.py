@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
 from outlast.core.rows.all_kinds import Row
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, USAGE
+from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, FLAGGING, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
+from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
     BarSpan,
     CountedEnds,
@@ -633,7 +634,7 @@ async def _day_usage(reads: DynamoReads, query: TenantDayUsage, rows: RowsInMemo
         put(rows, CALL_USAGE, await reads.rows(items, CALL_USAGE))
 
 
-async def _usage_of_days(reads: DynamoReads, query: TenantUsage, rows: RowsInMemory) -> None:
+async def _usage_of_days(reads: DynamoReads, query: TenantUsage | NewestRequests, rows: RowsInMemory) -> None:
     """Read the usage of each day, the latest first, until there is enough of it, and the runs that reported it."""
     n, runs = 0, dict[Key, None]()
     for day in range(query.until, query.since - 1, -1):
@@ -645,6 +646,26 @@ async def _usage_of_days(reads: DynamoReads, query: TenantUsage, rows: RowsInMem
         if n > query.most:
             break
     put(rows, RUN, [each for each in await reads.load(RUN, list(runs)) if each is not None])
+
+
+async def _newest_calls(reads: DynamoReads, query: NewestCalls, rows: RowsInMemory) -> None:
+    """Read the newest calls by their list, and the runs that made them."""
+    listing, runs, n = Listing(IDEMPOTENCY, LISTED, list_of(EFFECT, query.tenant)), dict[Key, None](), 0
+    async for items in listing.pages(reads, backwards=True):
+        found = await reads.at(EFFECT, [place_of(IDEMPOTENCY, item) for item in items])
+        put(rows, EFFECT, found)
+        n += sum(not row.undoes for row in found)
+        runs.update(dict.fromkeys((row.tenant, row.run or row.by_run) for row in found))
+        if n >= query.most:
+            break
+    put(rows, RUN, [each for each in await reads.load(RUN, list(runs)) if each is not None])
+
+
+async def _newest_verdicts(reads: DynamoReads, query: NewestVerdicts, rows: RowsInMemory) -> None:
+    """Read the newest runs by their list, and the memos of each."""
+    await _newest(reads, Newest(RUN, query.tenant, limit=query.runs), rows)
+    for run in rows.under(RUN, (query.tenant,)):
+        put(rows, MEMO, await reads.under(MEMO, (query.tenant, run.run)))
 
 
 PLANS: Final[dict[type[Query[Any]], Plan]] = {
@@ -679,6 +700,9 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     TreeUsage: _filled(_tree_usage),
     TenantDayUsage: _filled(_day_usage),
     TenantUsage: _filled(_usage_of_days),
+    NewestRequests: _filled(_usage_of_days),
+    NewestCalls: _filled(_newest_calls),
+    NewestVerdicts: _filled(_newest_verdicts),
     UnusedThreads: _filled(_unused_threads),
 }
 
@@ -692,5 +716,6 @@ OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys(
         (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
     ),
+    **dict.fromkeys((NewestRequests, NewestCalls, NewestVerdicts), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""

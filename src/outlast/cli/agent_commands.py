@@ -1,0 +1,104 @@
+"""`outlast prompts` and `outlast tools`: requests to models by prompt, and calls by tool."""
+
+from typing import Final
+
+import click
+
+from outlast.cli.command_session import reads_client
+from outlast.cli.exit_codes import OK
+from outlast.cli.global_options import Group
+from outlast.cli.screen import Screen, json_of_model
+from outlast.core.durations import span
+from outlast.core.limits import USAGE_DAYS_MAX
+from outlast.runtime.client import Client
+
+SHOWN: Final = 12
+"""Characters of a digest in a table."""
+MARKS: Final = {"same": "  ", "old": "- ", "new": "+ ", "left_out": "… "}
+
+
+@click.group(cls=Group)
+def prompts() -> None:
+    """List and compare prompts of requests to models."""
+
+
+@prompts.command("ls")
+@click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--model", default="", metavar="NAME", help="Only requests that this model answered.")
+@click.option("--days", type=click.IntRange(1, USAGE_DAYS_MAX), default=30, help="Number of business days [30].")
+@reads_client
+async def ls(client: Client, screen: Screen, workflow: str, model: str, days: int) -> int:
+    """Count requests by instructions, tools, model and version of the workflow."""
+    found = await client.prompts(workflow=workflow, model=model, days=days)
+    if screen.data(json_of_model(found)):
+        return OK
+    if not found.uses:
+        screen.line(f"no request to a model was recorded {screen.since(found.since)}")
+        return OK
+    rows = [
+        (
+            f"{use.workflow}@{use.version}" if use.workflow else "",
+            use.prompt[:SHOWN] or "not recorded",
+            use.model,
+            f"{use.requests:,}",
+            f"{use.unusable + use.errors:,}",
+            f"{use.tokens:,}",
+            use.money,
+            span(use.p50_ms) if use.p50_ms else "",
+            span(use.p95_ms) if use.p95_ms else "",
+        )
+        for use in found.uses
+    ]
+    screen.table(("WORKFLOW", "PROMPT", "MODEL", "REQUESTS", "FAILED", "TOKENS", "MONEY", "P50", "P95"), rows)
+    if not found.every:
+        screen.line(f"only the newest {found.read:,} requests are counted")
+    screen.advice(f"outlast prompts show {found.uses[0].prompt}" if found.uses[0].prompt else "")
+    return OK
+
+
+@prompts.command("show")
+@click.argument("prompt")
+@click.option("--workflow", default="", metavar="NAME", help="Workflow whose previous text is compared.")
+@reads_client
+async def show(client: Client, screen: Screen, prompt: str, workflow: str) -> int:
+    """Show the instructions or tools with the digest PROMPT, and what changed in them."""
+    found = await client.prompt(prompt, workflow=workflow)
+    if screen.data(json_of_model(found)):
+        return OK
+    since = f", first sent {screen.since(found.since)}" if found.since else ""
+    screen.line(f"{found.kind or 'text that is not stored'} · {found.workflow}@{found.version}{since}")
+    for line in found.text.splitlines():
+        screen.line(f"  {line}")
+    if found.previous:
+        screen.line(f"difference to {found.previous}:" if found.difference else f"before: {found.previous}")
+        for each in found.difference:
+            screen.line(f"  {MARKS[each.mark]}{each.text}")
+    return OK
+
+
+@click.command()
+@click.option("--workflow", default="", metavar="NAME", help="Only calls of runs of this workflow.")
+@reads_client
+async def tools(client: Client, screen: Screen, workflow: str) -> int:
+    """List tools with their calls, refusals and times."""
+    found = await client.tools(workflow=workflow)
+    if screen.data(json_of_model(found)):
+        return OK
+    if not found.tools:
+        screen.line("no call has been recorded")
+        return OK
+    rows = [
+        (
+            use.tool,
+            f"{use.workflow}@{use.version}" if use.workflow else "",
+            *(f"{n:,}" for n in (use.calls, use.refused, use.denied, use.rejected, use.uncertain)),
+            span(use.p50_ms) if use.p50_ms is not None else "",
+            span(use.p95_ms) if use.p95_ms is not None else "",
+        )
+        for use in found.tools
+    ]
+    names = ("TOOL", "WORKFLOW", "CALLS", "REFUSED", "DENIED", "REJECTED", "UNCERTAIN", "P50", "P95")
+    screen.table(names, rows)
+    older = "" if found.every else f"only the newest {found.read:,} calls are counted; "
+    screen.line(f"{older}denials are those of the newest {found.denials_of} runs")
+    return OK

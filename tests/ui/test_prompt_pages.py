@@ -1,0 +1,134 @@
+"""The pages of prompts and of tools: their numbers are those of the API, and each prompt shows its change."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from outlast import activity
+from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
+from outlast.insight.agent_calls import line_difference, prompt_uses
+from outlast.store.agent_calls import AskedRequest
+from tests.ui.conftest import Running, Service
+from tests.ui.test_axe import complaints
+
+pytestmark = pytest.mark.req("OBS-5")
+OLD = "You mend shops.\nLook before you act.\nAnswer in one sentence."
+NEW = "You mend shops.\nLook <b>twice</b> before you act.\nAnswer in one sentence."
+
+
+@activity(key="prompt-page/{shop}", no_undo="it is restarted")
+async def restart_shop(shop: str) -> str:
+    """Restart a shop."""
+    return shop
+
+
+def answer(request: ModelRequest) -> ModelAnswer:
+    """Restart the shop once, then end; an objective that says so is refused."""
+    if "refuse" in request.messages[0].text:
+        return ModelAnswer(text="I must not.", finish="refusal", input_tokens=4)
+    if request.answers:
+        return ModelAnswer(text="done", input_tokens=100, output_tokens=10)
+    call = ToolCall(id="c", tool="restart_shop", arguments={"shop": request.messages[0].text})
+    return ModelAnswer(calls=(call,), input_tokens=50, output_tokens=5)
+
+
+def mender(version: int, about: str) -> Any:
+    model = ScriptedModel(answer, name=f"scripted:{version}")
+    return agent_workflow("shop-mender", version=version, model=model, tools=[restart_shop], instructions=about)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    store = f"sqlite:{tmp_path_factory.mktemp('prompts') / 'outlast.db'}"
+    for version, about in ((1, OLD), (2, NEW)):
+        with Running(store, (mender(version, about),)) as running:
+            for given in ("a", "b", "refuse it") if version == 2 else ("a",):
+                run = running.post(
+                    "/v1/workflows/shop-mender/runs", {"input": {"objective": f"{given} {version}"}}
+                ).json()["run"]
+                running.ended(run)
+            if version == 2:
+                yield running
+
+
+def test_the_numbers_of_the_page_are_those_of_the_api(service: Service) -> None:
+    """Newest version first; an answer that cannot be used is counted apart."""
+    body = service.get("/v1/prompts?workflow=shop-mender").json()
+    new, old = body["uses"]
+    assert (body["read"], body["every"]) == (7, True)
+    assert [(use["version"], use["requests"], use["unusable"], use["errors"]) for use in (new, old)] == [
+        (2, 5, 1, 0),
+        (1, 2, 0, 0),
+    ]
+    assert new["outcomes"] == {"refusal": 1} and new["tokens"] == 4 + 2 * 165 and old["tokens"] == 165
+    assert new["prompt"] != old["prompt"] and new["tools"] == old["tools"] and new["p95_ms"] >= new["p50_ms"] > 0
+    page = service.get("/ui/prompts").text
+    assert new["prompt"][:8] in page and "refusal ×1" in page and "<b>" not in page.partition("<main")[2]
+    assert service.get("/v1/prompts?model=scripted:1").json()["read"] == 2
+    assert service.get("/v1/prompts?days=0").status_code == 422
+
+
+def test_a_prompt_shows_its_text_and_what_changed(service: Service) -> None:
+    new, old = service.get("/v1/prompts").json()["uses"]
+    found = service.get(f"/v1/prompts/{new['prompt']}").json()
+    assert (found["text"], found["kind"], found["version"], found["previous"]) == (
+        NEW,
+        "instructions",
+        2,
+        old["prompt"],
+    )
+    changed = [(line["mark"], line["text"]) for line in found["difference"] if line["mark"] != "same"]
+    assert changed == [("old", OLD.splitlines()[1]), ("new", NEW.splitlines()[1])]
+    first = service.get(f"/v1/prompts/{old['prompt']}").json()
+    assert (first["text"], first["previous"], first["difference"]) == (OLD, "", [])
+    assert "restart_shop" in service.get(f"/v1/prompts/{new['tools']}").json()["text"]
+    page = service.get(f"/ui/prompts/{new['prompt']}").text
+    assert "<ins>Look &lt;b&gt;twice" in page and "<del>Look before" in page
+    assert service.get("/v1/prompts/unknown").status_code == 404
+
+
+def test_the_story_of_a_run_names_the_prompt_and_the_time_of_a_turn(service: Service) -> None:
+    new = service.get("/v1/prompts").json()["uses"][0]
+    steps = service.get(f"/v1/runs/{new['run']}/steps?kind=model_decision").json()["steps"]
+    assert {step["prompt"] for step in steps} == {new["prompt"]} and all(step["ms"] > 0 for step in steps)
+    assert f"/ui/prompts/{new['prompt']}" in service.get(f"/ui/runs/{new['run']}").text
+
+
+def test_tools_are_counted_by_version(service: Service) -> None:
+    tools = service.get("/v1/tools").json()["tools"]
+    assert [(tool["tool"], tool["version"], tool["calls"], tool["done"]) for tool in tools] == [
+        ("restart_shop", 2, 2, 2),
+        ("restart_shop", 1, 1, 1),
+    ]
+    page = service.get("/ui/tools?workflow=shop-mender").text
+    assert "/ui/effects?every=true&amp;activity=restart_shop" in page
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_the_pages_fit_and_are_accessible(service: Service, open_page: Callable[..., Page], width: int) -> None:
+    page = open_page(width=width)
+    prompt = service.get("/v1/prompts").json()["uses"][0]["prompt"]
+    for path in ("prompts", f"prompts/{prompt}", "tools"):
+        page.goto(f"{service.url}/ui/{path}")
+        assert list(complaints(page, path)) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_requests_of_earlier_versions_and_of_purged_runs_have_lines() -> None:
+    row = AskedRequest(5_000, "r", "", "", "m", "", 0, 3, 2, 1, 1_500_000, 1, "flow@1")
+    late = row._replace(at=9_000, lane="", outcome="ConnectError", prompt="p", ms=40)
+    gone, earlier = prompt_uses([late, row], {"p": "Be brief."})
+    assert (gone.workflow, gone.version, gone.errors, gone.p50_ms, gone.head) == ("", 0, 1, None, "Be brief.")
+    assert (earlier.prompt, earlier.p50_ms, earlier.money, earlier.unpriced) == ("", None, "1.5", 1)
+
+
+def test_a_difference_leaves_out_equal_lines() -> None:
+    old = [f"line {n}" for n in range(40)]
+    new = [*old[:20], "another", *old[21:]]
+    lines = line_difference("\n".join(old), "\n".join(new))
+    marks = [line.mark for line in lines]
+    assert marks == ["left_out", "same", "same", "same", "old", "new", "same", "same", "same", "left_out"]
+    assert [line.text for line in lines if line.mark == "left_out"] == ["17 equal lines", "16 equal lines"]
+    assert not line_difference("a", "a")
