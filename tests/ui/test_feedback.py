@@ -9,6 +9,7 @@ from shlex import split
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 from playwright.sync_api import Page, expect
 
 from outlast.core.approvals import Actor
@@ -23,7 +24,7 @@ from outlast.store.sqlite.store import SqliteStore
 from outlast.ui.app import ROUTERS
 from outlast.ui.rendering import command_line, environment
 from outlast.ui.routes.run_actions import ACTIONS
-from outlast.ui.shown_text import CONTROLS, ShownText, isolated, isolated_pieces
+from outlast.ui.shown_text import CONTROLS, ShownText, isolated, isolated_pieces, with_links
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 from tests.ui.test_run_pages import flagged
@@ -272,6 +273,16 @@ SQUEEZED = """() => {
     return new Set([...range.getClientRects()].map(one => Math.round(one.top))).size;
   });
 }"""
+
+
+# --- codes of errors --------------------------------------------------------------------------------
+def test_a_code_of_an_error_leads_to_its_documentation(service: Service) -> None:
+    link = '<a href="https://outlast.dev/e/OUT-103" rel="noopener noreferrer">OUT-103</a>'
+    shown = with_links(isolated_pieces(marked("OUT-103  <b>cents is no number</b> XOUT-1034")))
+    assert shown == f"{link}  &lt;b&gt;cents is no number&lt;/b&gt; XOUT-1034"
+    titled = Markup('<mark title="OUT-103">a</mark>')
+    assert with_links(titled) == titled, "an attribute has no link"
+    assert 'href="https://outlast.dev/e/OUT-401"' in service.get("/ui/runs/nobody").text
 
 
 # --- words and commands ----------------------------------------------------------------------------

@@ -141,6 +141,7 @@ async def failed(request: Request, error: OutlastError) -> Response:
             "error.html",
             title=shown["what"],
             error=shown,
+            code=error.code,
             problems=problems,
             status_code=status,
             back=back,

@@ -31,7 +31,7 @@ from outlast.service.identity import Anonymous, Principal, is_permitted
 from outlast.service.service_state import ServiceState, root_of
 from outlast.ui import sessions
 from outlast.ui.run_words import arguments, map_parts, short
-from outlast.ui.shown_text import CONTROLS, ISOLATED, VISIBLE, ShownText, isolated, isolated_pieces, visible
+from outlast.ui.shown_text import CONTROLS, ISOLATED, VISIBLE, ShownText, isolated, isolated_pieces, visible, with_links
 
 POLICY: Final = (
     "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic'; style-src 'self'; img-src 'self'; "
@@ -98,6 +98,7 @@ def environment() -> Environment:
         middle=middle,
         pieces=isolated_pieces,
         marked=lambda text: isolated_pieces(marked(text)),
+        with_links=with_links,
         arguments=arguments,
         short=short,
         call_of=call_of,

@@ -13,6 +13,8 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 from typing_extensions import override
 
+from outlast.errors import DOCS
+
 RIGHT_TO_LEFT: Final = re.compile(
     "[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
@@ -64,6 +66,20 @@ def _between(text: str) -> Iterator[Markup]:
 def isolated_pieces(pieces: Iterable[tuple[str, str]]) -> Markup:
     """Return a text in pieces as HTML: each piece with a warning is marked, the warning behind it."""
     return Markup("").join([_odd(piece, warning) if warning else escape(isolated(piece)) for piece, warning in pieces])
+
+
+_TAG: Final = re.compile(r"(<[^<>]*>)")
+_CODE: Final = re.compile(r"\bOUT-\d{3}\b")
+
+
+def with_links(shown: Markup) -> Markup:
+    """Return a shown text in which each code of an error leads to its documentation. For texts outside of links."""
+    parts = _TAG.split(shown)  # a tag has no such character within, because values are escaped
+    return Markup("").join(Markup(each if each.startswith("<") else _CODE.sub(_linked, each)) for each in parts)
+
+
+def _linked(found: re.Match[str]) -> str:
+    return f'<a href="{DOCS}{found[0]}" rel="noopener noreferrer">{found[0]}</a>'
 
 
 def _odd(piece: str, warning: str) -> Markup:
