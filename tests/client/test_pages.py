@@ -1,6 +1,6 @@
 """Reads for pages and the answer to many runs, in this process and over HTTP."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -68,6 +68,14 @@ def test_the_summary_counts_what_needs_a_person(place: Place) -> None:
         assert uncertain.id in [each.run for each in listed.attention]
         with pytest.raises(InvalidInput):
             await client.bars(version=1)
+        now = datetime.now(UTC)
+        durations = await client.run_durations(since=now - timedelta(days=1), until=now + timedelta(minutes=1))
+        assert durations.runs == durations.ended >= 1 and durations.people.p95_ms is not None
+        decisions = await client.decision_times()
+        assert decisions.decided.count >= 1 and decisions.groups
+        for measured in (client.run_durations, client.decision_times):
+            with pytest.raises(InvalidInput, match="a version without a workflow"):
+                await measured(version=1)
         summary = await client.summary()
         assert summary.uncertain >= 1 and summary.attention >= summary.attention_runs >= 1
         await client.pause("activity", "place", reason="they are closed")

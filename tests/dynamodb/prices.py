@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, StartBars, TimesOfCauses
 from outlast.store.due_runs import DueRuns
+from outlast.store.measured_rows import MeasuredApprovals, MeasuredRuns, RunCourses
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
 from outlast.store.queries import (
@@ -96,6 +97,13 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     ),
     NewestCalls: ReadPrice("newest calls by tool", "1 per 4 KB of each call, up to 10,000, and 0.5 per 30; 1 per run"),
     NewestVerdicts: ReadPrice("verdicts of policies in the newest runs", "of 200 runs 1 each, and 1 per 4 KB of memos"),
+    MeasuredRuns: ReadPrice(
+        "durations of runs", "1 per run that ended in the time, and 0.5 per 30, up to 1,000; 2 per run, up to 200"
+    ),
+    MeasuredApprovals: ReadPrice(
+        "time to decision", "2 per approval that was requested in the time, and 0.5 per 30, up to 1,000 that fit"
+    ),
+    RunCourses: ReadPrice("durations of nodes", "per run 1 per 4 KB of its events and of its calls, up to 50 runs"),
     TenantUsage: ReadPrice(
         "usage of a tenant by day and workflow", "0.5 per 4 KB, about 10 calls, up to 50,000 calls; 1 per run"
     ),

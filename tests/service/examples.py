@@ -214,6 +214,8 @@ def _operate(ask: Recorder) -> dict[str, str]:
     causes = ask("get", "/v1/causes?reason=exception")["causes"]
     ask("get", "/v1/causes/{cause}", cause=causes[0]["cause"])
     ask("get", "/v1/bars?bars=2")
+    ask("get", "/v1/metrics/durations")
+    ask("get", "/v1/metrics/decisions")
     (effect,) = ask("get", "/v1/runs/{run}/effects", run=flagged[0])["effects"]
     said = {"outcome": "happened", "external_id": "R-1", "response": "it rang", "reason": "it is in the call log"}
     ask("post", "/v1/effects/{effect}/resolve", said, effect=effect["id"])

@@ -29,6 +29,7 @@ from outlast.store.bars import (
     TimesOfCauses,
 )
 from outlast.store.due_runs import DueRuns
+from outlast.store.measured_rows import MeasuredApprovals, MeasuredRuns, RunCourses
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import FlaggedCounts, LaneCounts, OpenRows, Summary
 from outlast.store.postgres.connection import Address, connect
@@ -106,6 +107,11 @@ def queries() -> dict[str, Query[Any]]:
         "ended after": RunsByEnd("acme", Interval(1, 9), cursor=cursor_of(RUN, run_row())),
         "first flagged": FirstFlagged("acme", ("a", "b")),
         "bars": EndBars("acme", BarSpan(0, 9, 48), OfRuns("w", "w@1", "/0 ")),
+        "measured runs": MeasuredRuns("acme", 0, 9, OfRuns("w", "w@1")),
+        "measured runs of all": MeasuredRuns("acme", 0, 9),
+        "decided approvals": MeasuredApprovals("acme", 0, 9, OfRuns("w", "w@1")),
+        "pending approvals": MeasuredApprovals("acme", 0, 9, pending=True),
+        "courses": RunCourses("acme", ("run-1", "run-2")),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
@@ -176,7 +182,7 @@ EARLIER = 20_000
 """Ended runs before the time that a query asks for."""
 
 
-@pytest.mark.parametrize("name", ["bars", "moving"])
+@pytest.mark.parametrize("name", ["bars", "moving", "measured runs"])
 def test_ends_before_the_wanted_time_are_not_read(name: str, tmp_path: Path) -> None:
     database, n = Database(tmp_path / "s.db", synchronous=OFF), 0
     database.migrate()
@@ -190,7 +196,11 @@ def test_ends_before_the_wanted_time_are_not_read(name: str, tmp_path: Path) -> 
         return 0
 
     db.set_progress_handler(note, 1)
-    wanted = {"bars": EndBars("acme", BarSpan(10**6, 9, 48)), "moving": Moving("acme", 10**6, 9)}
+    wanted: dict[str, Query[Any]] = {
+        "bars": EndBars("acme", BarSpan(10**6, 9, 48)),
+        "moving": Moving("acme", 10**6, 9),
+        "measured runs": MeasuredRuns("acme", 10**6, 10**7),
+    }
     for text, values in wanted[name].statements():
         db.execute(text, values).fetchall()
     db.close()

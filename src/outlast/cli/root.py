@@ -32,6 +32,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "effects": ("outlast.cli.effect_commands:effects", "List and show effects; resolve uncertain ones."),
         "prompts": ("outlast.cli.agent_commands:prompts", "List and compare prompts of requests to models."),
         "tools": ("outlast.cli.agent_commands:tools", "List tools with their calls, refusals and times."),
+        "metrics": ("outlast.cli.metric_commands:metrics", "Measure runs, nodes and decisions."),
         "workers": ("outlast.cli.workers:workers", "List workers and what they serve; drain one."),
     },
     "Decide": {

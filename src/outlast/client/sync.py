@@ -31,6 +31,7 @@ from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
+from outlast.models.measurements import DecisionTimes, RunDurations
 from outlast.models.runs import (
     CloudEvent,
     EndedRun,
@@ -1036,6 +1037,42 @@ class SyncClient:
                 bars=bars,
                 of=of,
             )
+        )
+
+    def run_durations(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> RunDurations:
+        """Measure the runs that ended from `since` until before `until`, by default in the last 24 hours.
+
+        At most 10,000 runs are measured, those that ended last; of at most 200 of them also the visits to each node,
+        and the time with people, other waits and calls. Runs with more than 1,000 events are not among these 200.
+        `workflow`: only its runs. A `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.run_durations(workflow=workflow, version=version, since=since, until=until)
+        )
+
+    def decision_times(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> DecisionTimes:
+        """Measure how long approvals waited for their decision, and how old the pending ones are.
+
+        Decided approvals count if they were requested from `since` until before `until`, by default in the last 24
+        hours. Pending ones count whenever they were requested. At most 10,000 of each are read. `workflow`: only its
+        approvals. A `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return self._loop.run(
+            lambda: self._target.decision_times(workflow=workflow, version=version, since=since, until=until)
         )
 
     def start_bulk_answer(

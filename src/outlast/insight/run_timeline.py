@@ -71,6 +71,22 @@ def wait_bars(rows: TimelineRows) -> Iterator[TimelineBar]:
     return _Bars(rows).waits()
 
 
+def waits_of(run: Run, span: HistorySpan) -> Sequence[WaitingFor]:
+    """Return the waits of a run in a span in which no worker held it."""
+    event = span.event
+    if not span.end and not run.owner:
+        return run.waiting_for
+    data = event.data()
+    if event.type == EventType.PARKED:
+        return [WaitingFor(**each) for each in data.get("waiting_for", ())]
+    if event.type in (EventType.FLAGGED, EventType.RESTORED):
+        reasons = [str(each) for each in data.get("reasons", (Reason.RESTORED,))]
+        return [WaitingFor("attention", f"a person: {reason}", since=event.at) for reason in reasons]
+    if event.type == EventType.QUEUED:
+        return [WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")]
+    return [WaitingFor("worker", run.lane, since=event.at)]
+
+
 def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
     history, run = rows.history, rows.history.run
     bars = [bar for bar in _Bars(rows).all() if _overlaps(bar, begin, end)]
@@ -187,7 +203,7 @@ class _Bars:
         """Yield each wait once: a run that is woken and parks again for the same reason still waits."""
         merged: dict[tuple[int, str, str, int], TimelineBar] = {}
         for span in self._history.waited:
-            for wait in self._waits_of(span):
+            for wait in waits_of(self._history.run, span):
                 bar = self._wait(wait, span)
                 key = (span.event.visit, wait.kind, wait.what, wait.since or span.event.seq)
                 before = merged.get(key)
@@ -195,20 +211,6 @@ class _Bars:
                     bar = bar.model_copy(update={"began": before.began, "event": before.event, "id": before.id})
                 merged[key] = bar
         yield from merged.values()
-
-    def _waits_of(self, span: HistorySpan) -> Sequence[WaitingFor]:
-        run, event = self._history.run, span.event
-        if not span.end and not run.owner:
-            return run.waiting_for
-        data = event.data()
-        if event.type == EventType.PARKED:
-            return [WaitingFor(**each) for each in data.get("waiting_for", ())]
-        if event.type in (EventType.FLAGGED, EventType.RESTORED):
-            reasons = [str(each) for each in data.get("reasons", (Reason.RESTORED,))]
-            return [WaitingFor("attention", f"a person: {reason}", since=event.at) for reason in reasons]
-        if event.type == EventType.QUEUED:
-            return [WaitingFor("slot", "a free slot", since=run.created_at, then="starts, first come first served")]
-        return [WaitingFor("worker", run.lane, since=event.at)]
 
     def _wait(self, wait: WaitingFor, span: HistorySpan) -> TimelineBar:
         event = span.event

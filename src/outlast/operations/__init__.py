@@ -16,6 +16,7 @@ from outlast.operations import attention_operations as attention
 from outlast.operations import cause_operations as causes
 from outlast.operations import effect_operations as effects
 from outlast.operations import fork_operations as forks
+from outlast.operations import metric_operations as metrics
 from outlast.operations import run_operations as runs
 from outlast.operations import service_operations as service
 from outlast.operations import webhook_operations as webhooks
@@ -25,7 +26,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
-    for module in (runs, forks, effects, approvals, attention, causes, agents, service, webhooks)
+    for module in (runs, forks, effects, approvals, attention, causes, agents, metrics, service, webhooks)
     for each in vars(module).values()
     if isinstance(each, Operation)
 )

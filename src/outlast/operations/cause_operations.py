@@ -1,17 +1,14 @@
 """Operations on causes: list them, show one, and count runs by time."""
 
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from outlast.core.events import iso
 from outlast.core.machine import Reason, RunStatus
-from outlast.models import checked_instant
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.operations.declaration import Operation, OperationRequest, Sent
-from outlast.operations.field_types import Word
+from outlast.operations.field_types import OneVersion, SinceInstant, UntilInstant, Word
 
 CAUSE: Final = "3f2a9c01d7be"
 BarsOf = Literal["ends", "starts"]
@@ -63,33 +60,17 @@ GET_CAUSE: Final = Operation(
 )
 
 
-def _written_since(at: datetime) -> str:
-    return iso(checked_instant("since", at))
-
-
-def _written_until(at: datetime) -> str:
-    return iso(checked_instant("until", at))
-
-
 @dataclass(frozen=True)
 class GetBars(OperationRequest[Bars]):
     """Count runs by time."""
 
     _: KW_ONLY
     workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
-    version: Annotated[int | None, Field(ge=0, le=2**53, description="Only this version of the workflow.")] = None
+    version: OneVersion = None
     outcome: Annotated[Word, Field(description="Only `completed`, `failed`, `cancelled` or `flagged`.")] = ""
     cause: Annotated[str, Field(max_length=32, description="Only runs with this cause.")] = ""
-    since: Annotated[
-        datetime | None,
-        Sent(write=_written_since, read=AwareDatetime | None),
-        Field(description="First instant. Default: 24 hours before `until`."),
-    ] = None
-    until: Annotated[
-        datetime | None,
-        Sent(write=_written_until, read=AwareDatetime | None),
-        Field(description="Instant after the last one. Default: now."),
-    ] = None
+    since: SinceInstant = None
+    until: UntilInstant = None
     bars: Annotated[int, Field(ge=1, le=48, description="Number of parts of the time.")] = 48
     of: Annotated[
         str, Sent(read=BarsOf), Field(description="`starts` counts starts, without an outcome or a cause.")

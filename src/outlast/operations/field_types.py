@@ -1,14 +1,15 @@
 """Types of fields of requests that several operations have: their limits and texts in HTTP, and how they are sent."""
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from outlast.core.detail_fields import DeclaredFacts, DetailField
 from outlast.core.durations import FAR, TOO_FAR, Duration
+from outlast.core.events import iso
 from outlast.core.limits import (
     IDEMPOTENCY_KEY_CHARS_MAX,
     KEY_BYTES_MAX,
@@ -17,7 +18,7 @@ from outlast.core.limits import (
     TEXT_CHARS_MAX,
 )
 from outlast.core.usage import AMOUNT_MAX
-from outlast.models import Text
+from outlast.models import Text, checked_instant
 from outlast.operations.declaration import Sent, copied, iso_duration, seconds
 
 NAME_ONLY: Final = rf"^({NAME_PATTERN})$"
@@ -39,6 +40,27 @@ Since = Annotated[
     Sent(write=iso_duration, read=Span | None),
     Field(description="Maximum age, as an ISO 8601 duration.", examples=["PT24H"]),
 ]
+
+
+def _written_since(at: datetime) -> str:
+    return iso(checked_instant("since", at))
+
+
+def _written_until(at: datetime) -> str:
+    return iso(checked_instant("until", at))
+
+
+SinceInstant = Annotated[
+    datetime | None,
+    Sent(write=_written_since, read=AwareDatetime | None),
+    Field(description="First instant. Default: 24 hours before `until`."),
+]
+UntilInstant = Annotated[
+    datetime | None,
+    Sent(write=_written_until, read=AwareDatetime | None),
+    Field(description="Instant after the last one. Default: now."),
+]
+OneVersion = Annotated[int | None, Field(ge=0, le=2**53, description="Only this version of the workflow.")]
 By = Annotated[
     Duration | None,
     Sent(write=seconds, read=Span | None),

@@ -34,6 +34,7 @@ from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
+from outlast.models.measurements import DecisionTimes, RunDurations
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -66,6 +67,7 @@ from outlast.operations import attention_operations as attention_ops
 from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
+from outlast.operations import metric_operations as metric_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
@@ -969,6 +971,44 @@ class Client(ABC):
             )
         )
 
+    # --- metrics -------------------------------------------------------------------------------
+    async def run_durations(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> RunDurations:
+        """Measure the runs that ended from `since` until before `until`, by default in the last 24 hours.
+
+        At most 10,000 runs are measured, those that ended last; of at most 200 of them also the visits to each node,
+        and the time with people, other waits and calls. Runs with more than 1,000 events are not among these 200.
+        `workflow`: only its runs. A `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return await self._call(
+            metric_ops.GetRunDurations(workflow=workflow, version=version, since=since, until=until)
+        )
+
+    async def decision_times(
+        self,
+        *,
+        workflow: str = "",
+        version: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> DecisionTimes:
+        """Measure how long approvals waited for their decision, and how old the pending ones are.
+
+        Decided approvals count if they were requested from `since` until before `until`, by default in the last 24
+        hours. Pending ones count whenever they were requested. At most 10,000 of each are read. `workflow`: only its
+        approvals. A `version` needs a `workflow`. Raises InvalidInput.
+        """
+        return await self._call(
+            metric_ops.GetDecisionTimes(workflow=workflow, version=version, since=since, until=until)
+        )
+
+    # --- bulk answers --------------------------------------------------------------------------
     async def start_bulk_answer(
         self,
         reason: Reason | None,

@@ -76,6 +76,7 @@ from outlast.models.child_tree import RunTree
 from outlast.models.comparison import RunComparison
 from outlast.models.effects import EffectList, EffectRecord
 from outlast.models.fork_answers import ForkPointList, ForkPreview, RunForked
+from outlast.models.measurements import DecisionTimes, RunDurations
 from outlast.models.runs import (
     EndedRun,
     EventList,
@@ -109,6 +110,7 @@ from outlast.operations import attention_operations as attention_ops
 from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
+from outlast.operations import metric_operations as metric_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
 from outlast.operations.declaration import OperationRequest
@@ -647,6 +649,18 @@ class Operations(Client):
     @handles(cause_ops.GET_BARS)
     async def _get_bars(self, request: cause_ops.GetBars) -> Bars:
         return await counted_bars(self.rows, request)
+
+    @handles(metric_ops.GET_RUN_DURATIONS)
+    async def _get_run_durations(self, request: metric_ops.GetRunDurations) -> RunDurations:
+        from outlast.insight.metric_reads import run_durations  # imported here, because few programs measure
+
+        return await run_durations(self.rows, request)
+
+    @handles(metric_ops.GET_DECISION_TIMES)
+    async def _get_decision_times(self, request: metric_ops.GetDecisionTimes) -> DecisionTimes:
+        from outlast.insight.metric_reads import decision_times  # imported here, because few programs measure
+
+        return await decision_times(self.rows, request)
 
     # --- agents ------------------------------------------------------------------------------------
     @handles(agent_ops.LIST_PROMPTS)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from outlast.core.lanes import GUESTS
 from outlast.core.machine import RunStatus
 from outlast.core.row_checks import listed
 from outlast.core.rows.row_kind import Key
@@ -70,8 +71,9 @@ class OfRuns:
         if self.workflow:
             text, values = f"{text} AND workflow = {MARK}", [*values, self.workflow]
         if self.lane:
-            text += f" AND replace(':' || lane || ' ', {MARK}, '') <> ':' || lane || ' '"
-            values.append(f":{self.lane} ")
+            lanes = [self.lane, *(f"{guest}:{self.lane}" for guest in GUESTS)]
+            text = f"{text} AND lane IN ({', '.join(MARK for _ in lanes)})"
+            values += lanes
         if self.cause:
             text, values = f"{text} AND replace(causes, {MARK}, '') <> causes", [*values, self.cause]
         return text, tuple(values)

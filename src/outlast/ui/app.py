@@ -22,6 +22,7 @@ from outlast.ui.routes import (
     cause_pages,
     comparison_page,
     fork_pages,
+    metric_pages,
     run_actions,
     sign_in,
     themes,
@@ -41,6 +42,7 @@ ROUTERS = (
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
     workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router, cause_pages.router,
     agent_pages.router,
+    metric_pages.router,
 )  # fmt: skip
 
 

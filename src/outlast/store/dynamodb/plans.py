@@ -12,13 +12,15 @@ from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from outlast.core.limits import COUNT_MAX, FLAGGED_MAX
+from outlast.core.machine import ApprovalStatus
+from outlast.core.row_checks import DECIDED
 from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import ATTRIBUTE, FLAGGING, RUN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
@@ -56,6 +58,7 @@ from outlast.store.dynamodb.items import (
     within,
 )
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, Unreadable, place_of
+from outlast.store.measured_rows import FIRST_EVENTS, MeasuredApprovals, MeasuredRuns, RunCourses
 from outlast.store.open_calls import OpenCalls
 from outlast.store.open_rows import (
     FlaggedCounts,
@@ -443,6 +446,49 @@ async def _runs_in(reads: DynamoReads, listing: Listing, span: BarSpan, rows: Ro
     return True
 
 
+async def _measured_runs(reads: DynamoReads, query: MeasuredRuns, rows: RowsInMemory) -> None:
+    """Read the runs that ended in the time, newest end first, until enough of them fit, and their first events."""
+    keys = list[Key]()
+    listing = Listing(RUNS, ENDED_INDEX, query.tenant)
+    async for runs in _at_entries(reads, listing.pages(reads, low=query.since, high=query.until, backwards=True)):
+        put(rows, RUN, runs)
+        keys += [(run.tenant, run.run) for run in runs if query.of.keep(run)]
+        if len(keys) > query.most:
+            break
+    wanted = [(*key, seq) for key in keys[: query.last] for seq in FIRST_EVENTS]
+    put(rows, EVENT, [each for each in await reads.load(EVENT, wanted) if each is not None])
+
+
+async def _measured_approvals(reads: DynamoReads, query: MeasuredApprovals, rows: RowsInMemory) -> None:
+    """Read approvals with their runs until enough of them fit."""
+    if query.pending:
+        pages = Listing(RUNS, OPEN, open_list_of(APPROVAL, query.tenant)).pages(reads)
+    else:
+        listing = Listing(RUNS, LISTED, list_of(APPROVAL, query.tenant))
+        pages = listing.pages(reads, low=query.since, high=query.until, backwards=True)
+    n = 0
+    async for items in pages:
+        found = await reads.at(APPROVAL, [place_of(RUNS, item) for item in items])
+        statuses = frozenset({ApprovalStatus.PENDING}) if query.pending else DECIDED
+        kept = [row for row in found if row.status in statuses]
+        runs = await reads.load(RUN, list(dict.fromkeys((row.tenant, row.run) for row in kept)))
+        put(rows, APPROVAL, kept)
+        put(rows, RUN, [run for run in runs if run is not None])
+        fits = {run.run for run in runs if run is not None and query.of.keep(run)}
+        n += sum(row.run in fits for row in kept)
+        if n > query.most:
+            break
+
+
+async def _run_courses(reads: DynamoReads, query: RunCourses, rows: RowsInMemory) -> None:
+    keys = [(query.tenant, run) for run in query.runs]
+    for first in range(0, len(keys), AT_ONCE):
+        some = keys[first : first + AT_ONCE]
+        for kind in (EVENT, EFFECT):
+            for found in await asyncio.gather(*(reads.under(kind, key) for key in some)):
+                put(rows, kind, found)
+
+
 async def _lane_counts(reads: DynamoReads, query: LaneCounts) -> dict[str, int]:
     rows = RowsInMemory()
     await _under(reads, Under(TOPOLOGY, (STORE,)), rows)
@@ -686,6 +732,9 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     FirstFlagged: _filled(_flagged_runs),
     EndBars: _end_bars,
     StartBars: _start_bars,
+    MeasuredRuns: _filled(_measured_runs),
+    MeasuredApprovals: _filled(_measured_approvals),
+    RunCourses: _filled(_run_courses),
     CountBy: _count_by,
     Census: _census,
     Owned: _filled(_owned),
@@ -713,6 +762,7 @@ OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     **dict.fromkeys(
         (FlaggedBars, TimesOfCauses, LastFlaggings, FirstFlagged, EndBars, StartBars, RunsByEnd), Unreadable.REPLACE
     ),
+    **dict.fromkeys((MeasuredRuns, MeasuredApprovals, RunCourses), Unreadable.REPLACE),
     **dict.fromkeys(
         (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
     ),
