@@ -92,7 +92,7 @@ def broken_by(hand: Hand, found: Filled) -> None:
     """Which deploy broke the orders?"""
     hand.click("tr[id^=cause-]:has-text('exception') a[href*='/causes/']")
     hand.sees("order-fulfilment@2")
-    hand.sees("version 2 first seen")
+    hand.sees("version 2 deployed")
 
 
 def answer_exceptions(hand: Hand, found: Filled) -> None:
