@@ -30,8 +30,6 @@ from outlast.models.attention import (
 from outlast.models.service import StatusSummary
 from outlast.runtime.client import Client
 
-FAILURES_SHOWN = 50
-JOB_POLL_S = 0.5
 UNCERTAIN = EffectStatus.UNCERTAIN.value
 
 

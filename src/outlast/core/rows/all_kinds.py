@@ -7,8 +7,8 @@ liveness (due_at, lease_until, not_after, settle_after) are *real* store time, a
 
 `run_rows.py` has the rows of runs, `effect_rows.py` those of effects, waits and approvals, `limit_rows.py` those of the
 limits of tenants, `map_rows.py` those of maps, `store_rows.py` those of the store and its processes, `outbox_rows.py`
-those of webhooks, and `graph_rows.py` those
-of threads of LangGraph, and `text_rows.py` those of texts of requests to models.
+those of webhooks, `graph_rows.py` those of threads of LangGraph, and `text_rows.py` those of texts of requests to
+models.
 """
 
 from typing import Final, TypeAlias, TypeVar
