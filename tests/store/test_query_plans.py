@@ -64,8 +64,9 @@ from tests.postgres import server
 SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial index, in its order
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
-         "flagged of a reason", "flagged of a cause", "bars", "starts", "usage of days")  # fmt: skip
-"""Queries that sort what they found: few rows, or a filter that a person chose."""
+         "flagged of a reason", "flagged of a cause", "flagged bars", "flagged bars of causes", "bars", "starts",
+         "usage of days", "newest requests", "newest calls", "newest verdicts")  # fmt: skip
+"""Queries that sort what they found: few rows, the newest ones, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
 
@@ -73,24 +74,9 @@ def _key(kind: AnyKind) -> tuple[Any, ...]:
     return tuple(1 if hint is int else "x" for hint in list(kind.row.__annotations__.values())[: kind.key])
 
 
-def queries() -> dict[str, Query[Any]]:
-    """Return queries of every class, with every form of their statements."""
-    found: dict[str, Query[Any]] = {
-        "all runs": Under(RUN, ()),
-        "results in order": ByOrdinal(RESULT, KEY[:2]),
-        "runs": Newest(RUN, "acme"),
-        "runs after": Newest(RUN, "acme", cursor=cursor_of(RUN, run_row())),
-        "runs of a lane": Newest(RUN, "acme", (("lane", "a@1"),)),
-        "approvals": Newest(APPROVAL, "acme"),
-        "by id": Newest(APPROVAL, "acme", (("id", "ap-1"),)),
-        "by run": Newest(APPROVAL, "acme", (("run", "run-1"),)),
-        "effects": Newest(EFFECT, "acme"),
-        "by activity": Newest(EFFECT, "acme", (("activity", "pay"),)),
-        "deliveries": Newest(DELIVERY, "acme", (("subscription", "wh"),)),
-        "by key": Newest(USAGE, "acme", (("key", "k"),)),
-        "counts": LastOrdinals(RESULT, (KEY[:2], KEY[:2])),
-        "counts by status": CountBy(RUN, "acme", "status"),
-        "census": Census(RUN, ("workflow", "status"), filled="attention"),
+def queries_of_times() -> dict[str, Query[Any]]:
+    """Return queries of flagged runs, and of runs by time."""
+    return {
         "flagged": OpenRows(RUN, "acme"),
         "flagged after": OpenRows(RUN, "acme", cursor=cursor_of(RUN, run_row())),
         "flagged of a workflow": OpenRows(RUN, "acme", (("workflow", "w"),)),
@@ -112,6 +98,28 @@ def queries() -> dict[str, Query[Any]]:
         "decided approvals": MeasuredApprovals("acme", 0, 9, OfRuns("w", "w@1")),
         "pending approvals": MeasuredApprovals("acme", 0, 9, pending=True),
         "courses": RunCourses("acme", ("run-1", "run-2")),
+    }
+
+
+def queries() -> dict[str, Query[Any]]:
+    """Return queries of every class, with every form of their statements."""
+    found: dict[str, Query[Any]] = {
+        **queries_of_times(),
+        "all runs": Under(RUN, ()),
+        "results in order": ByOrdinal(RESULT, KEY[:2]),
+        "runs": Newest(RUN, "acme"),
+        "runs after": Newest(RUN, "acme", cursor=cursor_of(RUN, run_row())),
+        "runs of a lane": Newest(RUN, "acme", (("lane", "a@1"),)),
+        "approvals": Newest(APPROVAL, "acme"),
+        "by id": Newest(APPROVAL, "acme", (("id", "ap-1"),)),
+        "by run": Newest(APPROVAL, "acme", (("run", "run-1"),)),
+        "effects": Newest(EFFECT, "acme"),
+        "by activity": Newest(EFFECT, "acme", (("activity", "pay"),)),
+        "deliveries": Newest(DELIVERY, "acme", (("subscription", "wh"),)),
+        "by key": Newest(USAGE, "acme", (("key", "k"),)),
+        "counts": LastOrdinals(RESULT, (KEY[:2], KEY[:2])),
+        "counts by status": CountBy(RUN, "acme", "status"),
+        "census": Census(RUN, ("workflow", "status"), filled="attention"),
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),

@@ -77,6 +77,7 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
             "run": [flagged[0], flagged[1], waiting, wish, ended],
             "approval": [approval, decided],
             "effect": [effect["id"]],
+            "prompt": [each["prompt"] for each in service.get("/v1/prompts").json()["uses"] if each["prompt"]][:2],
             "webhook": [hook],
             "name": ["refund"],
             "reason": ["effect_uncertain", "exception"],
