@@ -229,7 +229,6 @@ MISSING: Final = (
         ("REC-4",),
     ),
     Missing("Takeover of a dead process before its lease ends", ("REC-8",)),
-    Missing("Past failures in the view over time, once they were answered, and deploys in it", ("OBS-5",)),
     Missing("Measurements with more than one machine", ("RT-6",)),
     Missing("A server of the Model Context Protocol", absent=("outlast mcp", "outlast.mcp")),
     Missing("Memory and retrieval for agents", absent=("outlast.agent.Memory", "outlast.agent.Retriever")),
