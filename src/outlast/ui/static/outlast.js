@@ -170,13 +170,15 @@
 
   // --- a decision: the button is active once the last argument was on the screen or in focus, and says what it does ---
   const seenRows = new WeakSet(), decide = document.getElementById("decide");
+  // A browser that returns to a page also scrolls to where the reader was: what is above was on the screen then.
+  const returned = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
   const choice = () => decide.querySelector("[name=alternative]:checked");
   const lastRow = () => document.querySelector("#" + (choice()?.dataset.table ?? "arguments") + " tbody tr:last-child");
   const arm = () => {
     const button = document.getElementById("approve"), row = decide && lastRow();
     if (!button || !row) return;
     const at = row.getBoundingClientRect(), bar = decide.querySelector(".bar").getBoundingClientRect();
-    if (at.bottom > 0 && at.bottom <= Math.min(innerHeight, bar.top) + 1) seenRows.add(row);
+    if ((at.bottom > 0 || returned) && at.bottom <= Math.min(innerHeight, bar.top) + 1) seenRows.add(row);
     if (row.contains(document.activeElement)) seenRows.add(row);
     const wait = !seenRows.has(row);
     button.disabled = wait;
