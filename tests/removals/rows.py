@@ -34,9 +34,10 @@ from outlast.core.webhooks import deliveries
 from outlast.engine import admission, call_outcome, commands, results, run_end, snapshots
 from outlast.flow import graph
 from outlast.flow.workflow import Workflow
-from outlast.insight import agent_steps, explanation, summary, tenant_rows
+from outlast.insight import agent_steps, explanation, tenant_rows
 from outlast.lint import linting
 from outlast.outbox import signing
+from outlast.store import bars
 from outlast.telemetry import audit, logs, metrics, traces
 from outlast.testing import driver, virtual_runtime
 from outlast.upkeep import deploy_check, fsck
@@ -337,9 +338,13 @@ def answers_of_models_are_lookups(patch: Patch) -> None:
     replace(patch, agent_steps._Steps._model_decision, agent_steps._Steps._lookup)
 
 
-def counts_not_marked(patch: Patch) -> None:
-    """A count that is not exact is marked."""
-    _answers(patch, summary._at_least, [])
+def flaggings_counted_twice(patch: Patch) -> None:
+    """A bar counts a run that was flagged twice in its time once, as the list behind it shows it."""
+    replace(
+        patch,
+        bars.FlaggedBars._counted,
+        lambda self, rows, causes: self.span.counts([row.at for row in rows if not causes or row.causes in causes]),
+    )
 
 
 # --- RT and APP ------------------------------------------------------------------------------

@@ -186,12 +186,7 @@ ROWS: Final = {
         "an_agents_run_is_read_as_five_kinds_of_steps",
         "answers_of_models_are_lookups",
     ),
-    "OBS-5": _row(
-        "runtime/test_counts_and_lists",
-        "the_count_of_ones_own_approvals_is_marked_if_not_all_are_read",
-        "counts_not_marked",
-        "past flaggings in the view over time, and deploys in it",
-    ),
+    "OBS-5": _row("runtime/test_bars", "each_bar_is_the_length_of_its_list", "flaggings_counted_twice"),
     "RT-1": _row("client/test_runtime", "one_key_is_one_run", "start_keys_of_their_own"),
     "RT-2": _row(
         "runtime/test_in_process",

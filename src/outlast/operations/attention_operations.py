@@ -158,7 +158,7 @@ RESOLVE_ATTENTION_OF_MANY: Final = Operation(
 BulkReason = Annotated[
     Reason | None,
     Sent("attention"),
-    Field(description="The reason. Without one, the unfinished runs of `query` are cancelled."),
+    Field(default=None, description="The reason. Without one, the unfinished runs of `query` are cancelled."),
 ]
 BulkQuery = Annotated[
     str,
@@ -170,9 +170,9 @@ BulkQuery = Annotated[
 class PreviewBulkAnswer(OperationRequest[BulkPreview]):
     """Count the runs that one answer for all would be for."""
 
-    reason: BulkReason = None
-    _: KW_ONLY
+    reason: BulkReason
     choice: Annotated[Choice, Field(description="The answer.")]
+    _: KW_ONLY
     query: BulkQuery = ""
     cause: Annotated[Word, Field(description="Only runs with this cause.")] = ""
     workflow: Annotated[Word, Field(description="Only runs of this workflow.")] = ""
@@ -191,7 +191,7 @@ PREVIEW_BULK_ANSWER: Final = Operation(
     "GET",
     "/bulk-answers",
     ("viewer",),
-    PreviewBulkAnswer(Reason.EXCEPTION, choice=Choice.CONTINUE, workflow="refund"),
+    PreviewBulkAnswer(Reason.EXCEPTION, Choice.CONTINUE, workflow="refund"),
     summary="Count the runs of a filter",
     tag="operators",
     description="Count the runs that a job would answer, and say whether their number must be confirmed.",
@@ -202,9 +202,9 @@ PREVIEW_BULK_ANSWER: Final = Operation(
 class StartBulkAnswer(OperationRequest[BulkAnswer]):
     """Answer every run that requires attention for one reason and fits a filter, or cancel the runs of a query."""
 
-    reason: BulkReason = None
-    _: KW_ONLY
+    reason: BulkReason
     choice: Choice
+    _: KW_ONLY
     text: Annotated[Reasoned, Sent("reason")]
     by: By = None
     query: BulkQuery = ""
@@ -229,7 +229,7 @@ START_BULK_ANSWER: Final = Operation(
     "POST",
     "/bulk-answers",
     ("operator",),
-    StartBulkAnswer(Reason.EXCEPTION, choice=Choice.CONTINUE, text="corrected in 1.4", workflow="refund"),
+    StartBulkAnswer(Reason.EXCEPTION, Choice.CONTINUE, text="corrected in 1.4", workflow="refund"),
     people_only=True,
     summary="Answer attention of all runs of a filter",
     tag="operators",

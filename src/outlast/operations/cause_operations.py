@@ -7,7 +7,7 @@ from pydantic import Field
 
 from outlast.core.machine import Reason, RunStatus
 from outlast.models.causes import Bars, CauseDetail, CauseList
-from outlast.operations.declaration import Operation, OperationRequest, Sent
+from outlast.operations.declaration import Operation, OperationRequest
 from outlast.operations.field_types import OneVersion, SinceInstant, UntilInstant, Word
 
 CAUSE: Final = "3f2a9c01d7be"
@@ -72,9 +72,7 @@ class GetBars(OperationRequest[Bars]):
     since: SinceInstant = None
     until: UntilInstant = None
     bars: Annotated[int, Field(ge=1, le=48, description="Number of parts of the time.")] = 48
-    of: Annotated[
-        str, Sent(read=BarsOf), Field(description="`starts` counts starts, without an outcome or a cause.")
-    ] = "ends"
+    of: Annotated[BarsOf, Field(description="`starts` counts starts, without an outcome or a cause.")] = "ends"
 
 
 GET_BARS: Final = Operation(

@@ -1042,7 +1042,7 @@ class Client(ABC):
         return await self._call(
             attention_ops.StartBulkAnswer(
                 reason,
-                choice=choice,
+                choice,
                 text=text,
                 by=by,
                 query=query,
@@ -1078,7 +1078,7 @@ class Client(ABC):
         return await self._call(
             attention_ops.PreviewBulkAnswer(
                 reason,
-                choice=choice,
+                choice,
                 query=query,
                 cause=cause,
                 workflow=workflow,

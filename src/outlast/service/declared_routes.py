@@ -190,13 +190,14 @@ def endpoint_of(operation: Operation[Any, Any], answer: Answer[Any]) -> Callable
 
 
 def asked_of(operation: Operation[Q, Any], given: dict[str, Any]) -> Q:
-    """Return the request that has the values of these parameters. None leaves the default of the request."""
+    """Return the request that has the values of these parameters. None leaves the default of the request, if any."""
     values: dict[str, Any] = {}
     for each in sent_fields(operation):
-        value = None
         if each.field == "effect":  # one id in the path for three fields of the request
             values["run"], values["visit"], values["key"] = parse_effect_id(given[each.field])
-        elif each.kind in ("path", "query"):
+            continue
+        value = None
+        if each.kind in ("path", "query"):
             value = given[each.field]
         elif each.kind == "body":
             value = getattr(given[BODY], each.name)
@@ -205,7 +206,7 @@ def asked_of(operation: Operation[Q, Any], given: dict[str, Any]) -> Q:
             what = "the effect" if kind == "effect" else f"{kind} {given[kind]}"
             read = required_version if operation.if_match_required else expected_version
             value = read(given[IF_MATCH], what=what)
-        if value is None:
+        if value is None and each.default is not MISSING:
             continue
         if each.whole:  # the default of the request, with the fields that the body has
             whole = values.get(each.whole, getattr(operation.request, each.whole))
