@@ -16,7 +16,7 @@ from outlast.store.open_rows import FlaggedRuns, GivenUp, SummaryRows
 from tests.conformance.subject import T0, approval_row
 
 ANA = Actor("ana", frozenset({"finance"}), ("finance",))
-NOTHING = SummaryRows((), (), 0, {}, (), (), ())
+NOTHING = SummaryRows((), (), (), 0, {}, (), (), ())
 
 
 def summary(rows: SummaryRows = NOTHING, *, actor: Actor = ANA, at: int = T0) -> StatusSummary:
@@ -48,12 +48,12 @@ def test_approvals_are_counted_for_the_caller() -> None:
         approval_row("ap-4")._replace(within_until=T0 + 30 * HOUR, not_requester=1, requested_by="ana"),
     ]
     late = flagged(Attention(Reason.APPROVAL_TIMEOUT, T0 - HOUR, "late"))
-    found = summary(NOTHING._replace(approvals=tuple(rows), flagged=(late,)))
+    found = summary(NOTHING._replace(voted=tuple(rows), flagged=(late,)))
     assert (found.approvals_pending, found.approvals_mine) == (4, 2)
     assert (found.approvals_overdue, found.approvals_due) == (2, 1)
     program = Actor("bot", frozenset({"finance"}), ("finance",), person=False)
-    assert summary(NOTHING._replace(approvals=tuple(rows)), actor=program).approvals_mine == 0
-    before, after = (summary(NOTHING._replace(approvals=tuple(rows)), at=at).version for at in (T0, T0 + 2 * HOUR))
+    assert summary(NOTHING._replace(voted=tuple(rows)), actor=program).approvals_mine == 0
+    before, after = (summary(NOTHING._replace(voted=tuple(rows)), at=at).version for at in (T0, T0 + 2 * HOUR))
     assert before != after, "an approval became overdue"
 
 

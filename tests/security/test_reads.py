@@ -73,4 +73,4 @@ def test_no_link_decides_and_no_row_contains_one() -> None:
     columns = {column for kind in KINDS for column in kind.columns}
     assert not {column for column in columns if "link" in column}
     assert all("{token" not in row["path"] and "link" not in row["path"] for row in TABLE)
-    assert [row["method"] for row in TABLE if "decision" in row["path"]] == ["POST"]
+    assert [row["method"] for row in TABLE if row["path"].endswith("/decision")] == ["POST"]

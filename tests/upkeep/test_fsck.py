@@ -168,6 +168,7 @@ RUN_DONE, RUN_ASKS, RUN_WORD = ("default", "r-done"), ("default", "r-asks"), ("d
 DONE = "tenant = 'default' AND run = 'r-done'"
 ASKS = "tenant = 'default' AND run = 'r-asks'"
 WORD = "tenant = 'default' AND run = 'r-word'"
+FLAGGED = '[{"reason":"exception","since":7,"cause":"0"}]'
 CANARIES: dict[str, Canary] = {
     "run_row": Canary(f"UPDATE run SET owner = '' WHERE {DONE}", RUN_DONE),
     "row_columns": Canary(f"UPDATE run SET attention = '[{{' WHERE {ASKS}", RUN_ASKS),
@@ -254,7 +255,9 @@ CANARIES: dict[str, Canary] = {
         "slot",
     ),
     "attributes_kept": Canary(f'UPDATE run SET attributes = \'{{"customer":["acme",1]}}\' WHERE {ASKS}', RUN_ASKS),
-    "flaggings_kept": Canary("DELETE FROM flagging", None, "run"),
+    "flaggings_kept": Canary(
+        f"UPDATE run SET attention = '{FLAGGED}', causes = ' exception/0 ', flagged_at = 7 WHERE {ASKS}", RUN_ASKS
+    ),
     "slot_named": Canary(f"UPDATE run SET slots = slots || ' default/9' WHERE {ASKS}", RUN_ASKS),
     "worker_lease": Canary("UPDATE worker SET lease_until = 1", None, "worker"),
     "token_target": Canary(

@@ -133,16 +133,24 @@
     const shown = Math.min(a.bottom, innerHeight); // of a frame that the window cuts, the part in view
     frame.scrollBy(b.left + b.width / 2 - a.left - a.width / 2, b.top + b.height / 2 - (a.top + shown) / 2);
   }
-  let speaker = "";
-  document.addEventListener("htmx:sse:before:message", event => {
+  let speaker = "", spoken = "", steps = 0;
+  const countSteps = () => document.querySelectorAll("#story > li").length;
+  const speak = () => {
     const box = document.getElementById("streamed");
-    if (event.detail.message?.event !== "delta" || !box) return;
-    const delta = JSON.parse(event.detail.message.data), who = [delta.visit, delta.key, delta.epoch, delta.attempt].join();
-    if (who !== speaker) { box.textContent = ""; speaker = who; }
-    const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
-    box.textContent += delta.text.replace(hidden, c => "[U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "]");
+    if (!box || !spoken) return;
+    box.textContent = spoken;
     box.hidden = false;
+  };
+  document.addEventListener("htmx:sse:before:message", event => {
+    if (event.detail.message?.event !== "delta" || !document.getElementById("streamed")) return;
+    const delta = JSON.parse(event.detail.message.data), who = [delta.visit, delta.key, delta.epoch, delta.attempt].join();
+    if (who !== speaker) { spoken = ""; speaker = who; }
+    const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+    spoken += delta.text.replace(hidden, c => "[U+" + c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "]");
+    steps = countSteps();
+    speak();
   });
+  document.addEventListener("htmx:after:swap", () => { if (countSteps() === steps) speak(); }); // a new step may have them
 
   // --- copying ---
   document.addEventListener("click", event => {
