@@ -33,7 +33,7 @@ ITEMS: Final[dict[str, Callable[[str], set[str]]]] = {
     "/ui/attention/*": _ids(r'<tr id="item-\d+">.*?href="[^"]*/ui/runs/([^"]+)"'),
     "/ui/causes/*": lambda text: set(re.findall(r'/ui/runs/([^"]+)"', text.partition('id="runs"')[2])),
 }
-"""What a page of each list shows, by the kind of its address."""
+"""Selector of the rows of each list, by its address."""
 
 
 class CountLink(NamedTuple):

@@ -1,4 +1,4 @@
-"""Two people with one approval open: each is told of the other, also if another process serves the other."""
+"""Two people with one approval open: each page names the other person, also if another process serves that page."""
 
 import subprocess
 import sys
@@ -87,7 +87,7 @@ def test_each_of_two_people_sees_that_the_other_has_it_open(place: Place, open_p
     expect(ana.locator("#present")).to_have_count(0)
     expect(inbox.locator(f"#approval-{another} .present")).to_have_text("bo has this open")
     whole = place.service.get(f"/ui/approvals/{another}", headers={"Cookie": _cookies(ana)}).text
-    assert "Who decides" in whole and "has this open" not in whole, "without the script it would stay for ever"
+    assert "Who decides" in whole and "has this open" not in whole, "a page without the script would not remove it"
 
 
 @pytest.mark.req("OBS-5")

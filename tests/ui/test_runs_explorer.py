@@ -10,7 +10,8 @@ from playwright.sync_api import Page
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.store_rows import Topology
 from outlast.core.run_filters import Interval
-from outlast.insight.run_tally import BARS_MAX, TallyBar, bars_of, marks_in
+from outlast.insight.cause_reads import BARS
+from outlast.insight.run_tally import TallyBar, bars_of, marks_in
 from outlast.ui.bars_drawing import HEIGHT, TOUCH, draw_bars
 from tests.ui.conftest import Running, Service
 from tests.ui.html_page import HtmlPage
@@ -197,13 +198,13 @@ def test_many_rows_are_on_the_first_screen(place: Service, open_page: Callable[.
 def test_bars_have_equal_widths_and_every_event() -> None:
     assert bars_of([], 5_000) == ([], True)
     bars, whole = bars_of([(1_000, "failed"), (1_999, "failed"), (60_000, "flagged")], 61_500)
-    assert whole and len(bars) <= BARS_MAX
+    assert whole and len(bars) <= BARS
     assert {each.at.high - each.at.low for each in bars} == {10_000}
     assert [(each.at.low, each.counts) for each in bars if each.counts] == [
         (0, {"failed": 2}), (60_000, {"flagged": 1}),
     ]  # fmt: skip
     old, whole = bars_of([(0, "failed"), (10**14, "failed")], 10**14)
-    assert not whole and len(old) == BARS_MAX and sum(each.total for each in old) == 1
+    assert not whole and len(old) == BARS and sum(each.total for each in old) == 1
 
 
 def test_bars_are_one_path_for_each_outcome_and_a_link_for_each_bar_with_runs() -> None:

@@ -143,7 +143,7 @@ class CallSource(Protocol):
 
 
 OUTCOME_CHARS: Final = 100
-"""Of the name of the error with which a request to a model ended."""
+"""Characters that are kept of the name of the error with which a request to a model ended."""
 current_call: Final[ContextVar[Call | CallSource | None]] = ContextVar("outlast_call", default=None)
 """Set by the engine around the call of an activity, and in the context of the thread of a `def` activity."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
+from outlast.core.distributions import percentile
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
 from outlast.core.machine import ApprovalStatus, EffectStatus
@@ -93,11 +94,9 @@ def _use(group: _Group, found: Sequence[AskedRequest], head: str) -> PromptUse:
 
 
 def _percentiles(times: Iterable[int]) -> tuple[int | None, int | None]:
-    """Return the median and the 95th percentile: of the given times, the least that so many do not exceed."""
+    """Return the median and the 95th percentile of times; None without any."""
     ordered = sorted(times)
-    if not ordered:
-        return None, None
-    return tuple(ordered[-(-share * len(ordered) // 100) - 1] for share in (50, 95))  # type: ignore[return-value]
+    return (percentile(ordered, 50), percentile(ordered, 95)) if ordered else (None, None)
 
 
 async def prompt_list(of: TenantRows, *, workflow: str, model: str, days: int) -> PromptList:

@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from outlast.core.causes import CauseName, cause_mark, causes_in, normal_form
+from outlast.core.causes import CauseName, causes_in, normal_form
 from outlast.core.commit import Instant
-from outlast.core.durations import DAY, MINUTE
-from outlast.core.lanes import lane_of, version_in, workflow_in
+from outlast.core.durations import MINUTE
+from outlast.core.lanes import version_in, workflow_in
 from outlast.core.limits import FLAGGED_MAX
 from outlast.core.machine import Reason
 from outlast.core.paging import pages
@@ -20,8 +20,9 @@ from outlast.core.rows.run_rows import EVENT, Run
 from outlast.core.rows.store_rows import STORE, TOPOLOGY
 from outlast.core.state.snapshot_codec import MARK
 from outlast.errors import Corrupt, InvalidInput, NotFound
+from outlast.insight.counted_time import counted_runs, counted_time
 from outlast.insight.tenant_rows import TenantRows
-from outlast.models import checked_instant, exact_instant, instant
+from outlast.models import exact_instant, instant
 from outlast.models.causes import (
     Bar,
     Bars,
@@ -72,7 +73,7 @@ class _Groups(NamedTuple):
     groups: tuple[FlaggedRuns, ...]
     first: dict[str, Run]
     times: dict[str, list[FlaggingTimes]]
-    """By cause: answered flaggings, too."""
+    """Flaggings by cause, also those that were answered."""
     more: bool
     at_least: bool
 
@@ -284,15 +285,12 @@ async def flagged_runs(of: TenantRows, cause: str) -> tuple[int, bool]:
 
 
 def _wanted(request: GetBars) -> OfRuns:
-    lane = lane_of(request.workflow, request.version) if request.version is not None else ""
-    return OfRuns(request.workflow, lane, cause_mark(request.cause) if request.cause else "")
+    return counted_runs(request.workflow, request.version, request.cause)
 
 
 async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     """Count runs by their end, and by the times at which they began to need a person. Raises InvalidInput."""
     span = _span(request, await of.store.now())
-    if request.version is not None and not request.workflow:
-        raise InvalidInput("a version without a workflow", "versions of workflows are not alike", "name the workflow")
     outcomes = [each.value for each in OUTCOMES]
     if request.outcome and request.outcome not in (*outcomes, FLAGGED):
         raise InvalidInput(f"outcome is {request.outcome!r}", f"it is one of {', '.join((*outcomes, FLAGGED))}")
@@ -331,16 +329,8 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
 
 
 def _span(request: GetBars, now: Instant) -> BarSpan:
-    until = _instant("until", request.until, now.business)
-    since = _instant("since", request.since, until - DAY)
-    if since >= until:
-        raise InvalidInput("since is not before until", "the time would have no length", "choose an earlier instant")
-    width = -(-(until - since) // request.bars)
-    return BarSpan(since, width, request.bars)
-
-
-def _instant(name: str, given: datetime | None, default: int) -> int:
-    return default if given is None else checked_instant(name, given)
+    low, high = counted_time(request.since, request.until, now)
+    return BarSpan(low, -(-(high - low) // request.bars), request.bars)
 
 
 async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> CountedFlags:

@@ -1,18 +1,16 @@
 """Distributions of the durations of runs, of their nodes and of decisions, from the newest rows of a tenant."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from outlast.core.commit import Instant
 from outlast.core.distributions import distribution
-from outlast.core.durations import DAY
-from outlast.core.lanes import lane_of
 from outlast.core.rows.run_rows import RUN
-from outlast.errors import Corrupt, InvalidInput
+from outlast.errors import Corrupt
+from outlast.insight.counted_time import counted_runs, counted_time
 from outlast.insight.run_course import RunTime, TimeSpent, run_time
 from outlast.insight.run_history import RunHistory
 from outlast.insight.tenant_rows import TenantRows
-from outlast.models import checked_instant, exact_instant
+from outlast.models import exact_instant
 from outlast.models.measurements import (
     DecisionGroup,
     DecisionTimes,
@@ -22,7 +20,7 @@ from outlast.models.measurements import (
     RunDurations,
 )
 from outlast.operations.metric_operations import GetDecisionTimes, GetRunDurations
-from outlast.store.bars import BarSpan, EndBars, OfRuns
+from outlast.store.bars import BarSpan, EndBars
 from outlast.store.measured_rows import MeasuredApprovals, MeasuredRun, MeasuredRuns, RunCourses
 
 ROWS_PER_COUNT: Final = 10
@@ -38,35 +36,17 @@ NODES_MAX: Final = 100
 GROUPS_MAX: Final = 100
 
 
-class _Measured(NamedTuple):
-    """Time and runs of a measurement."""
-
-    since: int
-    until: int
-    of: OfRuns
-
-
-def _measured(request: GetRunDurations | GetDecisionTimes, now: Instant) -> _Measured:
-    until = now.business if request.until is None else checked_instant("until", request.until)
-    since = until - DAY if request.since is None else checked_instant("since", request.since)
-    if since >= until:
-        raise InvalidInput("since is not before until", "the time would have no length", "choose an earlier instant")
-    if request.version is not None and not request.workflow:
-        raise InvalidInput("a version without a workflow", "versions of workflows are not alike", "name the workflow")
-    lane = lane_of(request.workflow, request.version) if request.version is not None else ""
-    return _Measured(since, until, OfRuns(request.workflow, lane))
-
-
 async def run_durations(of: TenantRows, request: GetRunDurations) -> RunDurations:
     """Return durations of the runs that ended last in a time, and of the nodes of a sample. Raises InvalidInput."""
-    time = _measured(request, await of.store.now())
+    time = counted_time(request.since, request.until, await of.store.now())
+    kept = counted_runs(request.workflow, request.version)
     most = ROWS_PER_COUNT * of.store.count_max
     last = CLAIMED_PER_COUNT * of.store.count_max
-    took, runs, more = await of.store.query(MeasuredRuns(of.tenant, time.since, time.until, time.of, most, last))
+    took, runs, more = await of.store.query(MeasuredRuns(of.tenant, time.low, time.high, kept, most, last))
     lags = of.store.skew > 0
     ended = len(took)
     if more and not lags:  # an index that lags has the end of each run in its row, so counting would read all of them
-        found = await of.store.query(EndBars(of.tenant, BarSpan(time.since, time.until - time.since, 1), time.of))
+        found = await of.store.query(EndBars(of.tenant, BarSpan(time.low, time.high - time.low, 1), kept))
         ended = sum(counts[0] for counts in found.by_outcome)
     sampled = await _sampled(of, runs)
     spent = [each.spent for _, each in sampled]
@@ -75,8 +55,8 @@ async def run_durations(of: TenantRows, request: GetRunDurations) -> RunDuration
         ended=ended,
         at_least=more and lags,
         about=lags,
-        since=exact_instant(time.since),
-        until=exact_instant(time.until),
+        since=exact_instant(time.low),
+        until=exact_instant(time.high),
         duration=measured_time(took),
         first_step=measured_time(run.claimed_at - run.created_at for run in runs if run.claimed_at),
         sampled=len(sampled),
@@ -137,10 +117,11 @@ def _nodes(sampled: Sequence[tuple[str, RunTime]]) -> list[NodeDurations]:
 async def decision_times(of: TenantRows, request: GetDecisionTimes) -> DecisionTimes:
     """Return how long approvals waited for their decisions, and how old the pending ones are. Raises InvalidInput."""
     now = await of.store.now()
-    time = _measured(request, now)
+    time = counted_time(request.since, request.until, now)
+    kept = counted_runs(request.workflow, request.version)
     most = ROWS_PER_COUNT * of.store.count_max
     read = [
-        await of.store.query(MeasuredApprovals(of.tenant, time.since, time.until, time.of, most, pending))
+        await of.store.query(MeasuredApprovals(of.tenant, time.low, time.high, kept, most, pending))
         for pending in (False, True)
     ]
     groups: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
@@ -153,8 +134,8 @@ async def decision_times(of: TenantRows, request: GetDecisionTimes) -> DecisionT
         at_least=read[0].more,
         open_at_least=read[1].more,
         about=of.store.skew > 0,
-        since=exact_instant(time.since),
-        until=exact_instant(time.until),
+        since=exact_instant(time.low),
+        until=exact_instant(time.high),
         decided=measured_time(took for decided, _ in groups.values() for took in decided),
         open=measured_time(age for _, ages in groups.values() for age in ages),
         groups=[

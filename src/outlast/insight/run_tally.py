@@ -17,15 +17,13 @@ from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.run_rows import Run
 from outlast.core.rows.store_rows import STORE, TOPOLOGY, Topology
 from outlast.core.run_filters import Interval
-from outlast.insight.cause_reads import counted_bars, ended_runs, flagged_runs
+from outlast.insight.cause_reads import BARS, FLAGGED, counted_bars, ended_runs, flagged_runs
 from outlast.insight.tenant_rows import TenantRows, stopped_at
 from outlast.models import exact_instant
 from outlast.operations.cause_operations import GetBars
 from outlast.operations.run_operations import ListRuns
 from outlast.store.bars import OUTCOMES
 
-BARS_MAX: Final = 48
-FLAGGED: Final = "flagged"
 RUNNING: Final = "started"
 ALL: Final = "all"
 DEPLOY: Final = "deploy"
@@ -179,9 +177,9 @@ def bars_of(events: Sequence[tuple[int, str]], now: int) -> tuple[list[TallyBar]
     if not events:
         return [], True
     first = min(at for at, _ in events)
-    width = next((w for w in _WIDTHS if now // w - first // w < BARS_MAX), _WIDTHS[-1])
+    width = next((w for w in _WIDTHS if now // w - first // w < BARS), _WIDTHS[-1])
     last = max(now, *(at for at, _ in events)) // width
-    begin = max(last - BARS_MAX + 1, 0)
+    begin = max(last - BARS + 1, 0)
     bars = [TallyBar(Interval(n * width, (n + 1) * width), {}) for n in range(begin, last + 1)]
     whole = True
     for at, outcome in events:

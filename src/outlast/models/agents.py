@@ -74,7 +74,7 @@ class ToolUse(Model):
     calls: Count = Field(description="Counted calls of the ledger.")
     done: Count
     refused: Count = Field(description="Calls that the receiver refused, or that failed for good.")
-    uncertain: Count = Field(description="Calls of which nobody knows whether they happened.")
+    uncertain: Count = Field(description="Calls that may or may not have happened.")
     undone: Count
     open: Count = Field(description="Calls under way.")
     denied: Count = Field(description="Calls that a policy denied, in the newest runs. They have no row in the ledger.")

@@ -115,9 +115,9 @@ class Unit:
     body: Callable[[], Awaitable[JsonValue]] | None = None
     call_id: str = ""
     outline: RequestOutline | None = None
-    """Of a request to a model."""
+    """Parts of a request to a model; None of other operations."""
     texts: Callable[[], tuple[ModelText, ModelText]] | None = None
-    """Of a request to a model: its instructions and tools."""
+    """Return the instructions and tools of a request to a model."""
     former_digest: Callable[[], str] | None = None
     """Digest of the call that an earlier version recorded, which compared the messages only."""
     made: bool = False

@@ -86,7 +86,6 @@ class CountedCall(NamedTuple):
     status: EffectStatus
     first_at: int  # real
     settled_at: int  # business; 0 = open
-    settled_by: str
     lane: str
 
 
@@ -100,8 +99,8 @@ class NewestCalls(Query[tuple[CountedCall, ...]]):
     @override
     def statements(self) -> Sequence[Select]:
         text = (
-            "SELECT e.activity, e.status, e.first_at, e.settled_at, e.settled_by, coalesce(r.lane, '') FROM "
-            "(SELECT tenant, activity, status, first_at, settled_at, settled_by, CASE WHEN run <> '' THEN run ELSE "
+            "SELECT e.activity, e.status, e.first_at, e.settled_at, coalesce(r.lane, '') FROM "
+            "(SELECT tenant, activity, status, first_at, settled_at, CASE WHEN run <> '' THEN run ELSE "
             f"by_run END AS of_run FROM effect WHERE tenant = {MARK} AND undoes = '' ORDER BY first_at DESC "
             f"LIMIT {MARK}) e LEFT JOIN run r ON r.tenant = e.tenant AND r.run = e.of_run ORDER BY e.first_at DESC"
         )
@@ -117,7 +116,7 @@ class NewestCalls(Query[tuple[CountedCall, ...]]):
         calls = [row for row in rows.under(EFFECT, (self.tenant,)) if not row.undoes]
         newest = nlargest(self.most, calls, key=lambda row: row.first_at)
         return tuple(
-            CountedCall(e.activity, e.status, e.first_at, e.settled_at, e.settled_by, lanes.get(e.run or e.by_run, ""))
+            CountedCall(e.activity, e.status, e.first_at, e.settled_at, lanes.get(e.run or e.by_run, ""))
             for e in newest
         )
 

@@ -4,9 +4,9 @@ A count and the list of the same time have the same conditions, so a list has as
 began to need a person several times in this time is counted once, and listed at the last one of these times.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +21,7 @@ from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, listed_rows
 
 OUTCOMES: Final = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
+R = TypeVar("R", Run, Flagging)
 Counts = tuple[int, ...]
 """Number of runs in each bar, the earliest first."""
 
@@ -101,6 +102,16 @@ def _select(span: BarSpan, counted: str, column: str, where: str, values: Sequen
 
 def _counts(found: Sequence[Values]) -> Counts:
     return tuple(int(n) for _, n in found)
+
+
+def _rows_max(limit: int) -> int:
+    return min(limit, PAGE_MAX)
+
+
+def _page_of(found: Sequence[R], place: Callable[[R], Key], limit: int) -> Page[R]:
+    """Return the first page of ordered rows, with a cursor if there are more."""
+    page = tuple(found[: _rows_max(limit)])
+    return Page(page, cursor_at(place(page[-1])) if len(found) > len(page) else "")
 
 
 # --- starts ------------------------------------------------------------------------------
@@ -203,7 +214,7 @@ class RunsByEnd(Query[Page[Run]]):
             f"SELECT {SQL[RUN.name].columns} FROM run WHERE tenant = {MARK} AND status = {MARK} AND ended_at <> 0 "
             f"AND ended_at >= {MARK} AND {below}{more} ORDER BY ended_at DESC, run DESC LIMIT {MARK}"
         )
-        begin = (self.interval.low, *(after or (self.interval.high,)), *further, self._rows_max() + 1)
+        begin = (self.interval.low, *(after or (self.interval.high,)), *further, _rows_max(self.limit) + 1)
         return [Select(text, (self.tenant, each.value, *begin)) for each in _with_causes(self.statuses, self.of)]
 
     @override
@@ -223,13 +234,8 @@ class RunsByEnd(Query[Page[Run]]):
         ]
         return self._page(found)
 
-    def _rows_max(self) -> int:
-        return min(self.limit, PAGE_MAX)
-
-    def _page(self, found: list[Run]) -> Page[Run]:
-        found.sort(key=end_place, reverse=True)
-        page = tuple(found[: self._rows_max()])
-        return Page(page, cursor_at(end_place(page[-1])) if len(found) > len(page) else "")
+    def _page(self, found: Iterable[Run]) -> Page[Run]:
+        return _page_of(sorted(found, key=end_place, reverse=True), end_place, self.limit)
 
 
 # --- flaggings ---------------------------------------------------------------------------
@@ -303,7 +309,7 @@ class LastFlaggings(Query[Page[Flagging]]):
             f"AND seq > f.seq AND at + 0 >= {MARK} AND at + 0 < {MARK}{more}) ORDER BY at DESC, run DESC LIMIT {MARK}"
         )
         low, high = self.interval
-        values = (self.tenant, low, *(after or (high,)), *further, low, high, *further, self._rows_max() + 1)
+        values = (self.tenant, low, *(after or (high,)), *further, low, high, *further, _rows_max(self.limit) + 1)
         return (Select(text, values),)
 
     @override
@@ -320,12 +326,8 @@ class LastFlaggings(Query[Page[Flagging]]):
         found = [row for row in last.values() if after is None or flagging_place(row) < after]
         return self._page(sorted(found, key=flagging_place, reverse=True))
 
-    def _rows_max(self) -> int:
-        return min(self.limit, PAGE_MAX)
-
     def _page(self, found: Sequence[Flagging]) -> Page[Flagging]:
-        page = tuple(found[: self._rows_max()])
-        return Page(page, cursor_at(flagging_place(page[-1])) if len(found) > len(page) else "")
+        return _page_of(found, flagging_place, self.limit)
 
 
 class FlaggingTimes(NamedTuple):

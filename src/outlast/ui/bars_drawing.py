@@ -6,12 +6,13 @@ from typing import Final, NamedTuple
 
 from outlast.core.machine import RunStatus
 from outlast.core.run_filters import interval_text
-from outlast.insight.run_tally import BARS_MAX, DEPLOY, FLAGGED, RUNNING, TallyBar, TimeMark
+from outlast.insight.cause_reads import BARS, FLAGGED
+from outlast.insight.run_tally import DEPLOY, RUNNING, TallyBar, TimeMark
 from outlast.models import exact_instant
 
 HEIGHT: Final = 40
 STEP: Final = 10
-WIDTH: Final = STEP * BARS_MAX
+WIDTH: Final = STEP * BARS
 NAMED_MAX: Final = 5
 """Deploys and pauses that the title of a line names."""
 LISTED_MAX: Final = 20

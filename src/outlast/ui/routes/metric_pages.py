@@ -1,7 +1,7 @@
 """Pages of metrics: runs by time, durations of runs and nodes, time to decision, and slots of workers in use."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Query
@@ -12,7 +12,9 @@ from outlast.core.durations import DAY, HOUR, MINUTE
 from outlast.core.limits import NAME_CHARS_MAX
 from outlast.core.run_filters import Interval, interval_text
 from outlast.errors import InvalidInput
-from outlast.insight.run_tally import FLAGGED, RUNNING, TallyBar
+from outlast.insight.cause_reads import FLAGGED
+from outlast.insight.counted_time import check_version
+from outlast.insight.run_tally import RUNNING, TallyBar
 from outlast.models import exact_instant, milliseconds
 from outlast.models.causes import Bar, Bars
 from outlast.models.measurements import DecisionTimes, MeasuredTime, RunDurations
@@ -56,10 +58,12 @@ class MetricFilters(NamedTuple):
 
 def chosen(workflow: str, version: str, time: Time) -> MetricFilters:
     """Return the filters of a page. A version needs a workflow."""
-    if version and not workflow:
-        refused = InvalidInput("a version without a workflow", "versions of workflows are not alike", "choose both")
+    number = int(version) if version else None
+    try:
+        check_version(workflow, number)
+    except InvalidInput as refused:
         return MetricFilters("", None, time, refused)
-    return MetricFilters(workflow, int(version) if version else None, time, None)
+    return MetricFilters(workflow, number, time, None)
 
 
 @router.get("", operation_id="ui:get_bars")
@@ -208,7 +212,7 @@ async def show_occupancy(ops: Ops, state: State, request: Request) -> Response:
     )
 
 
-async def _until(ops: Operations) -> Any:
+async def _until(ops: Operations) -> datetime:
     return exact_instant((await ops.store.now()).business + 1)
 
 

@@ -14,7 +14,8 @@ from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.errors import InvalidInput, NotFound, OutlastError
-from outlast.insight.run_tally import ALL, FLAGGED, RunTally
+from outlast.insight.cause_reads import FLAGGED
+from outlast.insight.run_tally import ALL, RunTally
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
 from outlast.models.runs import RunList, RunListItem, RunSummary
