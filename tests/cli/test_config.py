@@ -11,7 +11,7 @@ import click
 import pytest
 
 from outlast.cli import cli
-from outlast.cli.global_options import CliSettings, complete
+from outlast.cli.global_options import CliSettings, Command, complete
 from outlast.runtime.interpreter_build import Build
 from tests.cli.conftest import Terminal
 
@@ -138,6 +138,12 @@ def test_each_option_that_names_the_setting_of_the_module_reads_it(monkeypatch: 
             read[path] = found
     assert ("runs", "fork") in read and len(read) >= 4
     assert [" ".join(path) for path, found in read.items() if found != "shop.orders"] == []
+
+
+def test_each_command_takes_the_global_options() -> None:
+    """`outlast tools -o json` was refused."""
+    without = [" ".join(path) for path, each in _commands(cli, click.Context(cli)) if not isinstance(each, Command)]
+    assert without == []
 
 
 def test_liveness_from_the_environment_is_the_workers(outlast: Terminal) -> None:

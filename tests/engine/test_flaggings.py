@@ -6,7 +6,8 @@ from typing import Literal
 from outlast import Context, Workflow
 from outlast.core.causes import causes_in
 from outlast.core.durations import HOUR, MINUTE
-from outlast.core.rows.run_rows import EVENT, FLAGGING, Flagging
+from outlast.core.rows.run_rows import EVENT, FLAGGING, Flagging, Floor
+from outlast.core.window import is_past_flagging
 from outlast.upkeep.fsck_checks import flaggings_kept
 from tests.engine.world import State, World, one_node
 
@@ -86,3 +87,16 @@ async def test_flaggings_behind_the_window_go(world: World) -> None:
     await world.answer("exception", "continue")
     (second,) = await flaggings(world)
     assert second.seq > first.seq + 20 and not [*flaggings_kept(world.run(), [second])]
+
+
+async def test_a_flagging_that_nobody_has_answered_stays_behind_the_window(world: World) -> None:
+    """The run can go on beside it, as after its ceiling, and its bar must stay."""
+    flow = one_node(_fails, name="flagged-open")
+    world.worker(flow)
+    await world.start(flow)
+    (row,) = await flaggings(world)
+    run, floor = world.run(), Floor("t", "r1", 1, row.seq + 1, "", 1, 1, "", 1, 0)
+    assert not is_past_flagging(row, run, floor)
+    assert is_past_flagging(row._replace(at=row.at - 1), run, floor)
+    assert is_past_flagging(row, run._replace(flagged_at=0), floor)
+    assert not is_past_flagging(row, run._replace(flagged_at=0), floor._replace(seq=row.seq))

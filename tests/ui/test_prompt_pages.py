@@ -1,5 +1,6 @@
 """The pages of prompts and of tools: their numbers are those of the API, and each prompt shows its change."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,7 +9,8 @@ from playwright.sync_api import Page
 
 from outlast import activity
 from outlast.agent import ModelAnswer, ModelRequest, ScriptedModel, ToolCall, agent_workflow
-from outlast.insight.agent_calls import line_difference, prompt_uses
+from outlast.core.rows.text_rows import StoredModelText
+from outlast.insight.agent_calls import line_difference, prompt_uses, shown_text
 from outlast.store.agent_calls import AskedRequest
 from tests.ui.conftest import Running, Service
 from tests.ui.test_axe import complaints
@@ -132,3 +134,12 @@ def test_a_difference_leaves_out_equal_lines() -> None:
     assert marks == ["left_out", "same", "same", "same", "old", "new", "same", "same", "same", "left_out"]
     assert [line.text for line in lines if line.mark == "left_out"] == ["17 equal lines", "16 equal lines"]
     assert not line_difference("a", "a")
+
+
+def test_texts_are_shown_without_secrets() -> None:
+    """Instructions and schemas of tools are stored as they were sent; people see them without secrets."""
+    key = "sk-proj-" + "a1B2" * 10
+    row = StoredModelText("t", "d", 1, "instructions", f"Call the shop with {key}.", 9, "w@1", 1, 1)
+    tools = json.dumps([{"name": "call", "description": f"with {key}"}])
+    for each in (row, row._replace(kind="tools", text=tools), row._replace(kind="tools", text=tools[:-3])):
+        assert key in each.text and key not in shown_text(each)

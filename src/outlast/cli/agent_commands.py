@@ -6,14 +6,12 @@ import click
 
 from outlast.cli.command_session import reads_client
 from outlast.cli.exit_codes import OK
-from outlast.cli.global_options import Group
+from outlast.cli.global_options import Command, Group
 from outlast.cli.screen import Screen, json_of_model
-from outlast.core.durations import span
+from outlast.cli.text import took
 from outlast.core.limits import USAGE_DAYS_MAX
 from outlast.runtime.client import Client
 
-SHOWN: Final = 12
-"""Characters of a digest in a table."""
 MARKS: Final = {"same": "  ", "old": "- ", "new": "+ ", "left_out": "… "}
 
 
@@ -33,26 +31,27 @@ async def ls(client: Client, screen: Screen, workflow: str, model: str, days: in
     if screen.data(json_of_model(found)):
         return OK
     if not found.uses:
-        screen.line(f"no request to a model was recorded {screen.since(found.since)}")
+        screen.line(f"no request to a model in the last {days} business days")
         return OK
     rows = [
         (
             f"{use.workflow}@{use.version}" if use.workflow else "",
-            use.prompt[:SHOWN] or "not recorded",
+            use.prompt or "not recorded",
             use.model,
             f"{use.requests:,}",
             f"{use.unusable + use.errors:,}",
             f"{use.tokens:,}",
             use.money,
-            span(use.p50_ms) if use.p50_ms else "",
-            span(use.p95_ms) if use.p95_ms else "",
+            took(use.p50_ms or None),
+            took(use.p95_ms or None),
         )
         for use in found.uses
     ]
     screen.table(("WORKFLOW", "PROMPT", "MODEL", "REQUESTS", "FAILED", "TOKENS", "MONEY", "P50", "P95"), rows)
     if not found.every:
         screen.line(f"only the newest {found.read:,} requests are counted")
-    screen.advice(f"outlast prompts show {found.uses[0].prompt}" if found.uses[0].prompt else "")
+    if found.uses[0].prompt:
+        screen.advice(f"outlast prompts show {found.uses[0].prompt}")
     return OK
 
 
@@ -76,7 +75,7 @@ async def show(client: Client, screen: Screen, prompt: str, workflow: str) -> in
     return OK
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--workflow", default="", metavar="NAME", help="Only calls of runs of this workflow.")
 @reads_client
 async def tools(client: Client, screen: Screen, workflow: str) -> int:
@@ -92,8 +91,8 @@ async def tools(client: Client, screen: Screen, workflow: str) -> int:
             use.tool,
             f"{use.workflow}@{use.version}" if use.workflow else "",
             *(f"{n:,}" for n in (use.calls, use.refused, use.denied, use.rejected, use.uncertain)),
-            span(use.p50_ms) if use.p50_ms is not None else "",
-            span(use.p95_ms) if use.p95_ms is not None else "",
+            took(use.p50_ms),
+            took(use.p95_ms),
         )
         for use in found.tools
     ]

@@ -10,8 +10,7 @@ from outlast.cli.command_session import reads_client
 from outlast.cli.exit_codes import OK
 from outlast.cli.global_options import Group
 from outlast.cli.screen import Screen, iso_of
-from outlast.cli.text import duration
-from outlast.core.durations import SECOND, span
+from outlast.cli.text import duration, took
 from outlast.insight.run_tally import RUNNING
 from outlast.models import exact_instant
 from outlast.models.causes import Bar
@@ -94,10 +93,10 @@ async def decisions(client: Client, screen: Screen, workflow: str, version: int 
     if screen.data(found):
         return OK
     rows = [
-        (each.workflow, each.rule, *_cells(each.decided), f"{each.open.count:,}", _text(each.open.longest_ms))
+        (each.workflow, each.rule, *_cells(each.decided), f"{each.open.count:,}", took(each.open.longest_ms))
         for each in found.groups
     ]
-    every = ("all", "", *_cells(found.decided), f"{found.open.count:,}", _text(found.open.longest_ms))
+    every = ("all", "", *_cells(found.decided), f"{found.open.count:,}", took(found.open.longest_ms))
     screen.table(("WORKFLOW", "WHO", *COLUMNS, "OPEN", "OLDEST"), [*rows, every])
     cut = "only some approvals of this time were read" if found.at_least or found.open_at_least else ""
     _accuracy(screen, about=found.about, cut=cut)
@@ -121,16 +120,12 @@ def _count(bar: Bar, outcome: str) -> str:
 
 def _cells(measured: MeasuredTime) -> tuple[str, str, str, str]:
     times = (measured.p50_ms, measured.p95_ms, measured.longest_ms)
-    p50, p95, longest = map(_text, times)
+    p50, p95, longest = map(took, times)
     return f"{measured.count:,}", p50, p95, longest
 
 
 def _p95(measured: MeasuredTime) -> str:
-    return _text(measured.p95_ms) if measured.longest_ms else ""
-
-
-def _text(ms: int | None) -> str:
-    return "" if ms is None else f"{ms} ms" if ms < SECOND else span(ms)
+    return took(measured.p95_ms) if measured.longest_ms else ""
 
 
 def _accuracy(screen: Screen, *, about: bool, cut: str = "") -> None:

@@ -51,6 +51,13 @@ def duration(text: str) -> int:
         raise click.BadParameter(str(error)) from error
 
 
+def took(ms: int | None) -> str:
+    """Write a measured duration; "" for None."""
+    from outlast.core.durations import measured_span
+
+    return "" if ms is None else measured_span(ms)
+
+
 def instant(text: str) -> datetime:
     """Parse an instant of the command line; without a zone it is local. Raises click.BadParameter."""
     try:

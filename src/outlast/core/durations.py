@@ -273,6 +273,11 @@ def span(ms: int) -> str:
     return _two(hours, 24, "d", "h")
 
 
+def measured_span(ms: int) -> str:
+    """Write a measured duration: below a second in milliseconds, else as `span`. A negative one counts as 0."""
+    return f"{max(0, ms)} ms" if ms < SECOND else span(ms)
+
+
 def _nearest(ms: int, unit: int) -> int:
     return (ms + unit // 2) // unit
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from outlast.clocks import new_nonce
 from outlast.core.approver_rule import identity
-from outlast.core.durations import SECOND, span
+from outlast.core.durations import SECOND, measured_span, span
 from outlast.core.events import FAR_FROM, FAR_TEXT, iso
 from outlast.errors import NotFound
 from outlast.insight.confusables import marked
@@ -90,7 +90,7 @@ def environment() -> Environment:
     made.filters.update({ISOLATED: isolated, VISIBLE: visible})
     made.filters.update(
         span=lambda ms: span(max(0, int(ms))),
-        took=_took,
+        took=measured_span,
         instant=_instant,
         counted=counted,
         grouped="{:,}".format,
@@ -122,11 +122,6 @@ def _quoted(word: str) -> str:
         return "$'" + CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", escaped) + "'"
     plain = word.replace(PLACEHOLDER, "x")
     return word if quote(plain) == plain else quote(word)
-
-
-def _took(ms: int) -> str:
-    """Return a measured duration, below a second in milliseconds."""
-    return f"{max(0, ms)} ms" if ms < SECOND else span(ms)
 
 
 def _as_id(key: str) -> str:

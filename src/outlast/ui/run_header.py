@@ -15,7 +15,7 @@ from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
 from outlast.ui.rendering import stamp
 from outlast.ui.run_words import ShownWait, folded, kind_of, waits_shown
-from outlast.ui.story_rows import budget_bar, took
+from outlast.ui.story_rows import budget_bar
 
 DECIDABLE_MAX: Final = 3
 """Approvals that the page of a run shows whole."""
@@ -62,7 +62,6 @@ class RunHeader(NamedTuple):
             "decidable": self.decidable,
             "over": self.over,
             "budget": budget_bar(run.used, run.budget),
-            "took_of": took,
             "visit_text": lambda node, visit: visit_text(node, nth.get(visit, 0), visit),
         }
 

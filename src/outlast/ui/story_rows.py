@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from markupsafe import escape
 
-from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, span
+from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, measured_span
 from outlast.core.machine import EffectStatus
 from outlast.core.usage import money_text
 from outlast.insight.run_story import StoryEntry, has_failed
@@ -82,7 +82,7 @@ def row_of(entry: StoryEntry) -> StoryRow:
         step,
         kind_of_step(step),
         elapsed(entry.elapsed_ms),
-        "" if entry.gap_ms is None else took(entry.gap_ms),
+        "" if entry.gap_ms is None else measured_span(entry.gap_ms),
         unquote(step.key),
         pairs_of(step.input.text) if not step.input.cut else [("", step.input.text)],
         max(0, len(step.proposals) - PROPOSALS_MAX),
@@ -107,7 +107,7 @@ def totals(entry: StoryEntry) -> str:
     """Return the usage that calls reported from the start up to an entry, and the time without waits."""
     tokens = f"{entry.spent.tokens:,} tokens" if entry.spent.tokens else ""
     money = money_text(entry.spent.money) if entry.spent.money else ""
-    return " · ".join(filter(None, (tokens, money, f"busy {took(entry.busy_ms)}")))
+    return " · ".join(filter(None, (tokens, money, f"busy {measured_span(entry.busy_ms)}")))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
@@ -133,11 +133,6 @@ def elapsed(ms: int) -> str:
     if ms < DAY:
         return f"+{ms // HOUR}h {ms % HOUR // MINUTE:02}m"
     return f"+{ms // DAY}d {ms % DAY // HOUR:02}h"
-
-
-def took(ms: int) -> str:
-    """Return a duration: `8 ms`, `1.20 s`, then in the words of `span`."""
-    return f"{ms} ms" if ms < SECOND else f"{ms / SECOND:.2f} s" if ms < MINUTE else span(ms)
 
 
 def shown_text(text: str) -> FoldedValue:

@@ -14,7 +14,6 @@ from outlast.service.request_parts import PromptId
 from outlast.service.service_state import Ops
 from outlast.ui.page_route import PageRoute
 from outlast.ui.rendering import render, stamp
-from outlast.ui.story_rows import took
 
 router = APIRouter(prefix="/ui", route_class=PageRoute)
 Word = Annotated[str, Query(max_length=NAME_CHARS_MAX)]
@@ -50,7 +49,6 @@ async def list_prompts(ops: Ops, request: Request, workflow: Word = "", model: W
         live="runs",
         versions={"prompts": stamp(found)},
         found=found,
-        took_of=took,
         groups=by_version(found.uses[:ROWS_MAX]),
         more=len(found.uses) - ROWS_MAX,
         workflow=workflow,
@@ -68,7 +66,6 @@ async def show_prompt(ops: Ops, request: Request, prompt: PromptId, workflow: Wo
         title=f"{'Tools' if found.kind == 'tools' else 'Prompt'} {prompt[:8]}",
         live="",
         found=found,
-        took_of=took,
         workflow=workflow,
         text=found.text[:TEXT_CHARS_MAX],
         difference=shown_lines(found.difference),
@@ -96,7 +93,6 @@ async def list_tools(ops: Ops, request: Request, workflow: Word = "") -> Respons
         live="runs",
         versions={"tools": stamp(found)},
         found=found,
-        took_of=took,
         shown=shown,
         more=len(found.tools) - len(shown),
         workflow=workflow,
