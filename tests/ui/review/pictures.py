@@ -8,17 +8,23 @@ import base64
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from playwright.sync_api import Browser, Page, expect
+from pydantic import SecretStr
 
+from outlast.clocks import SystemClock
+from outlast.core.addresses import AddressPolicy
+from outlast.service.identity import AuthSettings, authenticator, new_token
 from tests.browsers import HINT, browser, executable
-from tests.service.conftest import Running
+from tests.service.conftest import Running, Service
 from tests.ui.review.flows import ALL
 from tests.ui.review.store import SHARES, Filled, filled
+from tests.ui.test_axe import THREAD, forked
 
 WIDTHS: Final = {360: 780, 900: 900, 1440: 900}
 SCHEMES: Final = ("light", "dark")
@@ -45,31 +51,135 @@ SHARE_MAX: Final = 0.02
 """Dates, ids and the order of concurrent calls differ between two sets."""
 
 
-def paths(found: Filled) -> dict[str, str]:
+PAGES: Final[dict[str, dict[str, str]]] = {
+    "/ui/": {"board": ""},
+    "/ui/answers": {"answer": "?reason=exception&choice=continue&cause={cause}"},
+    "/ui/answers/{run}": {"answered": "/ui/answers/{job}"},
+    "/ui/approvals": {
+        "approvals": "", "approvals-all": "?show=all", "approvals-none": "?show=undecided&text=nothing-like-this",
+    },
+    "/ui/approvals/{approval}": {"approval": "", "approval-decided": "/ui/approvals/{decided}"},
+    "/ui/attention/{reason}": {"attention": "/ui/attention/exception", "attention-uncertain": ""},
+    "/ui/causes/{cause}": {"cause": ""},
+    "/ui/deliveries": {"deliveries": ""},
+    "/ui/doctor": {"doctor": ""},
+    "/ui/effects": {"effects": ""},
+    "/ui/effects/{effect}": {"effect": ""},
+    "/ui/keys": {"keys": ""},
+    "/ui/login": {"sign-in": ""},
+    "/ui/metrics": {"metrics": ""},
+    "/ui/metrics/decisions": {"metrics-decisions": ""},
+    "/ui/metrics/durations": {"metrics-durations": "?workflow=order-fulfilment"},
+    "/ui/metrics/workers": {"metrics-workers": ""},
+    "/ui/prompts": {"prompts": ""},
+    "/ui/prompts/{prompt}": {"prompt": ""},
+    "/ui/runs": {
+        "runs": "", "runs-found": "?q=status:completed+workflow:order-fulfilment", "runs-none": "?q=nothing-like-this",
+        "runs-refused": "?q=status:wrong",
+    },
+    "/ui/runs/{run}": {
+        "run": "", "agent": "/ui/runs/{agent}", "graph": "/ui/runs/{long}", "parallel": "/ui/runs/{parallel}",
+        "uncertain": "/ui/runs/{uncertain}", "run-done": "/ui/runs/{done}",
+    },
+    "/ui/runs/{run}/actions": {"actions": ""},
+    "/ui/runs/{run}/checkpoints": {"checkpoints": "/ui/runs/{long}/checkpoints"},
+    "/ui/runs/{run}/compare": {
+        "compare-offers": "", "compare": "?other={done}", "compare-all": "?other={done}&every=yes",
+    },
+    "/ui/runs/{run}/data": {"data": "", "data-done": "/ui/runs/{done}/data"},
+    "/ui/runs/{run}/effects": {"calls": "/ui/runs/{parallel}/effects"},
+    "/ui/runs/{run}/events": {"events": "/ui/runs/{parallel}/events"},
+    "/ui/runs/{run}/fork": {"fork-points": "", "fork": "/ui/runs/{done}/fork?from=1"},
+    "/ui/runs/{run}/overview": {"overview": "", "overview-long": "/ui/runs/{long}/overview"},
+    "/ui/runs/{run}/people": {"people": "/ui/runs/{approved}/people"},
+    "/ui/runs/{run}/results": {"results": "/ui/runs/{parallel}/results"},
+    "/ui/runs/{run}/signals/{name}": {"signal": "/ui/runs/{long}/signals/go-on"},
+    "/ui/runs/{run}/state": {"state": "/ui/runs/{done}/state?checkpoint=1"},
+    "/ui/runs/{run}/steps": {"step": "/ui/runs/{agent}/steps?step={step}"},
+    "/ui/runs/{run}/timeline": {
+        "timeline": "/ui/runs/{parallel}/timeline", "timeline-agent": "/ui/runs/{agent}/timeline",
+    },
+    "/ui/thread": {"thread": "?thread={thread}"},
+    "/ui/threads": {"threads": ""},
+    "/ui/tools": {"tools": ""},
+    "/ui/usage": {"usage": ""},
+    "/ui/webhooks": {"webhooks": ""},
+    "/ui/webhooks/{webhook}": {"webhook": ""},
+    "/ui/workers": {"workers": ""},
+    "/ui/workflows": {"workflows": ""},
+    "/ui/workflows/{name}": {"workflow": "/ui/workflows/order-fulfilment"},
+}  # fmt: skip
+"""Names of the pictures of each route. An address that begins with `?` or is empty continues that of the route."""
+WITHOUT_ROUTE: Final = {"error": "/ui/nothing", "error-run": "/ui/runs/nothing"}
+"""Pages of errors."""
+LEFT_OUT: Final = {
+    "/ui/effects/{effect}/{part}": "JSON", "/ui/live": "a stream", "/ui/login/callback": "redirects",
+    "/ui/login/issuer": "redirects", "/ui/nav": "a part of each page", "/ui/runs/{run}/events/{number}": "JSON",
+    "/ui/runs/{run}/export": "a file", "/ui/runs/{run}/fork/state": "JSON",
+    "/ui/runs/{run}/head": "a part of the pages of a run", "/ui/runs/{run}/input": "JSON",
+    "/ui/runs/{run}/outcome": "JSON", "/ui/runs/{run}/results/{number}": "JSON", "/ui/runs/{run}/state.json": "JSON",
+    "/ui/runs/{run}/step": "JSON", "/ui/runs/{run}/steps.json": "JSON", "/ui/runs/{run}/visits/{number}": "redirects",
+    "/ui/static/{digest}/{name}": "files", "/ui/workflows/{name}/schema": "JSON",
+}  # fmt: skip
+"""Routes without a picture, and why."""
+
+
+class Urls(NamedTuple):
+    """Addresses of a service that is filled, and of one that asks for a token."""
+
+    service: str
+    sign_in: str
+
+
+def paths(objects: Mapping[str, str]) -> dict[str, str]:
     """Return the addresses of the pages by the names of their pictures."""
-    run, agent, long, parallel = (
-        f"/ui/runs/{each}" for each in (found.failed, found.agent, found.long, found.parallel)
-    )
+    found = {
+        name: (address if address.startswith("/") else route + address)
+        for route, names in PAGES.items()
+        for name, address in names.items()
+    } | WITHOUT_ROUTE
+    return {name: address.format_map(objects) for name, address in found.items()}
+
+
+def objects_of(service: Service, found: Filled) -> dict[str, str]:
+    """Return the objects that pages show by their names in the addresses of `PAGES`. Some are made here."""
+    service.state.reach = AddressPolicy.of(private=True, plain=True)
+    hook = service.post("/v1/webhooks", {"url": "http://127.0.0.1:9/outlast", "name": "ledger"}).json()
+    asked = service.get("/v1/approvals?status=pending").json()["approvals"][-1]
+    tag = service.get(f"/v1/approvals/{asked['approval']}").headers["etag"]
+    service.decide(asked["approval"], tag)
+    service.ended(asked["run"])
+    causes = service.get("/v1/causes").json()["causes"]
+    least = min((each for each in causes if each["reason"] == "exception"), key=lambda each: each["runs"])
+    wish = {"attention": "exception", "choice": "cancel", "reason": "ordered again", "cause": least["cause"]}
+    job = service.post("/v1/bulk-answers", wish).json()["run"]
+    service.ended(job)
+    service.call(forked(service.state.store))
+    (prompt, *_) = [each["prompt"] for each in service.get("/v1/prompts").json()["uses"] if each["prompt"]]
+    (effect,) = service.get(f"/v1/runs/{found.uncertain}/effects").json()["effects"]
+    done = service.get("/v1/runs?status=completed&workflow=order-fulfilment").json()["runs"][0]["run"]
+    steps = service.get(f"/v1/runs/{found.agent}/steps").json()["steps"]
+    cause = max(causes, key=lambda each: each["runs"])["cause"]
     return {
-        "board": "/ui/", "runs": "/ui/runs", "approvals": "/ui/approvals",
-        "approval": f"/ui/approvals/{found.approval}",
-        "run": run, "agent": agent, "graph": long, "parallel": parallel, "timeline": f"{parallel}/timeline",
-        "events": f"{parallel}/events", "calls": f"{parallel}/effects", "uncertain": f"/ui/runs/{found.uncertain}",
-        "effects": "/ui/effects", "workflow": "/ui/workflows/order-fulfilment", "workers": "/ui/workers",
+        **{name: str(value) for name, value in found._asdict().items()}, "run": found.failed, "done": done,
+        "decided": asked["approval"], "approved": asked["run"], "job": job, "cause": cause, "prompt": prompt,
+        "effect": effect["id"], "webhook": hook["webhook"], "thread": THREAD, "reason": "effect_uncertain",
+        "step": next(each["id"] for each in steps if each["model"]),
     }  # fmt: skip
 
 
-def shown(chromium: Browser, url: str, found: Filled, only: str) -> Iterator[tuple[str, Page]]:
+def shown(chromium: Browser, urls: Urls, addresses: Mapping[str, str], only: str) -> Iterator[tuple[str, Page]]:
     """Yield each page with the name of its picture."""
     for width, height in WIDTHS.items():
         for scheme in SCHEMES:
             size: Any = {"width": width, "height": height}
             page = chromium.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
-            for name, path in paths(found).items():
+            for name, path in addresses.items():
                 if only and only != name:
                     continue
-                page.goto(url + path)
-                expect(page.locator("#live-state")).not_to_have_text("connecting")
+                page.goto((urls.sign_in if name == "sign-in" else urls.service) + path)
+                if (state := page.locator("#live-state")).count():
+                    expect(state).not_to_have_text("connecting")
                 for font, family in FONTS.items():
                     page.evaluate("family => { document.body.style.fontFamily = family; }", family)
                     yield f"{name}-{width}-{scheme}-{font}", page
@@ -89,14 +199,19 @@ def main(folder: Path, against: Path | None, only: str, size: str) -> None:
         raise click.ClickException(f"no Chromium: {HINT}")
     folder.mkdir(parents=True, exist_ok=True)
     began, changed = time.monotonic(), 0
-    with tempfile.TemporaryDirectory() as stored, Running(f"sqlite:{stored}/outlast.db", ALL) as service:
-        found = filled(service, size)
+    with ExitStack() as stack:
+        stored = stack.enter_context(tempfile.TemporaryDirectory())
+        service = stack.enter_context(Running(f"sqlite:{stored}/outlast.db", ALL))
+        _, line = new_token("ana", tenant="default", roles=["viewer"], person=True)
+        who = authenticator(AuthSettings(tokens=SecretStr(line)), SystemClock())
+        closed = stack.enter_context(Running(f"sqlite:{stored}/closed.db", authenticator=who, worker=False))
+        addresses = paths(objects_of(service, filled(service, size)))
         click.echo(f"{time.monotonic() - began:.0f} s to fill the store")
-        with browser() as chromium:
-            compare = chromium.new_page()
-            for name, page in shown(chromium, service.url, found, only):
-                data = page.screenshot(path=folder / f"{name}.png")
-                changed += against is not None and _changed(compare, against / f"{name}.png", data)
+        chromium = stack.enter_context(browser())
+        compare = chromium.new_page()
+        for name, page in shown(chromium, Urls(service.url, closed.url), addresses, only):
+            data = page.screenshot(path=folder / f"{name}.png")
+            changed += against is not None and _changed(compare, against / f"{name}.png", data)
     click.echo(f"{time.monotonic() - began:.0f} s, {len(list(folder.glob('*.png')))} pictures, {changed} differ")
     sys.exit(1 if changed else 0)
 
