@@ -34,6 +34,7 @@ from outlast.store.bars import (
     OUTCOMES,
     BarSpan,
     Causes,
+    CountedBars,
     Counts,
     EndBars,
     FirstFlagged,
@@ -566,12 +567,14 @@ async def flaggings_are_counted_and_listed_by_time(s: Subject) -> None:
     async def counted(*causes: Causes, of: OfRuns = EVERY) -> tuple[Counts, ...]:
         found = await b.query(FlaggedBars("acme", span, causes or (ANY,), of))
         assert found.all
-        return found.by_causes
+        return found.counts
 
     assert await counted() == ((2, 1, 0, 1),)
     assert await counted(of=OfRuns("1", LANE)) == ((1, 0, 0, 1),)
     assert await counted(of=OfRuns(cause=f"/{'2' * 12} ")) == ((2, 0, 0, 0),)
     assert await counted((one,), (both, one), ("none",)) == ((1, 1, 0, 1), (2, 1, 0, 1), (0, 0, 0, 0))
+    assert await b.query(FlaggedBars("acme", span, most=1)) == CountedBars(((0, 0, 0, 1),), all=False)
+    assert await b.query(FlaggedBars("acme", span, most=2)) == CountedBars(((0, 1, 0, 1),), all=False)
     assert await b.query(TimesOfCauses("acme")) == (
         FlaggingTimes(both, T0 + 1, T0 + 1, LANE),
         FlaggingTimes(one, T0, T0 + 7, LANE),
@@ -611,7 +614,7 @@ async def ends_are_counted_by_time(s: Subject) -> None:
     async def counted(tenant: str, of: OfRuns = EVERY) -> tuple[Counts, ...]:
         found = await b.query(EndBars(tenant, span, of))
         assert found.all
-        return found.by_outcome
+        return found.counts
 
     assert await counted("acme") == ((1, 0, 0, 0), (0, 1, 0, 1), none)
     assert await counted("acme", OfRuns(workflow="2")) == (none, (0, 1, 0, 0), none)
@@ -619,6 +622,10 @@ async def ends_are_counted_by_time(s: Subject) -> None:
     assert await counted("acme", OfRuns(lane="auction@2")) == (none, none, none)
     assert await counted("acme", OfRuns(cause=f"/{'3' * 12} ")) == (none, (0, 0, 0, 1), none)
     assert await counted("initech") == (none, none, none)
+    newest = CountedBars(((1, 0, 0, 0), (0, 0, 0, 1), none), all=False)
+    assert await b.query(EndBars("acme", span, most=1)) == newest, "the newest end of each outcome, then no further bar"
+    one = await b.query(EndBars("acme", BarSpan(T0, 8, 1), most=1))
+    assert one == CountedBars(((1,), (1,), (0,)), all=False), "no more entries of one bar either"
 
     async def listed(*statuses: RunStatus, of: OfRuns = EVERY) -> list[str]:
         found, cursor = list[str](), ""

@@ -151,12 +151,12 @@ def test_ends_beyond_the_limit_are_not_all_counted(env: str, monkeypatch: pytest
                 row = make.ended(make.run_row(f"end-{n}", "fresh"))._replace(version=1, status=RunStatus.FAILED)
                 await store.commit(make.start(row))
                 found = await store.query(EndBars("fresh", BarSpan(T0, 10, 1)))
-                assert (sum(found.by_outcome[1]), found.all) == (n, n == 1)
+                assert (sum(found.counts[1]), found.all) == (n, n == 1)
                 await store.commit(
                     Commit((Put(FLAGGING, Flagging("fresh", f"end-{n}", 2, T0, " a/b ", "w", "w@1"), 0),))
                 )
                 flags = await store.query(FlaggedBars("fresh", BarSpan(T0, 10, 1)))
-                assert (flags.by_causes, flags.all) == (((n,),), n == 1)
+                assert (flags.counts, flags.all) == (((n,),), n == 1)
 
     asyncio.run(live())
 

@@ -80,12 +80,22 @@ def test_all_runs_of_a_cause_are_answered_from_its_page(own: Service) -> None:
     shown = page(own, f"/ui/causes/{raised['cause']}")
     (link,) = [each["href"] for each in shown.links if "choice=fail" in each.get("href", "")]
     assert f"cause={raised['cause']}" in link
+    runs = [each["run"] for each in own.get(f"/v1/attention?cause={raised['cause']}").json()["attention"]]
     form = page(own, link).form("answer-all")
     assert press(own, form.set(text="the line is gone"), None)[0] == 303
     job = own.get("/v1/runs?workflow=outlast.bulk").json()["runs"][0]["run"]
     own.ended(job)
     assert "3 of 3 answered" in page(own, f"/ui/answers/{job}").text
-    assert own.get(f"/ui/causes/{raised['cause']}").status_code == 404, "no run has it any more"
+    past = own.get(f"/v1/causes/{raised['cause']}").json()
+    assert (past["runs"], past["read"], past["versions"], past["fields"]) == (0, 0, [], [])
+    same = ("reason", "workflow", "node", "name", "text", "version", "since")
+    assert {name: past[name] for name in same} == {name: raised[name] for name in same}
+    assert sum(past["bars"]) >= 3 and past["run"] in runs and "Traceback" in past["detail"]
+    shown = page(own, f"/ui/causes/{raised['cause']}")
+    assert "No run has this cause now" in shown.text and "What differs" not in shown.text and "jobs" in shown.ids
+    assert "answers" not in shown.ids, "there is nothing to answer"
+    (link,) = [each["href"] for each in shown.links if "flagged" in each.get("href", "")]
+    assert all(f"/ui/runs/{run}" in own.get(link).text for run in runs)
     assert f"cause-{raised['cause']}" not in own.get("/ui/").text
     assert [each["reason"] for each in own.get("/v1/causes").json()["causes"]] == ["effect_uncertain"]
 

@@ -58,9 +58,12 @@ async def show(client: Client, screen: Screen, cause: str) -> int:
     if screen.data(json_of_model(found)):
         return OK
     where = f"{found.workflow}@{found.version} {found.node}"
-    runs = f"{found.runs:,}{' or more' if found.at_least else ''} runs"
+    runs = f"{found.runs:,}{' or more' if found.at_least else ''} runs" if found.runs else "no run has it now"
     screen.line(f"{found.cause} · {found.reason} · {where} · {runs}, flagged {screen.since(found.since)}")
     screen.line(found.detail)
+    if not found.runs:
+        screen.line(f"flagged last: {found.run} {screen.since(found.last)}")
+        return OK
     screen.line(f"of the {found.read:,} newest runs:")
     counted = [("version", found.versions, 0), *((each.name, each.values, each.others) for each in found.fields)]
     for name, values, others in counted:

@@ -1002,8 +1002,8 @@ class SyncClient:
     def cause(self, cause: str) -> CauseDetail:
         """Return one cause with what differs among its runs: versions, and fields of their input.
 
-        `cause`: its id, as `causes` lists it. They are counted from at most 1,000 runs, the newest. Raises NotFound if
-        no run needs a person for it.
+        `cause`: its id, as `causes` lists it. They are counted from at most 1,000 runs, the newest. Once no run
+        needs a person for it, `runs` is 0 and its past is shown. Raises NotFound if no run had it.
         """
         return self._loop.run(lambda: self._target.cause(cause))
 

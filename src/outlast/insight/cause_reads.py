@@ -1,5 +1,6 @@
 """Causes of flagged runs with their numbers, and bars of runs by time."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from outlast.core.causes import CauseName, causes_in, normal_form
+from outlast.core.causes import CauseName, cause_mark, causes_in, name_in, normal_form
 from outlast.core.commit import Instant
 from outlast.core.durations import MINUTE
 from outlast.core.lanes import version_in, workflow_in
@@ -18,6 +19,7 @@ from outlast.core.rows.columns import decoded
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import EVENT, Run
 from outlast.core.rows.store_rows import STORE, TOPOLOGY
+from outlast.core.run_filters import Interval
 from outlast.core.state.snapshot_codec import MARK
 from outlast.errors import Corrupt, InvalidInput, NotFound
 from outlast.insight.counted_time import counted_runs, counted_time
@@ -39,13 +41,12 @@ from outlast.store.bars import (
     OUTCOMES,
     BarSpan,
     Causes,
-    CountedEnds,
-    CountedFlags,
-    CountedStarts,
+    CountedBars,
     EndBars,
     FirstFlagged,
     FlaggedBars,
     FlaggingTimes,
+    LastFlaggings,
     OfRuns,
     StartBars,
     TimesOfCauses,
@@ -63,6 +64,7 @@ FIELDS_MAX: Final = 20
 VALUES_MAX: Final = 5
 VALUE_CHARS_MAX: Final = 100
 FLAGGED: Final = "flagged"
+_LIST: Final = "outlast causes ls"
 _EVER: Final = BarSpan(1, 2**52, 1)
 STARTS: Final = "starts"
 
@@ -115,9 +117,10 @@ async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", no
     """Return the causes of the runs that need a person."""
     span = _last_day(await of.store.now())
     groups = await _groups(of)
+    causes, all_flaggings = await _causes(of, groups, span, await _deploys(of))
     found = [
         each
-        for each, _ in await _causes(of, groups, span, await _deploys(of))
+        for each, _ in causes
         if reason in ("", each.reason) and workflow in ("", each.workflow) and node in ("", each.node)
     ]
     found.sort(key=lambda each: (each.reason != Reason.EFFECT_UNCERTAIN.value, -each.runs, each.cause))
@@ -128,6 +131,7 @@ async def cause_list(of: TenantRows, *, reason: str = "", workflow: str = "", no
         about=of.store.skew > 0,
         bars_since=exact_instant(span.since),
         bar_ms=span.width,
+        bars_at_least=not all_flaggings,
     )
 
 
@@ -143,13 +147,16 @@ async def _deploys(of: TenantRows) -> dict[str, int]:
 
 async def _causes(
     of: TenantRows, groups: _Groups, span: BarSpan, deploys: Mapping[str, int]
-) -> list[tuple[Cause, Attention]]:
-    """Return each cause once, with an entry of its example. A run with several causes counts for each of them."""
+) -> tuple[list[tuple[Cause, Attention]], bool]:
+    """Return each cause once, with an entry of its example, and whether the bars have every flagging.
+
+    A run with several causes counts for each of them.
+    """
     parts: dict[CauseName, list[FlaggedRuns]] = {}
     for group in groups.groups:
         for name in causes_in(group.causes):
             parts.setdefault(name, []).append(group)
-    bars = await _bars_of(of, [groups.times.get(name.cause, []) for name in parts], span)
+    bars, all_flaggings = await _bars_of(of, [groups.times.get(name.cause, []) for name in parts], span)
     found: list[tuple[Cause, Attention]] = []
     for (name, open_runs), counts in zip(parts.items(), bars, strict=True):
         runs = [groups.first[each.causes] for each in open_runs if each.causes in groups.first]
@@ -179,14 +186,17 @@ async def _causes(
                 entry,
             )
         )
-    return found
+    return found, all_flaggings
 
 
-async def _bars_of(of: TenantRows, times: Sequence[Sequence[FlaggingTimes]], span: BarSpan) -> list[Sequence[int]]:
-    """Return the bars of each cause from the values of the column `causes` that have it."""
+async def _bars_of(
+    of: TenantRows, times: Sequence[Sequence[FlaggingTimes]], span: BarSpan
+) -> tuple[list[Sequence[int]], bool]:
+    """Return the bars of each cause from the values of the column `causes` that have it, and whether they are exact."""
     known = [tuple(text.causes for text in each) for each in times if each]
-    found = iter((await of.store.query(FlaggedBars(of.tenant, span, tuple(known)))).by_causes if known else ())
-    return [next(found) if each else (0,) * span.bars for each in times]
+    counted = await of.store.query(FlaggedBars(of.tenant, span, tuple(known))) if known else CountedBars(())
+    found = iter(counted.counts)
+    return [next(found) if each else (0,) * span.bars for each in times], counted.all
 
 
 def _deployed(deploys: Mapping[str, int], lane: str, flagged_at: int) -> datetime | None:
@@ -202,18 +212,18 @@ def _entry(run: Run, name: CauseName) -> Attention:
 
 
 async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
-    """Return one cause with what differs among its runs. Raises NotFound."""
+    """Return one cause with what differs among its runs, or its past if no run has it now. Raises NotFound."""
     span = _last_day(await of.store.now())
     groups, lanes = await _groups(of, cause), await _deploys(of)
-    found = [each for each in await _causes(of, groups, span, lanes) if each[0].cause == cause]
-    if not found:
-        raise NotFound(f"no run needs a person for the cause {cause}", "its runs were answered", "outlast causes ls")
-    shown, entry = found[0]
-    runs = await _runs_of(of, cause)
+    causes, all_flaggings = await _causes(of, groups, span, lanes)
+    shown, detail = next(((each, entry.detail) for each, entry in causes if each.cause == cause), (None, ""))
+    if shown is None:
+        shown, detail, all_flaggings = await _past(of, cause, span, lanes)
+    runs = await _runs_of(of, cause) if shown.runs else []
     seen = {version_in(lane): at for lane, at in lanes.items() if workflow_in(lane) == shown.workflow}
     return CauseDetail(
         **dict(shown),
-        detail=redact(entry.detail),
+        detail=redact(detail),
         read=len(runs),
         versions=_counted(str(version_in(run.lane)) for run in runs),
         fields=await _fields(of, runs),
@@ -225,7 +235,42 @@ async def cause_detail(of: TenantRows, cause: str) -> CauseDetail:
         about=of.store.skew > 0,
         bars_since=exact_instant(span.since),
         bar_ms=span.width,
+        bars_at_least=not all_flaggings,
     )
+
+
+async def _past(of: TenantRows, cause: str, span: BarSpan, deploys: Mapping[str, int]) -> tuple[Cause, str, bool]:
+    """Return a cause that no run has now, the message of its last run, and whether its bars have every flagging.
+
+    Raises NotFound if no run had it.
+    """
+    times = (await _times(of)).get(cause, [])
+    at = max((each.last for each in times), default=0)
+    flaggings = await of.store.query(LastFlaggings(of.tenant, Interval(at, at + 1), OfRuns(cause=cause_mark(cause))))
+    if not flaggings.rows:
+        raise NotFound(f"no run needs a person for the cause {cause}", "no run had it, or these were deleted", _LIST)
+    last = flaggings.rows[0]
+    (event,) = await of.store.load_many(EVENT, [(of.tenant, last.run, last.seq)])
+    detail = str(event.data().get("detail", "")) if event is not None else ""
+    first = min(times, key=lambda each: each.since)
+    reason = next(name.reason for name in causes_in(last.causes) if name.cause == cause)
+    (bars,), all_flaggings = await _bars_of(of, [times], span)
+    shown = Cause(
+        cause=cause,
+        reason=reason,
+        workflow=last.workflow,
+        node=event.node if event is not None else "",
+        name=name_in(detail) if reason == Reason.EXCEPTION.value else "",
+        text=redact(normal_form(detail)),
+        version=version_in(first.lane),
+        deployed=_deployed(deploys, first.lane, first.since),
+        since=exact_instant(first.since),
+        last=exact_instant(at),
+        runs=0,
+        run=last.run,
+        bars=[*bars],
+    )
+    return shown, detail, all_flaggings
 
 
 async def _runs_of(of: TenantRows, cause: str) -> list[Run]:
@@ -271,10 +316,10 @@ def _plain(snapshot: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-async def ended_runs(of: TenantRows, request: GetBars) -> dict[str, int]:
-    """Return the number of ended runs by outcome."""
+async def ended_runs(of: TenantRows, request: GetBars) -> tuple[dict[str, int], bool]:
+    """Return the number of ended runs by outcome, and whether these are lower bounds."""
     ended = await of.store.query(EndBars(of.tenant, _EVER, _wanted(request)))
-    return dict(zip((each.value for each in OUTCOMES), map(sum, ended.by_outcome), strict=True))
+    return dict(zip((each.value for each in OUTCOMES), map(sum, ended.counts), strict=True)), not ended.all
 
 
 async def flagged_runs(of: TenantRows, cause: str) -> tuple[int, bool]:
@@ -295,27 +340,27 @@ async def counted_bars(of: TenantRows, request: GetBars) -> Bars:
     if request.outcome and request.outcome not in (*outcomes, FLAGGED):
         raise InvalidInput(f"outcome is {request.outcome!r}", f"it is one of {', '.join((*outcomes, FLAGGED))}")
     wanted = _wanted(request)
-    none = (0,) * span.bars
-    ended, flagged, started = CountedEnds((none,) * len(OUTCOMES)), CountedFlags((none,)), CountedStarts(none)
     of_starts = request.of == STARTS
     if of_starts and (request.outcome or request.cause):
         raise InvalidInput(
             "a start with an outcome or a cause", "a run has them later", "count ends, or leave them out"
         )
-    if of_starts:
-        started = await of.store.query(StartBars(of.tenant, span, wanted))
-    elif request.outcome != FLAGGED:
-        ended = await of.store.query(EndBars(of.tenant, span, wanted))
-    if request.outcome in ("", FLAGGED) and not of_starts:
-        flagged = await _flagged(of, span, wanted, request.cause)
-    by_outcome = dict(zip(outcomes, ended.by_outcome, strict=True))
+    of_ends = not of_starts and request.outcome != FLAGGED
+    of_flaggings = not of_starts and request.outcome in ("", FLAGGED)
+    ended, flagged, started = await asyncio.gather(
+        of.store.query(EndBars(of.tenant, span, wanted)) if of_ends else _nothing(span),
+        _flagged(of, span, wanted, request.cause) if of_flaggings else _nothing(span),
+        of.store.query(StartBars(of.tenant, span, wanted)) if of_starts else _nothing(span),
+    )
+    by_outcome = dict(zip(outcomes, ended.counts, strict=True))
+    none = (0,) * span.bars
     shown = {each: by_outcome[each] if request.outcome in ("", each) else none for each in outcomes}
     return Bars(
         bars=[
             Bar(
                 at=exact_instant(span.since + n * span.width),
-                flagged=flagged.by_causes[0][n],
-                started=started.counts[n],
+                flagged=flagged.counts[0][n],
+                started=started.counts[0][n],
                 **{each: counts[n] for each, counts in shown.items()},
             )
             for n in range(span.bars)
@@ -333,11 +378,15 @@ def _span(request: GetBars, now: Instant) -> BarSpan:
     return BarSpan(low, -(-(high - low) // request.bars), request.bars)
 
 
-async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> CountedFlags:
+async def _nothing(span: BarSpan) -> CountedBars:
+    return CountedBars(((0,) * span.bars,) * len(OUTCOMES))
+
+
+async def _flagged(of: TenantRows, span: BarSpan, wanted: OfRuns, cause: str) -> CountedBars:
     """Count flaggings. Those of a cause are found by the values of their column `causes` that have it."""
     causes: Causes = ANY
     if cause:
         causes = tuple(each.causes for each in (await _times(of)).get(cause, []))
         if not causes:
-            return CountedFlags(((0,) * span.bars,))
+            return await _nothing(span)
     return await of.store.query(FlaggedBars(of.tenant, span, (causes,), replace(wanted, cause="")))

@@ -44,16 +44,16 @@ async def run_durations(of: TenantRows, request: GetRunDurations) -> RunDuration
     last = CLAIMED_PER_COUNT * of.store.count_max
     took, runs, more = await of.store.query(MeasuredRuns(of.tenant, time.low, time.high, kept, most, last))
     lags = of.store.skew > 0
-    ended = len(took)
+    ended, at_least = len(took), more and lags
     if more and not lags:  # an index that lags has the end of each run in its row, so counting would read all of them
         found = await of.store.query(EndBars(of.tenant, BarSpan(time.low, time.high - time.low, 1), kept))
-        ended = sum(counts[0] for counts in found.by_outcome)
+        ended, at_least = sum(counts[0] for counts in found.counts), not found.all
     sampled = await _sampled(of, runs)
     spent = [each.spent for _, each in sampled]
     return RunDurations(
         runs=len(took),
         ended=ended,
-        at_least=more and lags,
+        at_least=at_least,
         about=lags,
         since=exact_instant(time.low),
         until=exact_instant(time.high),

@@ -5,6 +5,7 @@ indexes serve the filters of the list (`is_counted`), ends and flagged runs are 
 PostgreSQL. Other numbers are lower bounds then, and the answer says so.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -85,25 +86,19 @@ async def tally_of(rows: TenantRows, of: ListRuns, *, starts: bool = False) -> R
     """Count the runs of a list. `starts`: the bars are of starts instead of ends and calls for a person."""
     every = replace(of, status="", cursor="")
     found, complete = await rows.matching(every, rows.store.count_max)
-    by_status, flagged, at_least = await _totals(rows, every, found, complete=complete)
     kept = [run for run in found if of.status in ("", run.status)]
     instants = [_event(run, starts=starts) for run in kept]
     now = (await rows.store.now()).business
     bars, whole = bars_of([each for each in instants if each[0]], now)
-    exact = complete
-    if by_kind := bool(bars) and not starts and is_counted(of):
-        bars, exact = await _counted(rows, of, bars)
+    by_kind = bool(bars) and not starts and is_counted(of)
+    if by_kind:
         whole = min(run.created_at for run in kept) >= bars[0].at.low
-    return RunTally(
-        by_status,
-        flagged,
-        at_least,
-        bars,
-        whole and complete,
-        exact,
-        by_kind,
-        await _marks(rows, {run.workflow for run in kept}, bars) if bars else (),
+    (by_status, flagged, at_least), (counted, exact), marks = await asyncio.gather(
+        _totals(rows, every, found, complete=complete),
+        _counted(rows, of if by_kind else None, bars, complete=complete),
+        _marks(rows, {run.workflow for run in kept}, bars),
     )
+    return RunTally(by_status, flagged, at_least, counted, whole and complete, exact, by_kind, marks)
 
 
 def is_counted(of: ListRuns) -> bool:
@@ -124,8 +119,9 @@ async def _totals(
     at_least = {ALL, FLAGGED, *RunStatus}
     if is_counted(of) and not rows.store.skew:
         if not of.attention:
-            by_status |= {name: n for name, n in (await ended_runs(rows, _request(of))).items() if n}
-            at_least -= TERMINAL
+            ended, more_ended = await ended_runs(rows, _request(of))
+            by_status |= {name: n for name, n in ended.items() if n}
+            at_least -= set() if more_ended else TERMINAL
         if not of.workflow:  # the counts of flagged runs have causes alone
             flagged, more = await flagged_runs(rows, of.cause)
             at_least -= set() if more else {FLAGGED, *([ALL] if of.attention else [])}
@@ -137,8 +133,15 @@ def _request(of: ListRuns) -> GetBars:
     return GetBars(workflow=of.workflow, version=of.version or None, outcome=outcome, cause=of.cause)
 
 
-async def _counted(rows: TenantRows, of: ListRuns, bars: Sequence[TallyBar]) -> tuple[list[TallyBar], bool]:
-    """Return bars of the same times, counted in indexes, and whether they have every run."""
+async def _counted(
+    rows: TenantRows, of: ListRuns | None, bars: Sequence[TallyBar], *, complete: bool
+) -> tuple[Sequence[TallyBar], bool]:
+    """Return bars of the same times, counted in indexes, and whether they have every run.
+
+    `of` is None if no index serves the list; the bars are then as they are.
+    """
+    if of is None:
+        return bars, complete
     first, last = bars[0].at, bars[-1].at
     since, until = exact_instant(first.low), exact_instant(last.high)
     found = await counted_bars(rows, replace(_request(of), since=since, until=until, bars=len(bars)))
@@ -152,6 +155,8 @@ async def _marks(rows: TenantRows, workflows: set[str], bars: Sequence[TallyBar]
 
     A pause has one row, so the last one under its name is known, also once it has ended.
     """
+    if not bars:
+        return []
     topologies = await rows.store.rows(TOPOLOGY, (STORE,), listed=True)
     pauses = await rows.store.rows(PAUSE, (rows.tenant,), listed=True)
     return marks_in(Interval(bars[0].at.low, bars[-1].at.high), workflows, topologies, pauses)

@@ -21,7 +21,7 @@ class Cause(Model):
     since: Instant = Field(description="When the first of these runs was flagged.")
     last: Instant = Field(description="When the last of these runs was flagged.")
     runs: Count = Field(description="Runs with this cause that need a person.")
-    run: str = Field(description="Example: the run that was flagged first.")
+    run: str = Field(description="Example: the run that was flagged first; if no run needs a person now, the last one.")
     bars: list[Count] = Field(description="Runs by when they were flagged, one number for each part of time.")
 
 
@@ -34,6 +34,7 @@ class CauseList(Model):
     about: bool = Field(description="True if the numbers come from indexes that may lag by a moment.")
     bars_since: Instant = Field(description="Beginning of the first part of time.")
     bar_ms: Count = Field(description="Length of a part of time.")
+    bars_at_least: bool = Field(description="True if the newest flaggings were counted only: earlier parts lack some.")
 
 
 class CountedValue(Model):
@@ -70,6 +71,7 @@ class CauseDetail(Cause):
     about: bool
     bars_since: Instant
     bar_ms: Count
+    bars_at_least: bool
 
 
 class Bar(Model):

@@ -56,7 +56,8 @@ GET_CAUSE: Final = Operation(
     GetCause(CAUSE),
     summary="Show a cause",
     tag="operators",
-    description="Show one cause for which runs need a person, with what differs among at most 1,000 of its runs.",
+    description="Show one cause for which runs need or needed a person, with what differs among at most 1,000 of its "
+    "runs that need one now.",
 )
 
 

@@ -2,11 +2,15 @@
 
 A count and the list of the same time have the same conditions, so a list has as many runs as its bar says. A run that
 began to need a person several times in this time is counted once, and listed at the last one of these times.
+
+A count reads one entry of an index for each end, start or flagging, the newest bar first. After `most` of them it
+begins no further bar, and of one bar it reads at most as many. Then it is a lower bound and says so (decision 0291).
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -24,6 +28,9 @@ OUTCOMES: Final = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 R = TypeVar("R", Run, Flagging)
 Counts = tuple[int, ...]
 """Number of runs in each bar, the earliest first."""
+RUNS_COUNTED_MAX: Final = 2_000_000
+FLAGGINGS_COUNTED_MAX: Final = 200_000
+"""Of these, each costs ten times as much, because a run is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +95,60 @@ Causes = tuple[str, ...]
 ANY: Final[Causes] = ()
 
 
-def _select(span: BarSpan, counted: str, column: str, where: str, values: Sequence[str], of: OfRuns) -> Select:
-    """Return the statement that counts rows in each part of time, each by one search of an index."""
+class CountedBars(NamedTuple):
+    """Runs by time: the number in each bar, for each of the counted outcomes or sets of causes."""
+
+    counts: tuple[Counts, ...]
+    all: bool = True
+    """False if the newest were counted only: a number is a lower bound, and that of an earlier bar may be 0."""
+
+
+_READ: Final = 2**32
+"""Unit of the entries that a sum has read. What is below it, is the number of runs that it has counted."""
+
+
+def _select(
+    span: BarSpan, source: str, counted: str, column: str, where: str, values: Sequence[str], of: OfRuns, most: int
+) -> Select:
+    """Return the statement that counts rows in each part of time, each by one search of an index.
+
+    `counted` is the column whose different values are counted, or '' for the rows. A record is a part, counted from 1,
+    and the sum of the entries that were read and of the runs that were counted in it and in later parts.
+    """
     more, further = of.condition()
     number = f"CAST({MARK} AS BIGINT)"
+    found = f"count(DISTINCT {counted})" if counted else "count(*)"
     text = (
-        f"WITH RECURSIVE bars(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM bars WHERE n + 1 < {number}) "
-        f"SELECT n, (SELECT {counted} WHERE {where} AND {column} >= {number} + n * {number} "
-        f"AND {column} < {number} + (n + 1) * {number}{more}) FROM bars ORDER BY n"
+        f"WITH RECURSIVE bars(n, total) AS (SELECT {number}, CAST(0 AS BIGINT) UNION ALL SELECT n - 1, total + "
+        f"(SELECT count(*) * {_READ} + {found} FROM (SELECT {counted or 1} FROM {source} WHERE {where} "
+        f"AND {column} >= {number} + (n - 1) * {number} AND {column} < {number} + n * {number}{more} "
+        f"LIMIT {most}) found) FROM bars WHERE n > 0 AND total < {most * _READ}) SELECT n, total FROM bars"
     )
     return Select(text, (span.bars, *values, *(span.since, span.width) * 2, *further))
 
 
-def _counts(found: Sequence[Values]) -> Counts:
-    return tuple(int(n) for _, n in found)
+def _counted(found: Sequence[Sequence[Values]], span: BarSpan, most: int) -> CountedBars:
+    """Return what statements of `_select` have counted."""
+    counts, is_all = list[Counts](), True
+    for records in found:
+        totals = sorted(int(total) for _, total in records)
+        of_bars = [(later - earlier) % _READ for earlier, later in pairwise(totals)]
+        counts.append((0,) * (span.bars - len(of_bars)) + tuple(reversed(of_bars)))
+        is_all = is_all and totals[-1] < most * _READ
+    return CountedBars(tuple(counts), is_all)
+
+
+def _cut(counts: Sequence[Counts], most: int) -> CountedBars:
+    """Return counts of rows in memory as far as statements of `_select` count."""
+    found, is_all = list[Counts](), True
+    for each in counts:
+        left, kept = most, list[int]()
+        for n in reversed(each):
+            kept.append(min(n, most) if left > 0 else 0)
+            left -= kept[-1]
+        found.append(tuple(reversed(kept)))
+        is_all = is_all and left > 0
+    return CountedBars(tuple(found), is_all)
 
 
 def _rows_max(limit: int) -> int:
@@ -115,72 +162,62 @@ def _page_of(found: Sequence[R], place: Callable[[R], Key], limit: int) -> Page[
 
 
 # --- starts ------------------------------------------------------------------------------
-class CountedStarts(NamedTuple):
-    """Runs by the time of their start: the number in each bar."""
-
-    counts: Counts
-    all: bool = True
-    """False if only the newest starts were read."""
-
-
 @dataclass(frozen=True, slots=True)
-class StartBars(Query[CountedStarts]):
+class StartBars(Query[CountedBars]):
     """A tenant's runs by the time of their start."""
 
     tenant: str
     span: BarSpan
     of: OfRuns = EVERY
+    most: int = RUNS_COUNTED_MAX
+    long: ClassVar[bool] = True
 
     @override
     def statements(self) -> Sequence[Select]:
-        return (_select(self.span, "count(*) FROM run", "created_at", f"tenant = {MARK}", (self.tenant,), self.of),)
+        where = f"tenant = {MARK}"
+        return (_select(self.span, "run", "", "created_at", where, (self.tenant,), self.of, self.most),)
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> CountedStarts:
-        return CountedStarts(_counts(found[0]))
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedBars:
+        return _counted(found, self.span, self.most)
 
     @override
-    def find(self, rows: RowsInMemory) -> CountedStarts:
+    def find(self, rows: RowsInMemory) -> CountedBars:
         runs = [run for run in rows.under(RUN, (self.tenant,)) if self.of.keep(run)]
-        return CountedStarts(self.span.counts([run.created_at for run in runs]))
+        return _cut([self.span.counts([run.created_at for run in runs])], self.most)
 
 
 # --- ends --------------------------------------------------------------------------------
-class CountedEnds(NamedTuple):
-    """Ended runs by the time of their end: for each of OUTCOMES the number in each bar."""
-
-    by_outcome: tuple[Counts, ...]
-    all: bool = True
-    """False if only the newest ends were read."""
-
-
 @dataclass(frozen=True, slots=True)
-class EndBars(Query[CountedEnds]):
+class EndBars(Query[CountedBars]):
     """A tenant's ended runs by the time of their end and by their outcome."""
 
     tenant: str
     span: BarSpan
     of: OfRuns = EVERY
+    most: int = RUNS_COUNTED_MAX
+    """Of each outcome."""
+    long: ClassVar[bool] = True
 
     @override
     def statements(self) -> Sequence[Select]:
         where = f"tenant = {MARK} AND status = {MARK} AND ended_at <> 0"
-        count = "count(*) FROM run"
         return [
-            _select(self.span, count, "ended_at", where, (self.tenant, each.value), self.of)
+            _select(self.span, "run", "", "ended_at", where, (self.tenant, each.value), self.of, self.most)
             for each in _with_causes(OUTCOMES, self.of)
         ]
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> CountedEnds:
-        counts = dict(zip(_with_causes(OUTCOMES, self.of), map(_counts, found), strict=True))
-        return CountedEnds(tuple(counts.get(each, (0,) * self.span.bars) for each in OUTCOMES))
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedBars:
+        counted = _counted(found, self.span, self.most)
+        counts = dict(zip(_with_causes(OUTCOMES, self.of), counted.counts, strict=True))
+        return counted._replace(counts=tuple(counts.get(each, (0,) * self.span.bars) for each in OUTCOMES))
 
     @override
-    def find(self, rows: RowsInMemory) -> CountedEnds:
+    def find(self, rows: RowsInMemory) -> CountedBars:
         runs = [run for run in rows.over(self.tenant, self.span.since) if self.of.keep(run)]
         ends = [[run.ended_at for run in runs if run.status is each] for each in OUTCOMES]
-        return CountedEnds(tuple(map(self.span.counts, ends)))
+        return _cut([*map(self.span.counts, ends)], self.most)
 
 
 def _with_causes(outcomes: Sequence[RunStatus], of: OfRuns) -> list[RunStatus]:
@@ -239,22 +276,17 @@ class RunsByEnd(Query[Page[Run]]):
 
 
 # --- flaggings ---------------------------------------------------------------------------
-class CountedFlags(NamedTuple):
-    """Runs by the times at which they began to need a person: the number in each bar for each set of causes."""
-
-    by_causes: tuple[Counts, ...]
-    all: bool = True
-    """False if only the newest flaggings were read."""
-
-
 @dataclass(frozen=True, slots=True)
-class FlaggedBars(Query[CountedFlags]):
+class FlaggedBars(Query[CountedBars]):
     """A tenant's runs that began to need a person in each part of time, answered or not, for each set of causes."""
 
     tenant: str
     span: BarSpan
     causes: tuple[Causes, ...] = (ANY,)
     of: OfRuns = EVERY
+    most: int = FLAGGINGS_COUNTED_MAX
+    """Of each set."""
+    long: ClassVar[bool] = True
 
     @override
     def statements(self) -> Sequence[Select]:
@@ -262,18 +294,18 @@ class FlaggedBars(Query[CountedFlags]):
 
     def _of(self, causes: Causes) -> Select:
         where = f"tenant = {MARK}" + (f" AND causes IN ({', '.join(MARK for _ in causes)})" if causes else "")
-        return _select(self.span, "count(DISTINCT run) FROM flagging", "at", where, (self.tenant, *causes), self.of)
+        return _select(self.span, "flagging", "run", "at", where, (self.tenant, *causes), self.of, self.most)
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> CountedFlags:
-        return CountedFlags(tuple(map(_counts, found)))
+    def answer(self, found: Sequence[Sequence[Values]]) -> CountedBars:
+        return _counted(found, self.span, self.most)
 
     @override
-    def find(self, rows: RowsInMemory) -> CountedFlags:
+    def find(self, rows: RowsInMemory) -> CountedBars:
         span = self.span
         there = [row for row in rows.under(FLAGGING, (self.tenant,)) if span.since <= row.at < span.until]
         there = [row for row in there if self.of.keep(row)]
-        return CountedFlags(tuple(self._counted(there, each) for each in self.causes))
+        return _cut([self._counted(there, each) for each in self.causes], self.most)
 
     def _counted(self, rows: Iterable[Flagging], causes: Causes) -> Counts:
         span = self.span

@@ -25,9 +25,7 @@ from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
     BarSpan,
-    CountedEnds,
-    CountedFlags,
-    CountedStarts,
+    CountedBars,
     EndBars,
     FirstFlagged,
     FlaggedBars,
@@ -394,10 +392,15 @@ async def _flaggings(
     return True
 
 
-async def _flagged_bars(reads: DynamoReads, query: FlaggedBars) -> CountedFlags:
+def _as_far(found: CountedBars, is_all: bool) -> CountedBars:
+    """Return counts of rows, which are lower bounds unless all rows were read."""
+    return found._replace(all=found.all and is_all)
+
+
+async def _flagged_bars(reads: DynamoReads, query: FlaggedBars) -> CountedBars:
     rows = RowsInMemory()
     is_all = await _flaggings(reads, query.tenant, rows, query.span.since, query.span.until)
-    return query.find(rows)._replace(all=is_all)
+    return _as_far(query.find(rows), is_all)
 
 
 async def _times_of_causes(reads: DynamoReads, query: TimesOfCauses, rows: RowsInMemory) -> None:
@@ -422,16 +425,16 @@ async def _ended_runs(reads: DynamoReads, query: RunsByEnd, rows: RowsInMemory) 
     await _gather(reads, RUN, pages, listing, rows, limit, fits)
 
 
-async def _start_bars(reads: DynamoReads, query: StartBars) -> CountedStarts:
+async def _start_bars(reads: DynamoReads, query: StartBars) -> CountedBars:
     rows = RowsInMemory()
     is_all = await _runs_in(reads, Listing(RUNS, LISTED, list_of(RUN, query.tenant)), query.span, rows)
-    return query.find(rows)._replace(all=is_all)
+    return _as_far(query.find(rows), is_all)
 
 
-async def _end_bars(reads: DynamoReads, query: EndBars) -> CountedEnds:
+async def _end_bars(reads: DynamoReads, query: EndBars) -> CountedBars:
     rows = RowsInMemory()
     is_all = await _runs_in(reads, Listing(RUNS, ENDED_INDEX, query.tenant), query.span, rows)
-    return query.find(rows)._replace(all=is_all)
+    return _as_far(query.find(rows), is_all)
 
 
 async def _runs_in(reads: DynamoReads, listing: Listing, span: BarSpan, rows: RowsInMemory) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,6 +11,8 @@ from starlette.responses import Response
 
 from outlast.core.bulk_answers import BULK, OF_CAUSE
 from outlast.core.machine import Reason
+from outlast.core.run_filters import Interval, interval_text
+from outlast.models import checked_instant
 from outlast.models.bulk import BulkAnswer
 from outlast.models.causes import Cause
 from outlast.runtime.operations import Operations
@@ -47,6 +50,11 @@ async def jobs_of(ops: Operations, cause: str) -> list[BulkAnswer]:
     return await asyncio.gather(*(ops.bulk_answer(each.run) for each in found.runs))
 
 
+def _time_of(cause: Cause) -> Interval:
+    """Return the time from the first to the last flagging with a cause."""
+    return Interval(checked_instant("since", cause.since), checked_instant("last", cause.last) + 1)
+
+
 @router.get("/{cause}", operation_id="ui:get_cause")
 async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -> Response:
     """Show one cause with a page of its runs."""
@@ -63,7 +71,8 @@ async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -
         jobs=await jobs_of(ops, cause),
         bulk=BULK,
         of_cause=OF_CAUSE,
-        answers=answers_for(found),
+        answers=answers_for(found) if found.runs else (),
+        past=urlencode({"q": f"cause:{cause} flagged:{interval_text(_time_of(found))}"}),
         items=list({each.run: each for each in runs_in(listed)}.values()),
         next_cursor=(await pages.sealed(listed)).next_cursor,
         paged=bool(pages.after),
