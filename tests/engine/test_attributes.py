@@ -8,7 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from outlast import Context, Workflow
+from outlast.core.durations import DAY
 from outlast.core.rows.run_rows import ATTRIBUTE
+from outlast.core.run_filters import interval_of
 from outlast.errors import DefinitionError, InvalidInput
 from outlast.insight.run_reads import run_page
 from outlast.insight.tenant_rows import TenantRows
@@ -161,6 +163,15 @@ def test_a_query_survives_its_own_text(text: str) -> None:
     assert bool(again) == bool(text)
 
 
+def test_a_date_is_a_day_in_utc_or_the_beginning_of_an_interval() -> None:
+    day = int(datetime(2026, 5, 4, tzinfo=UTC).timestamp()) * 1_000
+    assert interval_of("ended", "2026-05-04") == (day, day + DAY)
+    assert interval_of("ended", "2026-05-04/2026-05-06") == (day, day + 2 * DAY)
+    since = interval_of("started", parse_query("since:2026-05-04").started)
+    assert since is not None and since.low == day and since.has(day + 400_000 * DAY)
+    assert parse_query("since:2026-05-04T22:00Z") == parse_query("started:2026-05-04T22:00Z/")
+
+
 def test_a_query_names_version_with_the_workflow() -> None:
     assert parse_query("workflow:order@7") == ListRuns(workflow="order", version=7)
 
@@ -169,10 +180,12 @@ def test_a_query_names_version_with_the_workflow() -> None:
     ("text", "why"),
     [
         ("status:none", "status is one of queued"),
-        ("since:soon", "is no duration"),
+        ("since:soon", "neither a duration nor a date"),
         ("is:late", "flagged or top"),
         ("version:x", "a number from 1"),
-        ("started:today", "two instants"),
+        ("started:today", "a date, or two instants"),
+        ("since:2026-13-01", "a date, or two instants"),
+        ("ended:2026-05-04T22:00/", "two instants with a time zone"),
         ("node:", "a term is NAME:VALUE"),
         ("status:failed status:completed", "a term has one value"),
         ("customer:a customer:b", "an attribute has one value"),

@@ -8,6 +8,9 @@ from outlast.core.causes import causes_in
 from outlast.core.durations import HOUR, MINUTE
 from outlast.core.rows.run_rows import EVENT, FLAGGING, Flagging, Floor
 from outlast.core.window import is_past_flagging
+from outlast.insight.run_reads import run_page
+from outlast.insight.tenant_rows import TenantRows
+from outlast.operations.run_operations import ListRuns
 from outlast.upkeep.fsck_checks import flaggings_kept
 from tests.engine.world import State, World, one_node
 
@@ -32,6 +35,10 @@ async def test_each_flagging_has_a_row_of_its_event(world: World) -> None:
         "flagged-twice",
         "flagged-twice@1",
     )
+    found = [
+        await run_page(TenantRows(world.store, "t"), ListRuns(q=text)) for text in ("no SUCH order", "no such run")
+    ]
+    assert [[item.run for item in page.runs] for page in found] == [["r1"], []]
     event = await world.store.load(EVENT, ("t", "r1", first.seq))
     assert event is not None and event.kind == "run.attention"
     assert [name.cause for name in causes_in(first.causes)] == [entry.cause]

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from outlast.core.durations import DAY
 from outlast.core.limits import TEXT_CHARS_MAX
 from outlast.core.machine import RunStatus
 from outlast.errors import InvalidInput
@@ -18,6 +19,8 @@ RESERVED_TERMS: Final = frozenset({
 })  # fmt: skip
 """Names of terms of a query, and some that may become terms. No attribute has one of them."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_NO_END: Final = "9999-12-31"
 
 
 class Interval(NamedTuple):
@@ -32,19 +35,26 @@ class Interval(NamedTuple):
 
 
 def interval_of(name: str, text: str) -> Interval | None:
-    """Return the interval in an ISO 8601 text, None for ''. Raises InvalidInput."""
+    """Return the interval in a text, None for ''. Raises InvalidInput.
+
+    The text is two instants of ISO 8601 with a slash, or a date, which is a day in UTC. A date as an instant is its
+    first one. Without the second instant the interval has no end.
+    """
     if not text:
         return None
     low, slash, high = text.partition("/")
     try:
-        found = Interval(_ms(low), _ms(high)) if slash else None
+        if slash:
+            found = Interval(_ms(low), _ms(high or _NO_END))
+        else:
+            found = Interval(_ms(low), _ms(low) + DAY) if _DATE.fullmatch(low) else None
     except ValueError:
         found = None
     if found is None or not 0 <= found.low < found.high:
         raise InvalidInput(
             f"{name} is {text[:100]!r}",
-            "an interval is two instants with a time zone and a slash, the earlier one first",
-            f"e.g. {name}:2026-05-04T22:00Z/2026-05-04T22:30Z",
+            "an interval is a date, or two instants with a time zone and a slash, the earlier one first",
+            f"e.g. {name}:2026-05-04 or {name}:2026-05-04T22:00Z/2026-05-04T22:30Z",
         )
     return found
 
@@ -70,7 +80,7 @@ def where_of(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _ms(text: str) -> int:
-    at = datetime.fromisoformat(text)
+    at = datetime.fromisoformat(f"{text}T00:00Z" if _DATE.fullmatch(text) else text)
     if at.tzinfo is None:
         raise ValueError("no time zone")
     return (at - _EPOCH) // timedelta(milliseconds=1)

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from outlast.core.attributes import attribute_text
 from outlast.core.causes import CauseName, cause_mark, causes_in, name_in, normal_form
 from outlast.core.commit import Instant
 from outlast.core.durations import MINUTE
@@ -288,21 +289,30 @@ def _counted(values: Iterable[str]) -> list[CountedValue]:
 
 
 async def _fields(of: TenantRows, runs: Sequence[Run]) -> list[CountedField]:
-    """Count the values of each field of the runs' inputs that is a text, a number or a truth value."""
+    """Count the values of each attribute, and of each field of the runs' inputs that is a text, a number or a boolean.
+
+    A field with the name of an attribute is left out, because a list finds the runs by the attribute.
+    """
     found: dict[str, Counter[str]] = {}
+    for run in runs:
+        for each in run.attributes:
+            if text := attribute_text(each.value):
+                found.setdefault(each.name, Counter())[text] += 1
+    attributes = frozenset(found)
     for first in range(0, len(runs), PAGE):
         keys = [(run.tenant, run.run, 1) for run in runs[first : first + PAGE]]
         for event in await of.store.load_many(EVENT, keys, listed=True):
             if event is None or event.snapshot is None or event.snapshot[:1] == MARK:
                 continue  # deleted, or too large to be compared
             for name, value in _plain(event.snapshot).items():
-                if isinstance(value, str | int | float):
+                if isinstance(value, str | int | float) and name not in attributes:
                     found.setdefault(str(name), Counter())[str(value)[:VALUE_CHARS_MAX]] += 1
     return [
         CountedField(
             name=name,
             values=[CountedValue(value=value, runs=n) for value, n in counts.most_common(VALUES_MAX)],
             others=max(0, len(counts) - VALUES_MAX),
+            attribute=name in attributes,
         )
         for name, counts in list(found.items())[:FIELDS_MAX]
     ]

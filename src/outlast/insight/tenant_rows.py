@@ -163,6 +163,7 @@ def _contains(row: Run, text: str) -> bool:
         or text in row.correlation_id
         or folded in row.objective.casefold()
         or any(folded in attribute_text(each.value).casefold() for each in row.attributes)
+        or any(text in each.key or folded in each.detail.casefold() for each in row.attention)
     )
 
 

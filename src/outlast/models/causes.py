@@ -50,6 +50,7 @@ class CountedField(Model):
     name: str
     values: list[CountedValue]
     others: Count = Field(description="Number of further values.")
+    attribute: bool = Field(default=False, description="True for an attribute, by which a list finds the runs.")
 
 
 class FirstSeen(Model):

@@ -168,7 +168,11 @@ class ListRuns(OperationRequest[RunList]):
         str, Sent(read=WaitingKind | None), Field(None, description="Only runs that wait for this.")
     ] = ""
     q: Annotated[
-        str, Field(max_length=100, description="Text in the run's id, correlation id, objective or attributes.")
+        str,
+        Field(
+            max_length=100,
+            description="Text in the run's id, correlation id, objective or attributes, or in why it needs a person.",
+        ),
     ] = ""
     where: Annotated[
         Sequence[str],

@@ -24,6 +24,7 @@ TEXT_CHARS_MAX: Final = 100
 """Characters of the words of a query, which a list searches for as one text."""
 _TOKEN: Final = re.compile(r'(?:([A-Za-z_][A-Za-z0-9_]*):(?!//))?("(?:[^"\\]|\\.)*"?|\S+)?')
 _PLAIN: Final = re.compile(r'[^\s":\\]+')
+_BEGINS_AS_DATE: Final = re.compile(r"\d{4}-")
 _FLAGS: Final = {"flagged": "attention", "top": "no_children"}
 _VERSION_MAX: Final = 2**31
 
@@ -68,7 +69,9 @@ def _duration(value: str) -> str:
         milliseconds(value)
     except ValueError as error:
         raise InvalidInput(
-            f"since:{value} is no duration", str(error), "e.g. since:90m, since:24h or since:7d"
+            f"since:{value} is neither a duration nor a date",
+            str(error),
+            "e.g. since:90m, since:7d or since:2026-05-04",
         ) from None
     return value
 
@@ -89,8 +92,10 @@ TERMS: Final[Mapping[str, _Term]] = {
     "cause": _Term("cause", str, "id of a cause of failures"),
     "reason": _Term("reason", _one_of("reason", [*Reason]), "reason for which a run needs a person"),
     RunStatus.WAITING.value: _Term("waiting_for", _one_of(RunStatus.WAITING, get_args(WaitingKind)), "kind of a wait"),
-    "since": _Term("since", _duration, "started within this time"),
-    "started": _Term("started", _interval("started"), "started in this interval: two instants with a slash"),
+    "since": _Term("since", _duration, "started within this time, or from this date or instant"),
+    "started": _Term(
+        "started", _interval("started"), "started on this day, or in this interval: two instants with a slash"
+    ),
     "stopped": _Term("stopped", _interval("stopped"), "ended, or called a person, in this interval"),
     "ended": _Term("ended", _interval("ended"), "ended in this interval"),
     "flagged": _Term("flagged", _interval("flagged"), "began to need a person in this interval, answered or not"),
@@ -128,6 +133,8 @@ def parse_query(text: str) -> ListRuns:
                 raise InvalidInput(f"is:{value} is not known", f"is: takes {' or '.join(_FLAGS)}", "choose one")
             given[field] = True
         elif name in TERMS:
+            if name == "since" and _BEGINS_AS_DATE.match(value):
+                name, value = "started", f"{value}/"
             term = TERMS[name]
             if term.field in given:
                 raise InvalidInput(f"{name}: is given twice", "a term has one value", "leave one out")

@@ -366,8 +366,9 @@ class Client(ABC):
         """Return one page of runs, newest first. '', 0, (), False and None do not filter.
 
         `status`: only runs of this status; `attention`: only runs that need a person; `waiting_for`: only runs with a
-        wait of this kind; `q`: only runs whose id, correlation id, objective or attributes contain this text; `where`:
-        only runs with these attributes, as `name=value`; `version`: only runs of this version of their workflow;
+        wait of this kind; `q`: only runs with this text in their id, correlation id, objective or attributes,
+        or in why they need a person; `where`: only runs with these attributes, as `name=value`; `version`: only runs of
+        this version of their workflow;
         `node`: only runs whose present or last node is this; `reason`: only runs that need a person for it; `cause`:
         only runs with this cause; `started`, `stopped`: only runs that started, or that ended or called a person, in
         this ISO 8601 interval; `ended`: only runs that ended in this interval, the latest end first; `flagged`: only

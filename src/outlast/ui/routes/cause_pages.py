@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from outlast.core.run_filters import Interval, interval_text
 from outlast.models import checked_instant
 from outlast.models.bulk import BulkAnswer
 from outlast.models.causes import Cause
+from outlast.operations.run_query import QueryTerm, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.request_parts import CauseId
 from outlast.service.service_state import Ops, Pages
@@ -55,6 +57,11 @@ def _time_of(cause: Cause) -> Interval:
     return Interval(checked_instant("since", cause.since), checked_instant("last", cause.last) + 1)
 
 
+def _runs_with(cause: str, name: str, value: str) -> str:
+    """Return the query of the runs that need a person for a cause, and have this value."""
+    return query_text((QueryTerm("cause", cause), QueryTerm("is", "flagged"), QueryTerm(name, value)))
+
+
 @router.get("/{cause}", operation_id="ui:get_cause")
 async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -> Response:
     """Show one cause with a page of its runs."""
@@ -66,6 +73,7 @@ async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -
         title=f"{found.reason.replace('_', ' ').capitalize()} in {found.workflow}",
         live="",
         cause=found,
+        runs_with=partial(_runs_with, cause),
         spark=sparkline(found.bars),
         flagged=sum(found.bars),
         jobs=await jobs_of(ops, cause),
