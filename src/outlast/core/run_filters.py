@@ -43,13 +43,14 @@ def interval_of(name: str, text: str) -> Interval | None:
     if not text:
         return None
     low, slash, high = text.partition("/")
+    found: Interval | None = None
     try:
         if slash:
             found = Interval(_ms(low), _ms(high or _NO_END))
-        else:
-            found = Interval(_ms(low), _ms(low) + DAY) if _DATE.fullmatch(low) else None
+        elif _DATE.fullmatch(low):
+            found = Interval(_ms(low), _ms(low) + DAY)
     except ValueError:
-        found = None
+        pass  # the message below says what an interval is
     if found is None or not 0 <= found.low < found.high:
         raise InvalidInput(
             f"{name} is {text[:100]!r}",
