@@ -6,6 +6,9 @@ from urllib.parse import urlencode
 
 from typing_extensions import override
 
+READ_MS = 5_000
+"""Time for which a person reads a page before its form is sent."""
+
 
 @dataclass
 class HtmlForm:
@@ -75,8 +78,11 @@ class HtmlPage(HTMLParser):
             form = self.form(given["form"])
         if tag == "input" and name:
             ticked = given.get("type") not in ("radio", "checkbox") or "checked" in given
+            value = given.get("value", "on" if given.get("type") == "checkbox" else "")
+            if name == "shown_at":  # a person has read the page, who does not decide at once
+                value = str(int(value) - READ_MS)
             if ticked:
-                form.fields.append((name, given.get("value", "on" if given.get("type") == "checkbox" else "")))
+                form.fields.append((name, value))
         elif tag == "button" and name:
             form.buttons.append((name, given.get("value", "")))
         elif tag == "textarea":

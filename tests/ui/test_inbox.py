@@ -186,8 +186,12 @@ def test_the_button_is_active_once_the_last_argument_was_seen(service: Service, 
     button = page.locator("#approve")
     expect(button).to_be_disabled()
     expect(page.locator("#approve-wait")).to_be_visible()
-    page.locator("#arguments tbody tr").last.scroll_into_view_if_needed()
-    page.mouse.wheel(0, 400)
+    page.wait_for_timeout(1_200)
+    page.evaluate("scrollTo(0, document.querySelector('#arguments tbody tr:last-child').offsetTop)")
+    expect(button).to_be_disabled()  # the page moved, and not by the person
+    for _ in range(30):
+        page.mouse.wheel(0, 60)
+        page.wait_for_timeout(50)
     expect(button).to_be_enabled()
     page.reload()
     page.evaluate("scrollTo(0, 0)")

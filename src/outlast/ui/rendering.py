@@ -170,7 +170,8 @@ async def render(
         headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
         if unchanged:
             return Response(status_code=304, headers=headers)
-    now = (await _now(state)) if status_code < 500 else None
+    moment = (await state.store.now()) if status_code < 500 else None
+    now = exact_instant(moment.business) if moment is not None else None
     principal = getattr(request.state, "principal", None)
     done = "" if region or status_code >= 400 else values.pop("feedback", "") or sessions.done_before(request)
     context = {
@@ -184,6 +185,7 @@ async def render(
         "root": root_of(request),
         "here": _here(request),
         "now": now,
+        "shown_at": moment.real if moment is not None else 0,
         "principal": principal,
         "me": identity(principal.name) if principal is not None else "",
         "local": isinstance(state.authenticator, Anonymous),
@@ -199,10 +201,8 @@ async def render(
         **values,
     }
     found = environment().get_template(template)
-    if region and f"region_{region}" in found.blocks:
-        text = "".join(found.blocks[f"region_{region}"](found.new_context(context)))
-    else:
-        text = found.render(context)
+    block = found.blocks.get(f"region_{region}") if region else None
+    text = "".join(block(found.new_context(context))) if block is not None else found.render(context)
     headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
     # Half of a surrogate pair, which JSON can spell, has no UTF-8: it is shown as its escape.
     data = text.encode("utf-8", "backslashreplace")
@@ -229,10 +229,6 @@ async def _counts(request: Request, principal: Principal | None) -> StatusSummar
         return None
     ops: Operations = request.state.operations
     return await ops.summary()
-
-
-async def _now(state: ServiceState) -> datetime:
-    return exact_instant((await state.store.now()).business)
 
 
 def theme_of(request: Request) -> str:

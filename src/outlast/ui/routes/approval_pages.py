@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -45,6 +46,12 @@ INLINE: Final = frozenset({"text", "long", "whole", "number", "decimal", "yes_no
 NAMED_MAX: Final = 3
 """People whose names are shown if they have an approval open."""
 DECISIONS: Final = ("approve", "reject", "again")
+DECIDED: Final = (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
+"""Status that each decision leads to."""
+SHOWN_MS_MIN: Final = 1_000
+"""Time for which a request must have been shown before it is decided: a double tap ends earlier."""
+STRIP_MAX: Final = 3
+"""Decisions that the first lines of the next page name."""
 
 Which = Literal["mine", "undecided", "overdue", "decided", "all"]
 
@@ -92,12 +99,12 @@ async def _listed(
 
 
 OfList = Annotated[Listed, Depends(_listed)]
-After = Annotated[str, Query(max_length=100)]
+After = Annotated[str, Query(max_length=300)]
 
 
 @router.get("/approvals", operation_id="ui:list_approvals")
 async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfList, after: After = "") -> Response:
-    """Show the approvals, those of the caller first, nearest deadline first. `after`: the one just decided."""
+    """Show the approvals, those of the caller first, nearest deadline first. `after`: those just decided."""
     wanted = listed.request()
     found = await pages.sealed(
         await ops.approvals(
@@ -150,7 +157,7 @@ async def get_approval(
 ) -> Response:
     """Show the consequence, the exact arguments, and the decision.
 
-    `seen`: version that the page has. `after`: the approval that was decided just before.
+    `seen`: version that the page has. `after`: the approvals that were decided just before, latest first.
     """
     found = await ops.approval_and_run(approval)
     return await _page(ops, request, found, Draft.new(found.approval), listed, seen=seen, after=after)
@@ -177,14 +184,17 @@ def open_by(people: Sequence[str]) -> str:
     return f"{people[0]} and {len(people) - 1} others have this open"
 
 
-async def _decided(ops: Operations, approval: str) -> ApprovalDetail | None:
-    """Return the approval that was decided just before, None if the address names none."""
-    if not approval:
-        return None
-    try:
-        return await ops.approval(approval)
-    except NotFound:
-        return None
+async def _decided(ops: Operations, after: str) -> list[ApprovalDetail]:
+    """Return the approvals that were decided just before, as the address names them."""
+    found = []
+    for approval in _several(after):
+        with suppress(NotFound):
+            found.append(await ops.approval(approval))
+    return found
+
+
+def _several(after: str) -> list[str]:
+    return list(dict.fromkeys(filter(None, after.split(","))))[:STRIP_MAX]
 
 
 @dataclass(frozen=True)
@@ -247,16 +257,23 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId, list
     shown = await ops.approval_and_run(approval)
     found = shown.approval
     draft = Draft.sent(found, form)
-    decision, version = form.text("decision"), form.version()
+    decision, version, after = form.text("decision"), form.version(), form.text("after")
     if draft.changes is not None and draft.changes.rows_changed:
         return await _page(ops, request, shown, draft, listed)
     if decision not in DECISIONS:
         error = InvalidInput("no decision was sent", "", "press one of the buttons")
-        return await _page(ops, request, shown, draft, listed, error=error)
+        return await _page(ops, request, shown, draft, listed, after=after, error=error)
+    if 0 <= (shown_ms := (await ops.store.now()).real - form.number("shown_at")) < SHOWN_MS_MIN:
+        error = InvalidInput(
+            f"The button was pressed {shown_ms / 1000:.1f} s after this request was shown",
+            "A second tap of the decision before would decide a request that was not read.",
+            "read the request, then press the button",
+        )
+        return await _page(ops, request, shown, draft, listed, after=after, error=error)
     if decision != "approve":
         draft = replace(draft, changed={}, problems=() if draft.reason else (("reason", "Reason", "is required"),))
     if draft.problems or (draft.changed and draft.difference != draft.digest):
-        return await _page(ops, request, shown, draft, listed, status_code=422 if draft.problems else 200)
+        return await _page(ops, request, shown, draft, listed, after=after, status_code=422 if draft.problems else 200)
     then = "" if form.text("page") == "run" else (await _place(ops, approval, listed)).following
     try:
         await decide(
@@ -268,14 +285,34 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId, list
             changes=draft.changed or None,
             version=version,
         )
+        now = await ops.approval(approval)
     except (OutlastError, ProblemError) as error:
-        return await _refused(ops, request, approval, draft, error, listed)
-    done = _done(await ops.approval(approval), decision)
+        now = await ops.approval(approval)
+        if not _is_made(now, draft, decision, request.state.principal.name):
+            return await _refused(ops, request, approval, draft, error, listed)
+    done = _done(now, decision)
     if form.text("page") == "run":
         return see_other(request, f"/ui/runs/{found.run}", done)
     page = f"/ui/approvals/{then}" if then else "/ui/approvals"
     query = listed.query
-    return see_other(request, f"{page}{query}{'&' if query else '?'}{urlencode({'after': approval})}", done)
+    last = ",".join(_several(f"{approval},{after}"))
+    return see_other(request, f"{page}{query}{'&' if query else '?'}{urlencode({'after': last}, safe=',')}", done)
+
+
+def _is_made(found: ApprovalDetail, draft: Draft, decision: str, name: str) -> bool:
+    """Return True if this decision was made already: its form was sent twice, as by a double tap."""
+    if decision != DECISIONS[0] or found.quorum == 1:
+        made = (found.status, found.decided_by, found.reason)
+        if made != (DECIDED[DECISIONS.index(decision)], name, draft.reason):
+            return False
+    chosen = {vote.chosen for vote in found.votes if (vote.by, vote.reason) == (name, draft.reason)}
+    chosen |= {plan.digest for plan in found.plans if plan.chosen}
+    meant = {
+        plan.digest
+        for plan in found.plans
+        if (plan.changes == draft.changed if draft.changed else plan.alternative == draft.alternative)
+    }
+    return decision != DECISIONS[0] or bool(chosen & meant)
 
 
 @router.post("/approvals/{approval}/preview", operation_id="ui:get_approval")
@@ -396,7 +433,8 @@ async def _page(
         then=waits[0].then if waits else "",
         previewed=previewed,
         place=await _place(ops, found.approval, listed) if whole else None,
-        decided=await _decided(ops, after) if whole else None,
+        decided=await _decided(ops, after) if whole else [],
+        after=after,
         named=[bool(each) for each in shown.named],
         pending=pending,
         present=present,

@@ -177,22 +177,35 @@
   }, 1000);
 
   // --- a decision: the button is active once the last argument was on the screen or in focus, and says what it does ---
+  // A press counts if the page was shown for a second before it began, so that a double tap decides one request.
   const seenRows = new WeakSet(), decide = document.getElementById("decide");
   // A browser that returns to a page also scrolls to where the reader was: what is above was on the screen then.
   const returned = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
   const choice = () => decide.querySelector("[name=alternative]:checked");
   const lastRow = () => document.querySelector("#" + (choice()?.dataset.table ?? "arguments") + " tbody tr:last-child");
+  const SHOWN_MS = 1000;
+  let ready = Infinity, pressed = 0, sent = false, moved = -Infinity;
   const arm = () => {
     const button = document.getElementById("approve"), row = decide && lastRow();
     if (!button || !row) return;
     const at = row.getBoundingClientRect(), bar = decide.querySelector(".bar").getBoundingClientRect();
-    if ((at.bottom > 0 || returned) && at.bottom <= Math.min(innerHeight, bar.top) + 1) seenRows.add(row);
+    // Only what the person moved into view was read, not what a browser scrolls to, as while a reason is typed.
+    const own = scrollY === 0 || returned || performance.now() - moved < SHOWN_MS;
+    if (own && (at.bottom > 0 || returned) && at.bottom <= Math.min(innerHeight, bar.top) + 1) seenRows.add(row);
     if (row.contains(document.activeElement)) seenRows.add(row);
-    const wait = !seenRows.has(row);
-    button.disabled = wait;
+    const wait = !seenRows.has(row), early = performance.now() < ready;
+    for (const each of decide.querySelectorAll(".bar button")) each.disabled = early;
+    button.disabled = wait || early;
     document.getElementById("approve-wait").hidden = !wait;
     if (wait) row.tabIndex = 0; else row.removeAttribute("tabindex");
   };
+  const shown = () => requestAnimationFrame(() => {
+    ready = performance.now() + SHOWN_MS;
+    pressed = 0;
+    sent = false;
+    arm();
+    setTimeout(arm, SHOWN_MS + 1);
+  });
   const sentence = () => {
     const to = document.getElementById("changed-sentence"), of = document.getElementById("approve");
     if (to) to.textContent = of?.dataset.sentence ? "You change it: " + of.dataset.sentence : "";
@@ -212,9 +225,29 @@
     };
     decide.addEventListener("input", edited);
     decide.addEventListener("focusin", arm);
-    addEventListener("scroll", arm, {passive: true});
+    for (const kind of ["wheel", "touchmove", "pointerdown", "keydown"]) addEventListener(kind, event => {
+      if (event.target.closest?.("input, textarea, select")) return;
+      moved = performance.now();
+      requestAnimationFrame(arm);
+    }, {passive: true, capture: true});
+    addEventListener("scroll", () => {
+      if (performance.now() - moved < SHOWN_MS) moved = performance.now(); // it goes on after the finger is lifted
+      arm();
+    }, {passive: true});
     addEventListener("resize", arm);
-    addEventListener("pageshow", arm);
+    addEventListener("pageshow", shown);
+    document.addEventListener("visibilitychange", () => { if (ready === Infinity) shown(); });
+    for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, event => {
+      if (!event.repeat) pressed = performance.now();
+    }, true);
+    addEventListener("click", event => {
+      // A click without a press on this page is that of a screen reader, unless it has a count: its press was before.
+      if (event.target.closest?.(".bar button") && (pressed ? pressed < ready : event.detail > 0)) event.preventDefault();
+    }, true);
+    decide.addEventListener("submit", event => {
+      if (sent) event.preventDefault();
+      sent = true;
+    });
     document.addEventListener("htmx:after:swap", () => { arm(); sentence(); });
     arm();
   }
