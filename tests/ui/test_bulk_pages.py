@@ -50,13 +50,44 @@ def test_all_runs_of_a_reason_are_answered_from_their_list(own: Service) -> None
     assert not [value for name, value in listed.form("many").fields if name == "item"], "nothing is ticked beforehand"
     (link,) = [each["href"] for each in listed.links if "choice=fail" in each.get("href", "")]
     shown = page(own, link)
-    assert "Fail 3 runs" in shown.text and "Some of them" in shown.text
+    assert "Fail 3 runs" in shown.text and "Some of them" in shown.text and "Their causes" not in shown.text
     assert started(own, shown.form("answer-all"))[0] == 303
     (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
     own.ended(at)
     after = page(own, f"/ui/answers/{at}")
     assert "3 of 3 answered" in after.text and "the line is gone" in after.text and "Cancel this job" not in after.text
     own.until("/v1/attention?reason=exception", lambda body: not body["attention"])  # once the runs have read it
+    assert "No run of this filter needs a person" in page(own, f"/ui/answers/{at}").text
+
+
+def test_a_job_that_did_not_help_says_so(own: Service) -> None:
+    """The runs are flagged again at once: 3 of 3 answered, and 3 need a person."""
+    shown = page(own, "/ui/answers?reason=exception&choice=continue")
+    assert started(own, shown.form("answer-all"))[0] == 303
+    (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.ended(at)
+    own.until("/v1/bulk-answers?attention=exception&choice=continue", lambda body: body["runs"] == 3)
+    after = page(own, f"/ui/answers/{at}").text
+    assert "3 of 3 answered" in after and "now 3 runs of this filter need a person" in after
+
+
+def test_a_cancellation_names_the_uncertain_effects_that_hold_it_up(own: Service) -> None:
+    stopped(own, "o1")
+    shown = page(own, "/ui/answers?query=workflow:call")
+    assert "1 uncertain effect of these runs must be settled first" in shown.text
+    assert started(own, shown.form("answer-all"))[0] == 303
+    (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.ended(at)
+    own.until("/v1/runs?workflow=call&status=cancelled", lambda body: len(body["runs"]) == 3)
+    asked = own.get("/v1/runs?status=waiting&workflow=call").json()["runs"][0]["run"]
+    assert "the run ends once its uncertain effect is settled" in page(own, f"/ui/runs/{asked}").text
+    after = page(own, f"/ui/answers/{at}")
+    assert (
+        "now 1 run that matches has not ended" in after.text
+        and "1 uncertain effect must be settled first" in after.text
+    )
+    (there,) = [each["href"] for each in after.links if "effect_uncertain" in each.get("href", "")]
+    assert own.get(there).text.count('<tr id="run-') == 1
 
 
 def test_the_number_is_typed_above_the_limit(own: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,12 @@ def test_each_count_equals_the_list_behind_its_link(store: Service) -> None:
     assert differing(store, found) == []
 
 
+def test_a_preview_of_a_reason_has_the_number_of_each_cause(store: Service) -> None:
+    found = [words for address, words in links(store.get("/ui/answers?reason=exception").text) if "/causes/" in address]
+    causes = store.get("/v1/causes?reason=exception").json()["causes"]
+    assert found == [f"{each['runs']:,}" for each in causes] and len(found) > 1
+
+
 def test_a_false_count_is_found(store: Service) -> None:
     (first, *_) = counts_in({"/ui/": store.get("/ui/").text})
     assert differing(store, [first]) == [] and differing(store, [first._replace(count=first.count + 1)]) != []

@@ -98,7 +98,18 @@ async def followed(client: Client, screen: Screen, job: BulkAnswer) -> int:
         await asyncio.sleep(JOB_POLL_S)
         job = await client.bulk_answer(job.run)
     print_job(screen, job)
+    if job.ended:
+        screen.advice(await _left(client, job))
     return OK if job.ended and not job.refused and job.status == RunStatus.COMPLETED.value else CONFLICT
+
+
+async def _left(client: Client, job: BulkAnswer) -> str:
+    """Return how many runs fit the filter of a job after it, because they were flagged again or have not ended."""
+    reason = Reason(job.reason) if job.reason else None
+    of = Selection(job.cause, job.workflow, job.node, job.activity, job.version, job.contains, job.query)
+    found = await client.preview_bulk_answer(reason, Choice(job.choice), **of._asdict())
+    now = f"flagged {job.reason}" if reason is not None else "unfinished"
+    return f"now {found.runs:,} run{'' if found.runs == 1 else 's'}{of} {'is' if found.runs == 1 else 'are'} {now}"
 
 
 def print_job(screen: Screen, job: BulkAnswer) -> None:

@@ -14,7 +14,9 @@ from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
 from outlast.models.attention import AttentionList, RunAttention
-from outlast.operations.run_query import filters_of, merged, parse_query
+from outlast.models.bulk import BulkAnswer
+from outlast.models.causes import Cause
+from outlast.operations.run_query import filters_of, merged, parse_query, query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import RunId
@@ -115,19 +117,31 @@ async def _preview(
     ops: Operations, request: Request, given: ShownFilter, *, status_code: int = 200, **refused: Any
 ) -> Response:
     found = await ops.preview_bulk_answer(given.reason, given.choice, **given.terms)
+    causes = await _causes(ops, given)
     return await render(
         request,
         "bulk_answer.html",
         title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
         given=given,
         found=found,
-        items=await _examples(ops, given),
+        items=[] if causes else await _examples(ops, given),
+        causes=[(each, address(given._replace(cause=each.cause))) for each in causes],
+        uncertain=await _uncertain(ops, given.query) if given.reason is None else 0,
+        uncertain_runs=_runs_at(given.query, Reason.EFFECT_UNCERTAIN) if given.reason is None else "",
         reasons=[*Reason] if given.query else [],
         offered=offered(given.reason),
         more_time=MORE_TIME,
         refused=refused,
         status_code=status_code,
     )
+
+
+async def _causes(ops: Operations, given: ShownFilter) -> Sequence[Cause]:
+    """Return the causes of the runs of a filter, if its terms are those by which causes are counted."""
+    if given.reason is None or given.cause or given.version or given.contains or given.query:
+        return []
+    found = await ops.causes(reason=given.reason.value, workflow=given.workflow, node=given.node)
+    return found.causes if len(found.causes) > 1 else []
 
 
 async def _examples(ops: Operations, given: ShownFilter) -> Sequence[Example]:
@@ -191,6 +205,43 @@ async def start(ops: Ops, request: Request) -> Response:
     return see_other(request, f"/ui/answers/{job.run}", done)
 
 
+class StillThere(NamedTuple):
+    """Runs that fit the filter of a job now, whether the job reached them or not, and the address of their list."""
+
+    runs: int
+    address: str
+    uncertain: int
+    uncertain_address: str
+
+
+async def _still_there(ops: Operations, job: BulkAnswer) -> StillThere:
+    """Count the runs that fit the filter of a job now."""
+    reason = Reason(job.reason) if job.reason else None
+    given = ShownFilter(
+        reason, Choice(job.choice), job.cause, job.workflow, job.node, job.version, job.contains, job.query
+    )
+    found = await ops.preview_bulk_answer(given.reason, given.choice, activity=job.activity, **given.terms)
+    uncertain = await _uncertain(ops, job.query) if reason is None else 0
+    return StillThere(found.runs, _listed(given), uncertain, _runs_at(job.query, Reason.EFFECT_UNCERTAIN))
+
+
+def _listed(given: ShownFilter) -> str:
+    """Return the address of the list of the runs of a filter, below `/ui`."""
+    if given.query:
+        return _runs_at(given.query, given.reason)
+    return f"/ui/causes/{given.cause}" if given.cause else address(given)
+
+
+def _runs_at(query: str, reason: Reason | None) -> str:
+    of = merged(parse_query(query), reason=reason.value if reason is not None else "")
+    return f"/ui/runs?{urlencode({'q': query_text(query_terms(of))})}"
+
+
+async def _uncertain(ops: Operations, query: str) -> int:
+    """Return how many effects of the runs of a query are uncertain: each holds up the cancellation of its run."""
+    return (await ops.preview_bulk_answer(Reason.EFFECT_UNCERTAIN, Choice.GIVE_UP, query=query)).runs
+
+
 @router.get("/{run}", operation_id="ui:get_bulk_answer")
 async def show(ops: Ops, request: Request, run: RunId) -> Response:
     """Show how many runs a job has answered, and those that were refused."""
@@ -200,13 +251,15 @@ async def show(ops: Ops, request: Request, run: RunId) -> Response:
 async def _job(ops: Operations, request: Request, run: str, *, status_code: int = 200, **refused: Any) -> Response:
     job, summary = await ops.bulk_answer(run), await ops.run_summary(run)
     pauses = [] if job.ended else [each for each in await ops.pauses() if each.paused == f"workflow {BULK}"]
+    left = await _still_there(ops, job) if job.ended else None
     return await render(
         request,
         "bulk_job.html",
         title=f"{job.choice.replace('_', ' ').capitalize()} all",
-        live=f"run:{run}",
-        versions={"job": stamp(job.answered, job.refused, summary.version, len(pauses))},
+        live="attention",
+        versions={"job": stamp(job.answered, job.refused, summary.version, len(pauses), left)},
         job=job,
+        left=left,
         summary=summary,
         bulk=BULK,
         stops=pauses,
