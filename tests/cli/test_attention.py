@@ -233,6 +233,7 @@ def test_a_job_counts_the_runs_that_have_moved_on(raised: Terminal) -> None:
     shown = raised("attention", "job", job, "--wait")
     assert shown.code == 0 and "2 of 3 runs are answered" in shown.out
     assert "  1 no longer fitted when their turn came" in shown.out
+    assert "now 0 runs are flagged exception" in shown.err
     assert raised("attention", "job", "r2").code == 3
 
 
