@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from examples.negotiation.samples import SAMPLES
 from tests.docs.pages import ROOT
-from tests.docs.reasons import reasons
+from tests.docs.reasons import choices, reasons
 from tests.docs.routes import routes
 
 _BLOCK: Final = re.compile(r"(<!-- features: (?P<name>\w+) -->\n)(?P<body>.*?)(<!-- features: end -->)", re.DOTALL)
@@ -254,6 +254,7 @@ PRINTED: Final[dict[str, Callable[[], str]]] = {
     "missing": missing,
     "routes": routes,
     "reasons": reasons,
+    "choices": choices,
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from outlast.core.approvals import Actor
 from outlast.core.causes import flagged as with_flags
 from outlast.core.commit import Commit, Put
-from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.core.machine import CHOICES, Choice, Reason, RunStatus, consequence_of
 from outlast.core.rows.run_columns import ATTENTION, WAITING_FOR, Attention, WaitingFor
 from outlast.core.rows.run_rows import RUN, Run
 from outlast.insight import attention_reads as attention
@@ -57,3 +57,24 @@ def test_a_key_is_one_word_of_a_command_whatever_is_in_it() -> None:
     run = flagged(1, Reason.EXCEPTION)._replace(attention_text=ATTENTION.encode([uncertain]))
     for each in attention.choice_commands(run, uncertain):
         assert shlex.split(each.command)[:5] == ["outlast", "effects", "resolve", "r1", key]
+
+
+def test_each_choice_says_what_follows_from_it() -> None:
+    """“Did not happen” calls again: an operator who does not read that pays twice."""
+    uncertain = Attention(Reason.EFFECT_UNCERTAIN, 1_000, key="A-17", visit=1, name="charge_card")
+    run = flagged(1, Reason.EXCEPTION)._replace(attention_text=ATTENTION.encode([uncertain]))
+    told = {way.choice: way.consequence for way in attention.choice_commands(run, uncertain)}
+    assert told == {
+        Choice.HAPPENED: "nothing is called, and the run takes this answer",
+        Choice.DID_NOT_HAPPEN: "charge_card is called again, unless the run was asked to end",
+        Choice.GIVE_UP: "nothing is called, the outcome stays unknown, and the node gets the refusal given_up",
+    }
+    raised = Attention(Reason.EXCEPTION, 1_000, name="ValueError")
+    first = attention.choice_commands(run, raised)[0]
+    assert first.consequence == f"node {run.node} runs again with the current code; recorded calls are not repeated"
+
+
+def test_every_choice_of_every_reason_has_its_own_words() -> None:
+    for reason, choices in CHOICES.items():
+        words = [consequence_of(choice, reason, call="pay", node="charge") for choice in choices]
+        assert len(set(words)) == len(choices) and not [each for each in words if "{" in each]

@@ -50,6 +50,7 @@ def test_an_uncertain_effect_is_settled_on_its_page(service: Service) -> None:
     (link,) = [each["href"] for each in page.links if "o1" in str(each.get("href")) or _of(each, run, service)]
     detail = HtmlPage(service.get(link).text)
     assert "service-ring/o1" in detail.text and "Settle it" in detail.text
+    assert "Did not happen: ring is called again, unless the run was asked to end" in detail.text
     form = detail.form("settle").set(reason="looked it up")
     status, again = press(service, form, ("outcome", "happened"))
     assert status == 422 and ("reason", "looked it up") in again.form("settle").fields
@@ -160,6 +161,15 @@ def test_the_board_has_those_of_the_caller_first_and_stays_small(service: Servic
 @pytest.mark.req("EFF-2")
 def test_an_answer_about_an_effect_is_for_the_run_that_was_shown(service: Service) -> None:
     run = stopped(service, "shown")
+    said = [
+        board(service).text,
+        HtmlPage(service.get(f"/ui/runs/{run}").text).text,
+        HtmlPage(service.get("/ui/attention/effect_uncertain").text).text.replace("the activity", "ring"),
+    ]
+    for text in said:
+        assert "Did not happen: ring is called again, unless the run was asked to end" in text, text
+    explained = service.get(f"/v1/runs/{run}/explain").json()["facts"]
+    assert explained["if answered did_not_happen"] == "ring is called again, unless the run was asked to end"
     shown = next(each for each in board(service).forms if f"/{run}/" in each.action)
     older = shown.set(text="looked it up", external_id="ext-7", response='"it rang"', version="1")
     status, page = press(service, older, ("choice", "happened"))

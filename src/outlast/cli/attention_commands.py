@@ -48,6 +48,7 @@ def print_away(screen: Screen, views: Sequence[ProviderAttention | WebhookAttent
         screen.line(f"  ignored: {view.if_ignored}")
         for each in view.choices:
             screen.line(f"  → {each.command}")
+            screen.line(f"    {each.consequence}")
         screen.line()
 
 
@@ -74,6 +75,7 @@ def _group(screen: Screen, reason: Reason, items: Sequence[RunAttention]) -> Non
     first = items[0]
     for each in first.choices:
         screen.line(f"  → {each.command}{not_yet(screen, each)}")
+        screen.line(f"    {each.consequence}")
     if len(items) > 1:
         screen.line(f"  all {len(items)}:")
         for way in choice_commands_for_all(reason):
@@ -117,6 +119,7 @@ def print_run(screen: Screen, run: str, sentence: str, views: Sequence[RunAttent
         screen.line(f"  ignored: {view.if_ignored}{left}")
         for each in view.choices:
             screen.line(f"  {each.choice:<15}→ {each.command}{not_yet(screen, each)}")
+            screen.line(f"{'':<19}{each.consequence}")
 
 
 def print_status(screen: Screen, view: StatusSummary) -> None:

@@ -35,7 +35,7 @@ to each reason. The diagrams in docs/lifecycle.md are drawn from TABLE. A test c
 transition is exercised.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -451,3 +451,42 @@ assert all({r.on_continue, r.kept} <= {None, *r.choices} for r in RULES.values()
 CHOICES: Final = {reason: rule.choices for reason, rule in RULES.items()}
 OVERLAY_ONLY: Final = frozenset(reason for reason, rule in RULES.items() if not rule.stops)
 """Reasons that stop nothing: the run continues as far as it can."""
+
+_RUN_ENDS: Final = "open effects are settled and done effects are undone, then the run ends"
+CONSEQUENCES: Final[Mapping[Choice, str]] = {
+    Choice.HAPPENED: "nothing is called, and the run takes this answer",
+    Choice.DID_NOT_HAPPEN: "{call} is called again, unless the run was asked to end",
+    Choice.GIVE_UP: "nothing is called, the outcome stays unknown, and the node gets the refusal given_up",
+    Choice.RETRY: "{call} is called again, with a new set of attempts",
+    Choice.CONTINUE: "{node} runs again with the current code; recorded calls are not repeated",
+    Choice.MOVE: "the run goes on in a version and node of your choice; recorded calls are not repeated",
+    Choice.ASK_AGAIN: "the approvers are asked again, with a new approval",
+    Choice.EXTEND: "the run has more time from now on; nothing else changes",
+    Choice.RAISE: "the run has a larger budget and goes on",
+    Choice.ONE_MORE: "{node} is entered once more than allowed",
+    Choice.ACCEPT: "{node} goes on without the missing calls, and calls that were held are made",
+    Choice.USE_RECORDED: "nothing is called, and the recorded answer is used for the new arguments",
+    Choice.DONE_BY_HAND: "nothing is called, and the undo is recorded as done by hand",
+    Choice.FAIL: f"{_RUN_ENDS} as failed",
+    Choice.CANCEL: f"{_RUN_ENDS} as cancelled",
+    Choice.REDELIVER: "all failed deliveries are sent again",
+    Choice.DISABLE: "nothing is sent until the webhook is enabled",
+}
+"""Consequence of each choice, a clause of `{call}` and `{node}`. Pages, commands, HTTP and docs read it."""
+FOR_REASON: Final[Mapping[tuple[Reason, Choice], str]] = {
+    (Reason.RETRIES_EXHAUSTED, Choice.GIVE_UP): "nothing is called, and the node gets the refusal given_up",
+    (Reason.UNDO_FAILED, Choice.RETRY): "the undo is called again",
+    (Reason.CHILD_FAILED, Choice.RETRY): "the child run is started again",
+    (Reason.RESULTS_MISSING, Choice.CONTINUE): "the run goes on without the missing results",
+}
+"""The clauses that differ for a reason."""
+assert set(CONSEQUENCES) == set(Choice), "every choice has a consequence"
+assert all(choice in CHOICES[reason] for reason, choice in FOR_REASON), "a reason offers what it words"
+
+
+def consequence_of(choice: Choice, reason: Reason | None = None, *, call: str = "", node: str = "") -> str:
+    """Return the consequence of a choice. `call`: the activity concerned; `node`: the node of the run."""
+    text = FOR_REASON.get((reason, choice)) if reason is not None else None
+    return (text or CONSEQUENCES[choice]).format(
+        call=call or "the activity", node=f"node {node}" if node else "the node"
+    )

@@ -9,7 +9,7 @@ from outlast.core.assignments import Assignment, Assignments, assignment_of
 from outlast.core.attention import raise_command
 from outlast.core.commit import Instant
 from outlast.core.durations import HOUR, RUN_CEILING
-from outlast.core.machine import CHOICES, RULES, Choice, Reason
+from outlast.core.machine import CHOICES, RULES, Choice, Reason, consequence_of
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.limit_rows import Pause
 from outlast.core.rows.run_columns import Attention, until_of
@@ -36,18 +36,22 @@ WHY = "--reason …"
 AWAY = "provider_away"
 """Reason of an item that belongs to no run: an open circuit breaker."""
 BREAKER_IGNORED = "one run at a time tries the provider; when it answers, all continue"
+RELEASED, PAUSED = "all runs that wait for it continue", "no run calls it until a person resumes it"
 MORE_TIME = f"{RUN_CEILING // HOUR}h"
 
 
+_RESOLVE = {Choice.DID_NOT_HAPPEN: "--did-not-happen", Choice.GIVE_UP: f"--give-up {WHY}"}
+"""Options of `effects resolve` for the outcomes that need no answer of the receiver."""
 NOT_FOR_ALL = (Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.RAISE)
 """Choices that a job cannot give. `did_not_happen` can be given to runs that a person has ticked."""
 
 
 class ChoiceCommand(NamedTuple):
-    """One choice, its command, and the real instant from which it is accepted (0: now)."""
+    """One choice, its command, its consequence, and the real instant from which it is accepted (0: now)."""
 
     choice: Choice
     command: str
+    consequence: str
     from_real: int = 0
 
 
@@ -73,20 +77,24 @@ def choice_commands(
 
     `takes_response`: if that call happened, its return value is needed.
     """
-    if entry.reason is Reason.EFFECT_UNCERTAIN:
-        resolve = f"outlast effects resolve {run.run} {quote(entry.key)}"
-        return (
-            ChoiceCommand(Choice.HAPPENED, f"{resolve} {happened_options(takes_response)}"),
-            ChoiceCommand(
-                Choice.DID_NOT_HAPPEN, f"{resolve} --did-not-happen", effect.settle_after if effect is not None else 0
-            ),
-            ChoiceCommand(Choice.GIVE_UP, f"{resolve} --give-up {WHY}"),
-        )
     named = _named(run.attention, entry)
+    resolve = f"outlast effects resolve {run.run} {quote(entry.key)}"
+
+    def command(choice: Choice) -> str:
+        if entry.reason is Reason.EFFECT_UNCERTAIN:
+            return f"{resolve} {_RESOLVE.get(choice) or happened_options(takes_response)}"
+        if choice is Choice.RAISE:
+            return raise_command(run.run, entry.trigger)
+        return f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}"
+
+    call = effect.activity if effect is not None else entry.name if entry.key else ""
     return tuple(
-        ChoiceCommand(choice, raise_command(run.run, entry.trigger))
-        if choice is Choice.RAISE
-        else ChoiceCommand(choice, f"outlast attention resolve {run.run} {choice.value}{named}{_more(choice)} {WHY}")
+        ChoiceCommand(
+            choice,
+            command(choice),
+            consequence_of(choice, entry.reason, call=call, node=run.node),
+            effect.settle_after if effect is not None and choice is Choice.DID_NOT_HAPPEN else 0,
+        )
         for choice in entry.choices(run.attention)
     )
 
@@ -95,7 +103,11 @@ def choice_commands_for_all(reason: Reason) -> tuple[ChoiceCommand, ...]:
     """Return the choices that can be made for all runs flagged with this reason at once."""
     alike = [choice for choice in CHOICES[reason] if choice not in NOT_FOR_ALL]
     return tuple(
-        ChoiceCommand(choice, f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}")
+        ChoiceCommand(
+            choice,
+            f"outlast attention resolve --all {reason.value} {choice.value}{_more(choice)} {WHY}",
+            consequence_of(choice, reason),
+        )
         for choice in alike
     )
 
@@ -113,10 +125,13 @@ def _more(choice: Choice) -> str:
     return f" --by {MORE_TIME}" if choice is Choice.EXTEND else ""
 
 
-def offered_choice(choice: str, command: str, from_real: int = 0, now_real: int = 0) -> AttentionChoice:
+def offered_choice(
+    choice: str, command: str, consequence: str, from_real: int = 0, now_real: int = 0
+) -> AttentionChoice:
     """Return one choice with its command. `from_real`: from when it is accepted; 0 = now."""
     return AttentionChoice(
         choice=choice,
+        consequence=consequence,
         command=command,
         from_real=instant(from_real),
         accepted_in_ms=max(0, from_real - now_real),
@@ -193,7 +208,9 @@ def attention_item(
         since=exact_instant(entry.since),
         until=instant(until_of(entry)),
         if_ignored=RULES[entry.reason].if_ignored,
-        choices=[offered_choice(way.choice.value, way.command, way.from_real, now.real) for way in ways],
+        choices=[
+            offered_choice(way.choice.value, way.command, way.consequence, way.from_real, now.real) for way in ways
+        ],
         workflow=run.workflow,
         forked_from=run.forked_from,
         parent=run.parent,
@@ -225,8 +242,8 @@ def breaker_item(pause: Pause, runs: int) -> ProviderAttention:
         until=None,
         if_ignored=BREAKER_IGNORED,
         choices=[
-            offered_choice("release", f"outlast resume provider {quote(provider)}"),
-            offered_choice("pause", f"outlast pause provider {quote(provider)} {WHY}"),
+            offered_choice("release", f"outlast resume provider {quote(provider)}", RELEASED),
+            offered_choice("pause", f"outlast pause provider {quote(provider)} {WHY}", PAUSED),
         ],
         provider=provider,
         runs=runs,

@@ -497,8 +497,20 @@ def _needs_person(rows: RunFacts, entries: tuple[Attention, ...]) -> Explanation
         commands,
         since=min(entry.since for entry in entries),
         until=min(untils, default=0),
-        facts=(("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))), *_open_facts(rows)),
+        facts=(
+            ("reasons", ", ".join(dict.fromkeys(entry.reason.value for entry in entries))),
+            *((f"if answered {choice}", text) for choice, text in _consequences(rows, entries)),
+            *_open_facts(rows),
+        ),
     )
+
+
+def _consequences(rows: RunFacts, entries: Sequence[Attention]) -> list[tuple[str, str]]:
+    """Return the consequence of each choice; of several reasons, all that the same choice has."""
+    found = dict[str, list[str]]()
+    for way in (way for entry in entries for way in _commands(rows, entry)):
+        found.setdefault(way.choice.value, []).append(way.consequence)
+    return [(choice, "; or ".join(dict.fromkeys(texts))) for choice, texts in found.items()]
 
 
 def _open_facts(rows: RunFacts) -> tuple[tuple[str, str], ...]:

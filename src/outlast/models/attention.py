@@ -15,6 +15,7 @@ class AttentionChoice(Model):
     """Possible answer. It is refused for another `accepted_in_ms` milliseconds."""
 
     choice: str
+    consequence: str = Field(description="Consequence of this answer.")
     command: str
     from_real: Instant | None
     accepted_in_ms: int

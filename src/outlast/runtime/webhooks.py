@@ -20,7 +20,7 @@ from outlast.core.commit import Commit, Instant, Put
 from outlast.core.durations import DELIVERY_ALIVE, SECOND, SECRET_KEPT, ms_of
 from outlast.core.events import EventType
 from outlast.core.limits import NAME
-from outlast.core.machine import RULES, Choice, DeliveryStatus, Reason
+from outlast.core.machine import RULES, Choice, DeliveryStatus, Reason, consequence_of
 from outlast.core.paging import pages
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, UNPUBLISHED, Delivery, Subscription
 from outlast.core.rows.run_rows import EVENT, Event
@@ -77,6 +77,7 @@ PAGE: Final = 100
 TRIES: Final = 20
 AT_ONCE: Final = 1_000
 """Maximum of events that one request sends again."""
+ENABLED: Final = "the webhook is enabled, and its deliveries are sent again"
 TEST_ID_CHARS: Final = 20
 """Of the id of a test event that is sent under a key."""
 R = TypeVar("R")
@@ -229,7 +230,10 @@ class Webhooks(WebhookClient):
                     since=exact_instant(min((each.first_at for each in dead), default=row.changed_at)),
                     until=None,
                     if_ignored=RULES[Reason.WEBHOOK_DEAD].if_ignored,
-                    choices=[offered_choice(choice.value, text) for choice, text in commands.items()],
+                    choices=[
+                        offered_choice(choice.value, text, ENABLED if by_itself else consequence_of(choice))
+                        for choice, text in commands.items()
+                    ],
                     webhook=name,
                     url=row.url,
                     events=len(dead),

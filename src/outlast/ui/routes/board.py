@@ -12,7 +12,7 @@ from starlette.responses import Response
 from outlast.core.approver_rule import identity
 from outlast.core.assignments import ME, Assignments
 from outlast.core.limits import NAME
-from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.machine import CHOICES, Choice, Reason, consequence_of
 from outlast.core.rows.run_columns import What
 from outlast.errors import Conflict, InvalidInput, LimitExceeded
 from outlast.insight.attention_reads import choice_commands_for_all
@@ -70,6 +70,7 @@ class ReasonGroup(NamedTuple):
     if_ignored: str
     until: Any
     items: list[RunAttention]
+    follows: dict[str, str]
     more: bool
     for_all: bool
     shown: bool
@@ -126,12 +127,26 @@ async def groups_of(ops: Operations, summary: StatusSummary) -> list[ReasonGroup
             each.if_ignored,
             each.until,
             items,
+            _follows(items),
             more,
             each.count > 1 or each.at_least,
             _of_runs(each.reason),
         )
         for each, (items, more) in zip(summary.reasons, pages, strict=True)
     ]
+
+
+def _follows(items: Sequence[RunAttention]) -> dict[str, str]:
+    """Return the consequence of each choice of these items of one reason, said once for all of them."""
+    offered = {way.choice for each in items for way in each.choices}
+    calls, nodes = {each.name if each.key else "" for each in items}, {each.node for each in items}
+    call, node = (next(iter(names)) if len(names) == 1 else "" for names in (calls, nodes))
+    return {
+        choice.value: consequence_of(choice, reason, call=call, node=node)
+        for reason in {Reason(each.reason) for each in items}
+        for choice in CHOICES[reason]
+        if choice.value in offered
+    }
 
 
 def by_deadline(pending: Sequence[ApprovalSummary], now: datetime) -> Deadlines:
@@ -312,6 +327,7 @@ async def _reason(
         cursor=request.query_params.get("cursor", "") if after else "",
         commands=choice_commands_for_all(reason),
         for_all=offered(reason),
+        consequence_of=consequence_of,
         chosen_choices=[each for each in CHOICES[reason] if each not in (Choice.HAPPENED, Choice.RAISE)],
         error=error,
         outcome=outcome,

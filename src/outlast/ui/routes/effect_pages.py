@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from outlast.core.machine import Choice, EffectStatus
+from outlast.core.machine import Choice, EffectStatus, Reason, consequence_of
 from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, OutlastError
 from outlast.models.effects import EffectRecord
@@ -125,6 +125,7 @@ async def _page(
     attention = [each for each in await ops.attention_of(run) if each.key == key] if found.run == run else []
     choices = {choice.choice: choice for each in attention for choice in each.choices if choice.choice in OUTCOMES}
     uncertain = found.status == EffectStatus.UNCERTAIN
+    follows = {each: consequence_of(Choice(each), Reason.EFFECT_UNCERTAIN, call=found.effect) for each in OUTCOMES}
     left = [] if uncertain else (await ops.ledger(status=EffectStatus.UNCERTAIN, limit=1)).effects
     return await render(
         request,
@@ -136,6 +137,7 @@ async def _page(
         choices=choices,
         uncertain=uncertain,
         following=next(iter(left), None),
+        follows=follows,
         typed=typed or dict.fromkeys(KEPT, ""),
         error=error,
         effect_kind=effect_kind,
