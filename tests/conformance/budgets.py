@@ -6,7 +6,17 @@ from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
 from outlast.store.agent_calls import AskedRequest, NewestRequests
 from outlast.store.port import maintenance
-from outlast.store.usage_sums import DayUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage, UsageOfDays, UsageSum
+from outlast.store.usage_sums import (
+    RUNS_PER_STATEMENT,
+    DayUsage,
+    RunsUsage,
+    RunUsage,
+    TenantDayUsage,
+    TenantUsage,
+    TreeUsage,
+    UsageOfDays,
+    UsageSum,
+)
 from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
 
 DAY_MS = 86_400_000
@@ -37,6 +47,13 @@ async def usage_is_summed_by_run_and_by_day(s: Subject) -> None:
     assert await b.query(RunUsage(TENANT, "run-1", 1, 1)) == Amounts(10, 3, 1)
     assert await b.query(RunUsage(TENANT, "run-1", 2, 0)) == Amounts(15, 6, 2, unpriced=1)
     assert await b.query(RunUsage(TENANT, "run-1", 2, 1)) == Amounts(16, 9, 3, unpriced=1)
+    assert await b.query(RunsUsage(TENANT, ("run-1", "run-2", "run-3"))) == {
+        "run-1": Amounts(26, 12, 4, unpriced=1),
+        "run-2": Amounts(10, 3, 1),
+    }
+    many = tuple(f"run-{n}" for n in range(RUNS_PER_STATEMENT + 2))
+    assert set(await b.query(RunsUsage(TENANT, many))) == {"run-1", "run-2"}
+    assert await b.query(RunsUsage("globex", ("run-1",))) == {}
     assert await b.query(TenantDayUsage(TENANT, DAY, "ask")) == DayUsage(Amounts(26, 12, 4, unpriced=1), reports=True)
     assert await b.query(TenantDayUsage(TENANT, DAY + 1, "print")) == DayUsage(Amounts(10, 3, 1), reports=False)
     assert (await b.query(TenantDayUsage("globex", DAY))).amounts == Amounts()

@@ -56,7 +56,7 @@ def test_the_application_that_mounts_the_service_answers(tmp_path: Path, monkeyp
             return [(await client.get(path)).json() for path in ("/readyz", "/v1/runs", "/openapi.json")]
 
     ready, runs, document = asyncio.run(ask())
-    assert ready["status"] == "ok" and runs == {"runs": [], "next_cursor": ""}
+    assert ready["status"] == "ok" and runs == {"runs": [], "next_cursor": "", "sorted_among": None}
     assert document["servers"] == [{"url": "/outlast"}]
 
 

@@ -26,7 +26,7 @@ from outlast.store.queries import (
     Under,
 )
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
+from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 
 class ReadPrice(NamedTuple):
@@ -78,6 +78,7 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
     OpenCalls: ReadPrice("status of runs with a call in flight", "per run 3, and 1 per 4 KB of the visit's effects"),
     RunsBelow: ReadPrice("number of runs below a root", "0.5 per 30 of them"),
     RunUsage: ReadPrice("usage of a run", "1 per 4 KB, about 15 calls"),
+    RunsUsage: ReadPrice("usage of the runs on a page", "per run 0.5, and 1 per 4 KB of its calls"),
     TreeUsage: ReadPrice("usage of a tree", "1 per call of the runs below, and 0.5 per 30; 1 per 4 KB of the root's"),
     TenantDayUsage: ReadPrice("usage of a tenant on a day", "0.5 per 4 KB, about 10 calls"),
     FlaggedCounts: ReadPrice("flagged runs by cause", "0.5 per 30, up to 10,000 runs"),

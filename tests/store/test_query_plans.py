@@ -57,7 +57,7 @@ from outlast.store.queries import (
 from outlast.store.sql import SQL
 from outlast.store.sqlite.database import OFF, Database
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
+from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 from tests.conformance.subject import run_row
 from tests.postgres import server
 
@@ -138,6 +138,7 @@ def queries() -> dict[str, Query[Any]]:
         "runs below a root": RunsBelow("acme", "run-1", 9),
         "usage of a run": RunUsage("acme", "run-1"),
         "usage before a claim": RunUsage("acme", "run-1", 3, 1),
+        "usage of runs": RunsUsage("acme", ("run-1", "run-2")),
         "usage of a tree": TreeUsage("acme", "run-1", but="run-2"),
         "usage of a day": TenantDayUsage("acme", 20_000, "model"),
         "usage of days": TenantUsage("acme", 20_000, 20_013),

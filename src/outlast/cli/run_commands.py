@@ -18,8 +18,9 @@ from outlast.core.durations import RUN_CEILING, span
 from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
+from outlast.core.run_filters import RunOrder
 from outlast.errors import NotFound
-from outlast.insight.labels import ATTENTION
+from outlast.insight.labels import ATTENTION, cost_text
 from outlast.models.runs import RunDetail, RunList, RunListItem
 from outlast.models.steps import StepKind
 from outlast.operations.run_query import filters_of, merged, parse_query, query_terms
@@ -57,6 +58,7 @@ def runs() -> None:
 @click.option("--parent", default="", metavar="RUN", help="Only runs that this run has started.")
 @click.option("--root", default="", metavar="RUN", help="Only runs of the tree below this run, at any depth.")
 @click.option("--no-children", is_flag=True, help="Only runs that no run has started.")
+@click.option("--sort", type=click.Choice(get_args(RunOrder)), help="Order of the newest runs [newest start first].")
 @click.option("--since", type=duration, metavar="DURATION", help="Only runs started within this time, e.g. 24h.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of rows [50].")
 @click.option("--cursor", default="", help="Continue after the previous page.")
@@ -76,12 +78,13 @@ async def ls(
     parent: str,
     root: str,
     no_children: bool,
+    sort: str | None,
     since: int | None,
     limit: int,
     cursor: str,
     watch: bool,
 ) -> int:
-    """List the runs of the tenant, newest first.
+    """List the runs of the tenant, newest first or in the order of --sort.
 
     QUERY is words and terms, as in the web UI: status:failed workflow:order@7 node:charge is:flagged customer:acme
     since:2h. A name that is no term is an attribute. The options are further terms.
@@ -102,6 +105,7 @@ async def ls(
         parent=parent,
         root=root,
         no_children=no_children,
+        sort=sort,
         since=ago(since),
     )
 
@@ -155,13 +159,19 @@ def _frame(screen: Screen, page: RunList, none: str) -> tuple[list[str], list[tu
     if any(view.results for view in page.runs):  # most workflows emit none
         columns.append("RESULTS")
         rows = [(*row, str(view.results)) for row, view in zip(rows, page.runs, strict=True)]
+    if any(view.cost != "0" or view.unpriced for view in page.runs):
+        columns.append("COST")
+        rows = [(*row, cost_text(view)) for row, view in zip(rows, page.runs, strict=True)]
     if any(view.parent for view in page.runs):
         columns.append("CHILD OF")
         rows = [(*row, view.parent) for row, view in zip(rows, page.runs, strict=True)]
     if any(view.scheduler != OWN for view in page.runs):
         columns.append("SCHEDULER")
         rows = [(*row, view.scheduler) for row, view in zip(rows, page.runs, strict=True)]
-    return columns, rows, _footer(screen, page.runs)
+    notes = _footer(screen, page.runs)
+    if page.sorted_among is not None:
+        notes.append(f"sorted among the newest {page.sorted_among:,} that match → narrow the query to sort older ones")
+    return columns, rows, notes
 
 
 def _row(screen: Screen, view: RunListItem) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from outlast.core.durations import DAY
 from outlast.core.limits import TEXT_CHARS_MAX
@@ -15,9 +15,12 @@ WHERE_MAX: Final = 8
 ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 RESERVED_TERMS: Final = frozenset({
     "status", "workflow", "version", "node", "cause", "reason", RunStatus.WAITING.value, "since", "started", "stopped",
-    "ended", "flagged", "fork", "parent", "root", "is", "cost", "tokens", "activity", "key", "attention", "text",
+    "ended", "flagged", "fork", "parent", "root", "is", "sort", "cost", "tokens", "activity", "key", "attention",
+    "text",
 })  # fmt: skip
 """Names of terms of a query, and some that may become terms. No attribute has one of them."""
+RunOrder = Literal["started-asc", "ended", "ended-asc", "took", "took-asc", "cost", "cost-asc"]
+"""Orders of a list of runs other than newest start first: the greatest value first, or with `-asc` the least."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NO_END: Final = "9999-12-31"

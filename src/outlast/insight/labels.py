@@ -20,7 +20,7 @@ from outlast.core.rows.run_rows import Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
-from outlast.models.runs import FailedChild, RunMap, Visit
+from outlast.models.runs import FailedChild, RunListItem, RunMap, Visit
 from outlast.models.service import ReasonCount, StatusSummary
 
 ATTENTION = "REQUIRES_ATTENTION"
@@ -159,6 +159,12 @@ def engine_label(worker: Worker, now: Instant) -> str:
     if searched is not None and searched > BRIDGE_SILENT:
         return f"its bridge to {health.scheduler} has been silent for {span(searched)}"
     return ""
+
+
+def cost_text(run: RunListItem) -> str:
+    """Return what a run has cost, with a plus if calls had no price; '' if its calls have reported nothing."""
+    more = "+" if run.unpriced else ""
+    return f"{run.cost}{more}" if more or run.cost != "0" else ""
 
 
 def counted(count: int, count_max: int = COUNT_MAX) -> str:

@@ -119,11 +119,17 @@ def with_schemas(summary: RunSummary, run: Run, waits: Iterable[Wait]) -> RunSum
 
 
 def list_item(
-    row: Run, summary: RunSummary, asked: Sequence[PendingRequest], now: Instant, reason: str = ""
+    row: Run,
+    summary: RunSummary,
+    asked: Sequence[PendingRequest],
+    now: Instant,
+    reason: str = "",
+    used: Amounts = NOTHING_USED,
 ) -> RunListItem:
-    """Return a run with its pending requests. `summary`: of the same row; `reason`: of its end."""
+    """Return a run with its pending requests. `summary`: of the same row; `reason`: of its end; `used`: its usage."""
     due = not row.owner and is_due(row, now.real)
-    return RunListItem(**vars(summary), asked=list(asked), due=due, reason=reason)
+    cost = money_text(used.money)
+    return RunListItem(**vars(summary), asked=list(asked), due=due, reason=reason, cost=cost, unpriced=used.unpriced)
 
 
 def run_detail(

@@ -9,6 +9,7 @@ from outlast.core.machine import RunStatus
 from outlast.core.rows.run_rows import EVENT, Message, Run, is_over
 from outlast.core.rows.store_rows import lanes_served
 from outlast.core.shown_arguments import ShownArgument
+from outlast.core.usage import NOTHING_USED
 from outlast.core.verbs import end_of
 from outlast.errors import Corrupt, NotFound
 from outlast.insight.explanation import explain
@@ -22,6 +23,7 @@ from outlast.insight.row_models import (
     with_schemas,
 )
 from outlast.insight.run_facts import RunFacts, in_order, pending_requests_of, unread_requests
+from outlast.insight.run_sorting import sorted_page
 from outlast.insight.tenant_rows import TenantRows, effect_name
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
 from outlast.models.attention import RunAttention
@@ -68,15 +70,16 @@ async def summaries_of(
 
 
 async def run_page(rows: TenantRows, request: ListRuns) -> RunList:
-    """Return a page of runs, newest first. For the filters, see `Client.runs`."""
-    runs, further = await rows.runs(request)
+    """Return a page of runs, newest first or in the order that is asked for. For the filters, see `Client.runs`."""
+    (runs, further), among = await sorted_page(rows, request) if request.sort else (await rows.runs(request), None)
     now = await rows.store.now()
     ends = await ends_of(rows, runs)
+    used = await rows.usage_of(runs)
     found = []
     for run, summary in zip(runs, await summaries_of(rows, runs), strict=True):
         asked = await unread_requests(rows.store, run, now)
-        found.append(list_item(run, summary, asked, now, ends.get(run.run, "")))
-    return RunList(runs=found, next_cursor=further)
+        found.append(list_item(run, summary, asked, now, ends.get(run.run, ""), used.get(run.run, NOTHING_USED)))
+    return RunList(runs=found, next_cursor=further, sorted_among=among)
 
 
 async def ends_of(rows: TenantRows, runs: Sequence[Run]) -> dict[str, str]:
@@ -104,7 +107,7 @@ async def detail_from(rows: TenantRows, facts: RunFacts) -> RunDetail:
     serving, calls = lanes_served(facts.workers, facts.now.real), await rows.oldest_calls([row])
     summary = with_schemas(run_summary(row, serving, facts.results, calls.get(run, 0)), row, facts.waits)
     return run_detail(
-        list_item(row, summary, asked, facts.now),
+        list_item(row, summary, asked, facts.now, used=facts.spent),
         history,
         in_order(run, (*facts.effects, *facts.used)),
         history.takeovers(facts.workers, rows.store.mapping().real),

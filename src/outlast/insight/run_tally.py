@@ -84,7 +84,7 @@ class RunTally(NamedTuple):
 
 async def tally_of(rows: TenantRows, of: ListRuns, *, starts: bool = False) -> RunTally:
     """Count the runs of a list. `starts`: the bars are of starts instead of ends and calls for a person."""
-    every = replace(of, status="", cursor="")
+    every = replace(of, status="", cursor="", sort="")
     found, complete = await rows.matching(every, rows.store.count_max)
     kept = [run for run in found if of.status in ("", run.status)]
     instants = [_event(run, starts=starts) for run in kept]
@@ -105,7 +105,9 @@ def is_counted(of: ListRuns) -> bool:
     """Return True if indexes serve every filter of a list, so that ends and flagged runs are counted there."""
     plain = ListRuns(limit=of.limit, workflow=of.workflow, version=of.version, cause=of.cause, status=of.status)
     of_ends = of.status == "" or (of.status in TERMINAL and not of.attention)
-    return of_ends and (bool(of.workflow) or not of.version) and replace(of, attention=False, cursor="") == plain
+    return (
+        of_ends and (bool(of.workflow) or not of.version) and replace(of, attention=False, cursor="", sort="") == plain
+    )
 
 
 async def _totals(

@@ -92,7 +92,7 @@ from outlast.store.queries import (
     place_after,
     place_of,
 )
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
+from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 EVERY_RUN: Final = ListRuns()
 PAGE_ROWS_MAX = 1_000
@@ -240,7 +240,8 @@ class TenantRows:
 
         Filters that no index serves (`is_free`) are applied to at most PAGES_PER_CALL pages, so a page may hold fewer
         than `limit` runs and still have a cursor. The children of a run are found by its ledger. `is_unfinished`: runs
-        that have ended are passed over, if they would have to be read.
+        that have ended are passed over, if they would have to be read. The order is not that of `sort`, for which see
+        `sorted_page`.
         """
         _check_page(
             of.limit,
@@ -789,6 +790,11 @@ class TenantRows:
         keys = tuple((self.tenant, run) for run in claimed)
         counted = await self.store.query(LastOrdinals(RESULT, keys)) if keys else ()
         return dict.fromkeys((row.run for row in runs), 0) | dict(zip(claimed, counted, strict=True))
+
+    async def usage_of(self, runs: Sequence[Run]) -> dict[str, Amounts]:
+        """Return the usage of each run of which calls have reported some."""
+        claimed = tuple([row.run for row in runs if row.version > 1])  # an unclaimed run has called nothing
+        return await self.store.query(RunsUsage(self.tenant, claimed)) if claimed else {}
 
     async def oldest_calls(self, runs: Sequence[Run]) -> dict[str, int]:
         """Return the lowest epoch of the open calls of each run whose shown status depends on it, in one query."""

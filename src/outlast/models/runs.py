@@ -89,12 +89,17 @@ class RunListItem(RunSummary):
     asked: list[PendingRequest]
     due: bool = Field(description="True if a worker may take it now.")
     reason: str = Field("", description="Why it failed or was cancelled. '' for any other run.")
+    cost: str = Field("0", description="Money that its own calls have reported, exact to a millionth.")
+    unpriced: Count = Field(0, description="Calls that have reported tokens without a price, so that it cost more.")
 
 
 class RunList(PagedList):
-    """Page of runs, newest first."""
+    """Page of runs, newest first or in the order that was asked for."""
 
     runs: list[RunListItem]
+    sorted_among: Count | None = Field(
+        None, description="Number of the newest matching runs that are sorted. Null: all that match, or newest first."
+    )
 
 
 class Visit(Model):

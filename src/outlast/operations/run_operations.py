@@ -12,7 +12,7 @@ from outlast.core.events import iso
 from outlast.core.limits import IDEMPOTENCY_KEY_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.run_filters import WHERE_MAX
+from outlast.core.run_filters import WHERE_MAX, RunOrder
 from outlast.core.start_details import DECLARED, NO_DETAILS, StartDetails
 from outlast.core.usage import Money, micros, money_text
 from outlast.models import checked_instant
@@ -204,6 +204,15 @@ class ListRuns(OperationRequest[RunList]):
     parent: Annotated[str, Field(max_length=100, description="Only runs that this run has started.")] = ""
     root: Annotated[str, Field(max_length=100, description="Only runs of the tree below this run, at any depth.")] = ""
     no_children: Annotated[bool, Field(description="Only runs that no run has started.")] = False
+    sort: Annotated[
+        str,
+        Sent(read=RunOrder | None),
+        Field(
+            None,
+            description="Order by start, end, duration or cost: the greatest value first, or with `-asc` the least. "
+            "The newest runs that match are sorted, at most 1,000, or 100 on DynamoDB. Default: newest start first.",
+        ),
+    ] = ""
     since: Since = None
     cursor: Cursor = ""
     limit: Limit = 50

@@ -16,7 +16,7 @@ from outlast.core.lanes import version_in, workflow_in
 from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
-from outlast.core.run_filters import interval_of, where_of
+from outlast.core.run_filters import RunOrder, interval_of, where_of
 from outlast.errors import InvalidInput
 from outlast.operations.run_operations import ListRuns
 
@@ -102,6 +102,7 @@ TERMS: Final[Mapping[str, _Term]] = {
     "fork": _Term("forked_from", str, "forks of this run"),
     "parent": _Term("parent", str, "runs that this run has started"),
     "root": _Term("root", str, "runs of the tree below this run"),
+    "sort": _Term("sort", _one_of("sort", get_args(RunOrder)), "order, with -asc the least value first"),
 }
 """Terms with one value each, by name. `is:flagged`, `is:top` and attributes of workflows come besides."""
 KNOWN: Final = (*TERMS, *(f"is:{name}" for name in _FLAGS))

@@ -359,6 +359,7 @@ class Client(ABC):
         parent: str = "",
         root: str = "",
         no_children: bool = False,
+        sort: str = "",
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
@@ -375,8 +376,9 @@ class Client(ABC):
         runs that began to need a person in this interval, answered or not, the latest first, with `reason`, `cause` and
         `version` of that time; `forked_from`: only forks of this run; `parent`: only runs that this run has started;
         `root`: only runs below this run, at any depth, if no run has started it; `no_children`: only runs that no run
-        has started; `since`: only runs started within this time. With a filter other than `status`, `workflow` and
-        `since`, a page may hold fewer than `limit` runs and still have a cursor.
+        has started; `sort`: `started-asc`, `ended`, `took` or `cost`, the last three also with `-asc`, sorts the newest
+        runs that match, at most 1,000; `since`: only runs started within this time. With a filter other than `status`,
+        `workflow` and `since`, a page may hold fewer than `limit` runs and still have a cursor.
         """
         return await self._call(
             run_ops.ListRuns(
@@ -398,6 +400,7 @@ class Client(ABC):
                 parent=parent,
                 root=root,
                 no_children=no_children,
+                sort=sort,
                 since=since,
                 cursor=cursor,
                 limit=limit,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
@@ -43,6 +43,36 @@ class RunUsage(Query[Amounts]):
         until = (self.epoch, self.n)
         under = rows.under(CALL_USAGE, (self.tenant, self.run))
         return total(row for row in under if not self.epoch or (row.epoch, row.n) <= until)
+
+
+RUNS_PER_STATEMENT: Final = 50
+_OF_RUNS: Final = (
+    f"SELECT run, {_SUMS} FROM call_usage WHERE tenant = {MARK} "
+    f"AND run IN ({', '.join([MARK] * RUNS_PER_STATEMENT)}) GROUP BY run"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsUsage(Query[dict[str, Amounts]]):
+    """The usage of each of these runs, without those of which no call has reported any."""
+
+    tenant: str
+    runs: tuple[str, ...]
+
+    @override
+    def statements(self) -> Sequence[Select]:
+        parts = [self.runs[at : at + RUNS_PER_STATEMENT] for at in range(0, len(self.runs), RUNS_PER_STATEMENT)]
+        # A short part repeats its last run, so that all statements have one text.
+        return [Select(_OF_RUNS, (self.tenant, *each, *each[-1:] * (RUNS_PER_STATEMENT - len(each)))) for each in parts]
+
+    @override
+    def answer(self, found: Sequence[Sequence[Values]]) -> dict[str, Amounts]:
+        return {str(run): _amounts(sums) for rows in found for run, *sums in rows}
+
+    @override
+    def find(self, rows: RowsInMemory) -> dict[str, Amounts]:
+        found = {run: rows.under(CALL_USAGE, (self.tenant, run)) for run in dict.fromkeys(self.runs)}
+        return {run: total(reported) for run, reported in found.items() if reported}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +213,6 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     return found
 
 
-def _amounts(sums: Values) -> Amounts:
+def _amounts(sums: Sequence[Any]) -> Amounts:
     tokens, money, calls, unpriced = map(int, sums)
     return Amounts(tokens, money, calls, unpriced=unpriced)

@@ -63,6 +63,15 @@ def _between(text: str) -> Iterator[Markup]:
     yield escape(text[at:])
 
 
+def cut_to(text: str, most: int) -> str:
+    """Return the beginning of a text that takes at most so many bytes between tags, with `…` if it was cut."""
+    shown = text
+    while shown and len(str(escape(isolated(shown))).encode("utf-8", "backslashreplace")) > most:
+        shown = shown.removesuffix("…")[:-1].rstrip()
+        shown = f"{shown}…" if shown else ""
+    return shown
+
+
 def isolated_pieces(pieces: Iterable[tuple[str, str]]) -> Markup:
     """Return a text in pieces as HTML: each piece with a warning is marked, the warning behind it."""
     return Markup("").join([_odd(piece, warning) if warning else escape(isolated(piece)) for piece, warning in pieces])

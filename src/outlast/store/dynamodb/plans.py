@@ -96,7 +96,7 @@ from outlast.store.queries import (
 from outlast.store.queries import place_of as position_of
 from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
 from outlast.store.unused_threads import UnusedThreads
-from outlast.store.usage_sums import RunUsage, TenantDayUsage, TenantUsage, TreeUsage
+from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
 Plan = Callable[[DynamoReads, Any], Awaitable[Any]]
 Fill = Callable[[DynamoReads, Any, RowsInMemory], Awaitable[None]]
@@ -668,6 +668,11 @@ async def _run_usage(reads: DynamoReads, query: RunUsage, rows: RowsInMemory) ->
     put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.run)))
 
 
+async def _runs_usage(reads: DynamoReads, query: RunsUsage, rows: RowsInMemory) -> None:
+    for found in await asyncio.gather(*(reads.under(CALL_USAGE, (query.tenant, run)) for run in {*query.runs})):
+        put(rows, CALL_USAGE, found)
+
+
 async def _tree_usage(reads: DynamoReads, query: TreeUsage, rows: RowsInMemory) -> None:
     listing = Listing(RUNS, LISTED, list_of(CALL_USAGE, query.tenant, query.root))
     async for items in listing.pages(reads):
@@ -749,6 +754,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     OpenCalls: _filled(_open_calls),
     RunsBelow: _runs_below,
     RunUsage: _filled(_run_usage),
+    RunsUsage: _filled(_runs_usage),
     TreeUsage: _filled(_tree_usage),
     TenantDayUsage: _filled(_day_usage),
     TenantUsage: _filled(_usage_of_days),
@@ -767,7 +773,8 @@ OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
     ),
     **dict.fromkeys((MeasuredRuns, MeasuredApprovals, RunCourses), Unreadable.REPLACE),
     **dict.fromkeys(
-        (Census, Moving, Owing, OpenCalls, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads), Unreadable.REPLACE
+        (Census, Moving, Owing, OpenCalls, RunsUsage, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads),
+        Unreadable.REPLACE,
     ),
     **dict.fromkeys((NewestRequests, NewestCalls, NewestVerdicts), Unreadable.REPLACE),
 }

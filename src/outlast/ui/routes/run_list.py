@@ -13,8 +13,11 @@ from starlette.responses import Response
 from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
+from outlast.core.run_filters import RunOrder
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.insight.cause_reads import FLAGGED
+from outlast.insight.labels import cost_text
+from outlast.insight.run_sorting import ASCENDING
 from outlast.insight.run_tally import ALL, RunTally
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
@@ -31,6 +34,7 @@ from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.bulk_pages import ShownFilter, address, offered
 from outlast.ui.routes.run_actions import MORE_TIME
 from outlast.ui.run_words import kind_of, line_of, name_of
+from outlast.ui.shown_text import cut_to
 
 T = TypeVar("T")
 router = APIRouter(prefix="/ui", route_class=PageRoute)
@@ -41,6 +45,10 @@ MANY: Final = 100
 """Runs of one action on several."""
 AT_ONCE: Final = 25
 WORKFLOWS_OFFERED: Final = 12
+TEXT_BYTES: Final = 170
+"""Bytes of the name and the line of a run in the list, so that a row has at most 600."""
+NAME_BYTES: Final = 90
+UNTIL_BYTES: Final = 55
 OFFERED: Final = 2
 """Choices of a reason that are offered for all runs of a query."""
 _MS: Final = timedelta(milliseconds=1)
@@ -49,7 +57,7 @@ Since = Literal["", "1h", "24h", "7d", "30d"]
 
 
 class RunRow(NamedTuple):
-    """A run in the list: the kind of its state, its name for people, why it stopped or what it waits for, its times."""
+    """A run in the list: its state, name for people, why it stopped or what it waits for, its times and its cost."""
 
     run: RunListItem
     kind: str
@@ -57,13 +65,17 @@ class RunRow(NamedTuple):
     line: str
     until: datetime | None
     took_ms: int | None
+    cost: str
 
 
 def run_row(run: RunListItem, now: datetime) -> RunRow:
     """Return a run as the list shows it."""
     until = min((wait.until for wait in run.waiting_for if wait.until), default=None)
     took = None if run.created_at is None else (run.ended_at or now) - run.created_at
-    return RunRow(run, kind_of(run), name_of(run), line_of(run), until, None if took is None else took // _MS)
+    took_ms = None if took is None else took // _MS
+    name = cut_to(name_of(run), NAME_BYTES)
+    room = TEXT_BYTES - len(name.encode()) - (UNTIL_BYTES if until else 0)
+    return RunRow(run, kind_of(run), name, cut_to(line_of(run), room), until, took_ms, cost_text(run))
 
 
 class Total(NamedTuple):
@@ -74,6 +86,14 @@ class Total(NamedTuple):
     query: str
     chosen: bool
     at_least: bool
+
+
+class SortLink(NamedTuple):
+    """Head of a column by which the list can be sorted: its present order, and the query with the next one."""
+
+    title: str
+    order: Literal["", "ascending", "descending"]
+    query: str
 
 
 class Chip(NamedTuple):
@@ -105,8 +125,7 @@ async def list_runs(
 ) -> Response:
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
-    `top` is the first row of a page that refreshes itself: newer runs are announced. `ticked`: the rows are chosen.
-    `bars`: "starts" or ends.
+    `top`: first row before a refresh; newer runs are behind it. `ticked`: rows are chosen. `bars`: "starts" or ends.
     """
     error = None
     try:
@@ -122,11 +141,12 @@ async def list_runs(
             root=below,
             no_children=bool(no_children),
         )
+        top = "" if of.sort else top
         found = await ops.runs(**filters_of(of), cursor=pages.after, limit=ROWS + (ANNOUNCED if top else 0))
     except InvalidInput as refused:
         if pages.after:
             raise
-        error, of, found = refused, ListRuns(), RunList(runs=[], next_cursor="")
+        error, of, found = refused, ListRuns(), RunList(runs=[], next_cursor="", sorted_among=None)
     new = next((i for i, each in enumerate(found.runs) if each.run == top), 0 if not top else -1)
     if new < 0 and request.query_params.get("region"):
         return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
@@ -144,11 +164,11 @@ async def list_runs(
         rows=rows,
         new=max(0, new),
         next_cursor=sealed.next_cursor if sealed else "",
-        top=top or (rows[0].run.run if rows else ""),
+        top=top or (rows[0].run.run if rows and not of.sort else ""),
         text=q if error is not None else query_text(query_terms(of)),
         bars=bars,
         **_above_rows(of, tally, "started" if bars else "stopped", rows if ticked else ()),
-        **_terms_of(of, sorted({*state.by_name, of.workflow} - {""})),
+        **_terms_of(of, found, sorted({*state.by_name, of.workflow} - {""})),
         ticked=ticked,
         error=error,
         paged=bool(pages.after),
@@ -162,7 +182,7 @@ def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
     It can cancel them, or answer those with one of the reasons that are on the page. Without a query, there is none, so
     that no one cancels all runs of a tenant by mistake.
     """
-    text = query_text(query_terms(of))
+    text = query_text(query_terms(replace(of, sort="")))
     if not text:
         return []
     found = [("cancel", address(ShownFilter(None, Choice.CANCEL, query=text)))]
@@ -175,14 +195,34 @@ def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
     return found
 
 
-def _terms_of(of: ListRuns, workflows: Sequence[str]) -> dict[str, Any]:
-    """Return the terms of a query as chips, and the terms that may be added."""
+def _terms_of(of: ListRuns, found: RunList, workflows: Sequence[str]) -> dict[str, Any]:
+    """Return the terms of a query as chips, the terms that may be added, and the order of the list."""
     terms = query_terms(of)
     return {
         "chips": [Chip(each.text, query_text([t for t in terms if t != each])) for each in terms],
         "offers": _offers(of, workflows),
-        "filtered": bool(terms),
+        "filtered": bool(query_terms(replace(of, sort=""))),
+        "sorts": _sorts(of),
+        "sorted_among": found.sorted_among,
     }
+
+
+def _sorts(of: ListRuns) -> dict[str, SortLink]:
+    """Return the heads of columns by which a list can be sorted. A link leads to the next order of its column.
+
+    The list begins with the greatest value, then with the least, then with the newest start again.
+    """
+    named = {"started": ("Started", ["", "started-asc"])}
+    named |= {name: (name.capitalize(), [name, f"{name}{ASCENDING}", ""]) for name in ("took", "cost")}
+    found = {}
+    for name, (title, cycle) in named.items():
+        is_now = of.sort in cycle and (bool(of.sort) or name == "started")
+        following = cycle[(cycle.index(of.sort) + 1) % len(cycle)] if is_now else cycle[0]
+        order: Literal["", "ascending", "descending"] = ""
+        if is_now:
+            order = "ascending" if of.sort.endswith(ASCENDING) else "descending"
+        found[name] = SortLink(title, order, query_text(query_terms(replace(of, sort=following))))
+    return found
 
 
 def _above_rows(of: ListRuns, tally: RunTally | None, field: str, chosen: Sequence[RunRow]) -> dict[str, Any]:
@@ -249,6 +289,7 @@ def _offers(of: ListRuns, workflows: Sequence[str]) -> list[Offer]:
         Offer("Waits for", adding("waiting_for", get_args(WaitingKind))),
         *([Offer("Workflow", adding("workflow", workflows))] if 0 < len(workflows) <= WORKFLOWS_OFFERED else []),
         Offer("Started within", adding("since", SINCE)),
+        Offer("Sort by", adding("sort", get_args(RunOrder))),
     ]
 
 
