@@ -1,7 +1,11 @@
-"""`outlast serve` in another process, with credentials."""
+"""`outlast serve` in another process, with credentials. It ends with the process that started it."""
 
+import contextlib
+import ctypes
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +20,10 @@ from outlast.service.identity.static_tokens import new_token
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "bench/load/works.py"
 PAGES = "bench/load/page_works.py"
-PATIENCE_S = 30
+PATIENCE_S = 20
+START_S = 120
+"""Time until a service must have printed its address."""
+PR_SET_PDEATHSIG = 1
 
 
 class Service(NamedTuple):
@@ -42,10 +49,7 @@ def serving(store: str, log: Path, *, processes: int) -> Iterator[Service]:
     several = ["--processes", str(processes)] if processes > 1 else []
     words = ("--store", store, "-o", "ndjson", "serve", MODULE, "--port", "0", *several)
     with log.open("a") as file, _command(file, env, *words) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            sys.exit(f"outlast serve has ended ({process.wait()}): {log.read_text()[-2_000:]}")
+        line = _first_line(process, log)
         yield Service(json.loads(line)["url"], process.pid, approver, viewer)
 
 
@@ -58,10 +62,7 @@ def serving_here(store: str, log: Path, module: str) -> Iterator[tuple[str, int]
     env = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAST_")}
     words = ("--store", store, "--tenant", TENANT, "-o", "ndjson", "serve", module, "--port", "0")
     with log.open("a") as file, _command(file, env, *words) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            sys.exit(f"outlast serve has ended ({process.wait()}): {log.read_text()[-2_000:]}")
+        line = _first_line(process, log)
         try:
             yield json.loads(line)["url"], process.pid
         except Exception:  # the cause of a failed request is in the log, which is removed with its folder
@@ -80,7 +81,15 @@ def dispatching(store: str, log: Path) -> Iterator[None]:
 @contextmanager
 def _command(log: IO[str], env: dict[str, str], *args: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "outlast", *args]
-    process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=log)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        preexec_fn=_end_with_the_parent,
+    )
     try:
         yield process
     finally:
@@ -89,4 +98,23 @@ def _command(log: IO[str], env: dict[str, str], *args: str) -> Iterator["subproc
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-        process.communicate()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()  # unread, because a child of the service may keep the pipe open
+
+
+def _end_with_the_parent() -> None:
+    """Ask Linux to terminate this process once its parent is gone, also if the parent was killed."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _first_line(process: "subprocess.Popen[str]", log: Path) -> str:
+    """Return the first line of a service. Exits with the end of its log if it prints none in time."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], START_S)
+    line = process.stdout.readline() if ready else ""
+    if not line:
+        state = f"has ended ({process.wait()})" if ready else f"printed no address in {START_S} s"
+        sys.exit(f"outlast serve {state}: {log.read_text()[-2_000:]}")
+    return line

@@ -101,8 +101,11 @@ class Api:
         return str(self._json(self._http.post("/v1/workflows/bench-refund/runs", json=body))["run"])
 
     def approval_of(self, run: str) -> str:
-        """Return the approval that a run waits for."""
+        """Return the approval that a run waits for. Raises TimeoutError."""
+        until = time.monotonic() + PATIENCE_MS / 1_000
         while not (found := self._json(self._http.get("/v1/approvals", params={"run": run}))["approvals"]):
+            if time.monotonic() > until:
+                raise TimeoutError(f"run {run} has no approval after {PATIENCE_MS} ms")
             time.sleep(0.05)
         return str(found[0]["approval"])
 

@@ -1,6 +1,11 @@
 """Every measurement of the bench runs and prints the figures that it declares. Speed is not tested."""
 
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +16,7 @@ from bench import plots, postgres, table
 from bench.__main__ import NAMES, STORES, Job
 from bench.engines import Setup, engine_of
 from bench.figures import NOT_MEASURED, Goal, Size, counted, percentile, slope
+from bench.load.stack import ROOT
 from tests import slices
 from tests.postgres import server
 
@@ -43,12 +49,62 @@ def one_server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
         monkeypatch.setenv(postgres.GIVEN, server.url())
 
 
+LIMIT_S = 150
+"""Time of one measurement. Below `faulthandler_timeout`, which would end the process and leave what it has started."""
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """Raise TimeoutError in the test where it waits after LIMIT_S, so that its processes are ended."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"the measurement has not ended after {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("in_time")
 @pytest.mark.parametrize(("name", "store"), slices.params(MEASURED, DRAWN, "bench"))
 def test_the_smallest_measurement_prints_every_declared_figure(name: str, store: str) -> None:
     job = Job(name, store, 1)
     figures = job.module.measure(Size.TINY, Setup(engine_of(store)))
     assert set(figures) == {goal.name for goal in job.goals(Size.TINY)}
     assert {name: value for name, value in figures.items() if name in MUST}.items() <= MUST.items(), "however fast"
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from bench.load import stack
+with stack.serving_here(sys.argv[1], Path(sys.argv[2]), stack.PAGES) as (_, pid):
+    print(pid, flush=True)
+    time.sleep(600)
+"""
+"""Program that starts a service, prints its process id and waits."""
+
+
+def test_a_service_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, f"sqlite:{tmp_path / 'bench.db'}", str(tmp_path / "log.txt")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        service = int(parent.stdout.readline())
+        assert _runs(service)
+        parent.kill()
+    until = time.monotonic() + 30
+    while _runs(service):
+        assert time.monotonic() < until, "it still runs"
+        time.sleep(0.05)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_a_missing_wrk_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
