@@ -181,3 +181,4 @@ async def test_a_worker_stores_the_topology_of_its_lanes_once(world: World) -> N
     await world.pass_(SECOND)
     after = world.core.rows.get(TOPOLOGY, (STORE, "flow@1"))
     assert isinstance(after, Topology) and after.version == 2
+    assert after.at == row.at, "when this version was first served"

@@ -325,7 +325,7 @@ class UnservedVersions:
 
 
 async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
-    """Write topologies that are missing or have changed.
+    """Write topologies that are missing or have changed. A changed one keeps the instant of the first.
 
     Reads one row for each lane. If two workers start at once, one of them writes. Raises StoreError.
     """
@@ -337,9 +337,9 @@ async def publish(store: Store, workflows: Iterable[Workflow[Any]]) -> None:
         there = await store.load(TOPOLOGY, (STORE, workflow.lane))
         if there is not None and there.digest == name:
             continue
-        before = there.version if there is not None else 0
+        before, at = (there.version, there.at) if there is not None else (0, now.business)
         text = json.dumps(body, sort_keys=True, ensure_ascii=False)
-        puts.append(Put(TOPOLOGY, Topology(STORE, workflow.lane, before + 1, name, text, now.business), before))
+        puts.append(Put(TOPOLOGY, Topology(STORE, workflow.lane, before + 1, name, text, at), before))
     for portion in in_portions(puts):
         try:
             await store.commit(Commit(portion, label="topologies"))

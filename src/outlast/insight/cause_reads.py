@@ -142,7 +142,7 @@ def _last_day(now: Instant) -> BarSpan:
 
 
 async def _deploys(of: TenantRows) -> dict[str, int]:
-    """Return the instant from which each lane was served, as its worker wrote it."""
+    """Return the instant at which each lane was first served, as its worker wrote it."""
     return {row.lane: row.at for row in await of.store.rows(TOPOLOGY, (STORE,), listed=True)}
 
 
@@ -201,7 +201,7 @@ async def _bars_of(
 
 
 def _deployed(deploys: Mapping[str, int], lane: str, flagged_at: int) -> datetime | None:
-    """Return when a version was deployed; None if not known, or deployed again after its run was flagged."""
+    """Return when a version was deployed; None if not known, or written after its run was flagged."""
     at = deploys.get(lane, 0)
     return instant(at) if at <= flagged_at else None
 

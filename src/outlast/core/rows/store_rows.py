@@ -21,7 +21,7 @@ class Topology(NamedTuple):
     version: int
     digest: str
     body: str  # JSON: nodes, edges, key templates, schema of the state
-    at: int
+    at: int  # business; when a worker first served this version, in whatever form
 
     def structure(self) -> dict[str, Any]:
         """Return the nodes, edges, key templates and schema of the state, decoded at each call."""
