@@ -342,7 +342,8 @@ def test_more_than_a_hundred_runs_are_ended_only_with_their_number() -> None:
     play(test)
 
 
-def test_a_job_without_a_reason_cancels_the_unfinished_runs_that_a_query_finds() -> None:
+@pytest.mark.parametrize("kind", STORES)
+def test_a_job_without_a_reason_cancels_the_unfinished_runs_that_a_query_finds(kind: str, tmp_path: Path) -> None:
     waiting = [waits(n) for n in range(PAGE + 3)]
     others = [waits(900)._replace(node="look"), waits(901)._replace(workflow="loan"), waits(902, created_at=10**15)]
     over = waits(903)._replace(status=RunStatus.COMPLETED, ended_at=5_000, owner=ENDED, waiting_for_text="")
@@ -368,10 +369,12 @@ def test_a_job_without_a_reason_cancels_the_unfinished_runs_that_a_query_finds()
         assert {run for run, given in found.items() if given} == {row.run for row in waiting}
         assert {each.reason for given in found.values() for each in given} == {"the shop is closed"}
 
-    play(test)
+    with url_of(kind, tmp_path) as url:
+        play(test, url)
 
 
-def test_a_query_narrows_the_runs_of_a_reason() -> None:
+@pytest.mark.parametrize("kind", STORES)
+def test_a_query_narrows_the_runs_of_a_reason(kind: str, tmp_path: Path) -> None:
     rows = [flagged(1), flagged(2)._replace(objective="Refund for acme")]
 
     async def test(store: Store) -> None:
@@ -384,7 +387,8 @@ def test_a_query_narrows_the_runs_of_a_reason() -> None:
         assert (job.total, job.answered) == (1, 1)
         assert {run for run, given in (await answers(store, rows)).items() if given} == {"r00002"}
 
-    play(test)
+    with url_of(kind, tmp_path) as url:
+        play(test, url)
 
 
 def test_programs_and_people_without_the_role_give_no_answer() -> None:
