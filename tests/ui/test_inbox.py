@@ -101,8 +101,13 @@ def test_each_page_says_its_place_in_the_list_and_keeps_its_filters(service: Ser
 def test_a_place_beyond_the_counted_ones_says_so(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = asked(service, 3)
     monkeypatch.setattr("outlast.ui.routes.approval_pages.PLACES_MAX", 2)
-    assert "2 of 2 or more" in HtmlPage(service.get(f"/ui/approvals/{ids[1]}").text).text
-    assert "2 or more left" in HtmlPage(service.get(f"/ui/approvals/{ids[2]}").text).text
+
+    def shown(at: int, query: str = "") -> str:
+        return HtmlPage(service.get(f"/ui/approvals/{ids[at]}{query}").text).text
+
+    assert "2 of 2 or more" in shown(1, "?role=finance") and "2 or more left" in shown(2, "?role=finance")
+    assert "2 of 3" in shown(1) and "3 left" in shown(2), "the header has counted this list"
+    assert "2 of 3" in shown(1, "?show=undecided")
 
 
 def test_a_search_keeps_its_words_and_counts_what_it_found(service: Service) -> None:

@@ -456,12 +456,21 @@ class ListPlace(NamedTuple):
 async def _place(ops: Operations, approval: str, listed: Listed) -> ListPlace:
     """Return the place of an approval. After one that is not in the list, its first one follows."""
     ids, more = await ops.approvals_in_order(listed.request(), PLACES_MAX)
-    of = f"{len(ids):,}{' or more' if more else ''}"
+    of = await _total(ops, listed, len(ids)) if more else f"{len(ids):,}"
     if approval not in ids:
         return ListPlace(0, of, "", ids[0] if ids else "")
     at = ids.index(approval)
     following = ids[at + 1] if at + 1 < len(ids) else ids[0] if at else ""
     return ListPlace(at + 1, of, ids[at - 1] if at else "", following)
+
+
+async def _total(ops: Operations, listed: Listed, read: int) -> str:
+    """Return the length of a list of which this many were read, by the counts that the header shows if it has one."""
+    field = {Listed(): "approvals_mine", Listed("undecided"): "approvals_pending"}.get(listed, "")
+    counts = await ops.summary() if field else None
+    if counts is None or field in counts.at_least:
+        return f"{read:,} or more"
+    return f"{max(read, getattr(counts, field)):,}"
 
 
 def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
