@@ -347,6 +347,8 @@ def test_a_result_that_does_not_come(place: Place) -> None:
             assert isinstance(late.value, TimeoutError)
         assert not await client.ended(run.id, within_s=0.01)
         assert await client.run_end(run.id, within_s=0.01) is None
+        assert not await client.ended(run.id, within_s=0)
+        assert await client.ended(failed.id, within_s=0)
         with pytest.raises(InvalidInput, match="timeout is 'soon'"):
             await run.result("soon")
 

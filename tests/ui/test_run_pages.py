@@ -66,6 +66,14 @@ def test_the_data_tab_leads_to_the_state_of_a_run_that_goes_on(service: Service)
     assert service.get(f"/ui/runs/{run}/state.json").json() == service.get(f"/v1/runs/{run}/state").json()["state"]
 
 
+def test_the_data_tab_shows_the_outcome_of_an_ended_run(service: Service) -> None:
+    run = service.start("job", rounds=1)
+    service.ended(run)
+    outcome = service.get(f"/ui/runs/{run}/outcome").json()
+    page = service.get(f"/ui/runs/{run}/data").text
+    assert outcome and 'id="outcome"' in page and "It has not ended" not in page
+
+
 def test_each_checkpoint_has_a_page_of_its_state(service: Service) -> None:
     run = service.start("job", rounds=3)
     service.ended(run)

@@ -804,6 +804,9 @@ class Operations(Client):
 
     async def until_row(self, run: str, condition: Callable[[Run], bool], *, within_s: float | None) -> Run | None:
         """Return the row of a run once it meets the condition; None after `within_s` seconds."""
+        if within_s is not None and within_s <= 0:  # a timeout of 0 ends before the first read
+            row = await self.rows.run(run)
+            return row if condition(row) else None
         return await self._waiters.wait(self.tenant, run, condition, within_s=within_s)
 
     @handles(run_ops.GET_RUN)
