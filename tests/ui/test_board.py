@@ -95,7 +95,7 @@ def test_a_reason_is_answered_on_the_board(service: Service) -> None:
     run = stopped(service, "broken")
     form = next(each for each in board(service).forms if f"/{run}/" in each.action)
     status, page = press(service, form.set(text="stop it"), ("choice", "fail"))
-    assert status == 303 and "Needs a person" in page.text
+    assert status == 303 and page.text.startswith("Attention ·")
     service.ended(run)
     assert not [each for each in board(service).forms if f"/{run}/" in each.action]
 
@@ -109,7 +109,7 @@ def assigning(page: HtmlPage, run: str) -> HtmlForm:
 def test_an_item_is_assigned_where_it_is_shown_and_until_it_is_answered(service: Service) -> None:
     run = stopped(service, "broken")
     status, page = press(service, assigning(board(service), run), ("who", "me"))
-    assert status == 303 and "Needs a person" in page.text and "yours assigned to ana by local:ana" in page.text
+    assert status == 303 and page.text.startswith("Attention ·") and "yours assigned to ana by local:ana" in page.text
     assert ("who", "me") not in assigning(page, run).buttons
     listed = HtmlPage(service.get("/ui/attention/exception").text)
     status, listed = press(service, assigning(listed, run).set(to="ben", note="he called"), None)

@@ -67,3 +67,45 @@ def test_tables_are_dense_and_fingers_have_room(service: Service, open_page: Cal
     phone.goto(f"{service.url}/ui/runs")
     heights = phone.evaluate("[...document.querySelectorAll('button:not(.copy)')].map(each => each.offsetHeight)")
     assert heights and min(height for height in heights if height) >= 44
+
+
+def test_the_current_page_is_in_sight_in_rows_that_scroll(service: Service, open_page: Callable[..., Page]) -> None:
+    run = service.start("job", rounds=1)
+    service.ended(run)
+    page = open_page(width=360)
+    people = f"/ui/runs/{run}/people"
+    for path, row in (("/ui/workers", ".top nav"), ("/ui/metrics/workers", ".tabs"), (people, ".tabs")):
+        page.goto(service.url + path)
+        seen = page.evaluate(
+            """row => {
+                const link = document.querySelector(row + " [aria-current]").getBoundingClientRect();
+                const box = document.querySelector(row).getBoundingClientRect();
+                return link.left >= box.left - 1 && link.right <= box.right + 1;
+            }""",
+            row,
+        )
+        assert seen, path
+    page.set_viewport_size({"width": 900, "height": 800})
+    assert page.evaluate("document.querySelector('.top nav').clientHeight") < 50, "the links are one row"
+
+
+def test_lists_have_no_column_without_a_value(service: Service, page: Page) -> None:
+    for order in ("A-1", "broken"):
+        service.flagged(service.start("call", order=order))
+    for path in ("/ui/attention/exception", "/ui/attention/effect_uncertain", "/ui/effects"):
+        page.goto(service.url + path)
+        empty = page.evaluate(
+            """() => [...document.querySelectorAll("table.list")].flatMap(table =>
+                [...table.tHead.rows[0].cells].filter((head, n) => head.textContent.trim()
+                    && [...table.tBodies[0].rows].every(row => !row.cells[n].textContent.trim()))
+                .map(head => head.textContent))"""
+        )
+        assert not empty, path
+
+
+def test_the_text_of_an_empty_list_is_in_its_middle(service: Service, open_page: Callable[..., Page]) -> None:
+    page = open_page(width=1440)
+    page.goto(f"{service.url}/ui/runs?q=nothing-like-this")
+    middle = "each => { const box = each.getBoundingClientRect(); return (box.left + box.right) / 2; }"
+    expected = page.locator(".empty").evaluate(middle)
+    assert [abs(page.locator(f".empty > p >> nth={n}").evaluate(middle) - expected) < 1 for n in (0, 1)] == [True, True]

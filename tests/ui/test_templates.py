@@ -21,7 +21,7 @@ NEVER = {
     "form to another place": r"formaction\s*=\s*\"(?!\{\{ root \}\}/ui/)|<(iframe|object|embed|base)\b",
     "htmx that evaluates": r"hx-(boost|ext|history|inherit|vars|request|headers|disable)\b",
 }
-WITHOUT_RULES = {"told", "answer", "warning", "maps", "follow", "history", "json", "back", "tenant", "copy"}
+WITHOUT_RULES = {"answer", "warning", "maps", "history", "json", "back", "tenant", "copy"}
 """Classes that only scripts and tests use."""
 TAG = re.compile(r"<[a-z][^<>]*(?:\{\{.*?\}\}[^<>]*|\{%.*?%\}[^<>]*)*>", re.DOTALL)
 

@@ -100,7 +100,7 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
     return await render(
         request,
         "board.html",
-        title="Needs a person",
+        title="Attention",
         live="attention",
         versions={"board": version},
         groups=groups,

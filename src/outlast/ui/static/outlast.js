@@ -37,6 +37,12 @@
   setInterval(tick, 10000);
   tick();
 
+  // --- rows of links that scroll sideways begin at the current page ---
+  for (const each of document.querySelectorAll(":is(.top nav, .tabs) [aria-current]")) {
+    const row = each.parentElement;
+    row.scrollLeft = each.offsetLeft - row.offsetLeft - (row.clientWidth - each.offsetWidth) / 2;
+  }
+
   // --- one polite sentence at a time, at most one in five seconds ---
   let waiting = "", saying = 0;
   const say = text => {
