@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 
+from outlast.core.presence import PRESENCE_S
 from outlast.flow.workflow import Workflow
 from outlast.runtime.local_worker import Serving, worker_of
 from outlast.runtime.stores import open_store
@@ -145,8 +146,10 @@ class Running:
     def __init__(
         self, url: str, workflows: Sequence[Workflow[Any]] = ALL, *, bounds: Bounds | None = None,
         authenticator: Authenticator | None = None, worker: bool = True, heartbeat_s: float = 15.0,
+        presence_s: float = PRESENCE_S,
     ) -> None:  # fmt: skip
         self._make = (url, workflows, bounds or Bounds(), authenticator or Anonymous("local:ana"), worker, heartbeat_s)
+        self._presence_s = presence_s
         self._ready: Future[Service] = Future()
         self._process: ServiceProcess | None = None
 
@@ -168,7 +171,10 @@ class Running:
         url, workflows, bounds, authenticator, worker, heartbeat_s = self._make
         try:
             store = await open_store(url)
-            state = ServiceState(store, authenticator, tuple(workflows), bounds, pages=pages(), error_page=error_page)
+            state = ServiceState(
+                store, authenticator, tuple(workflows), bounds, pages=pages(), error_page=error_page,
+                presence_s=self._presence_s,
+            )  # fmt: skip
             state.broadcaster = EventBroadcaster(store, heartbeat_s=heartbeat_s, most=state.broadcaster.most)
             listening = listen("127.0.0.1", 0)
             parts = [Serving(store, lambda: worker_of(store, workflows), stays=True)] if worker else []

@@ -8,8 +8,8 @@ from outlast.core.state.delta_packets import Delta, DeltaOrigin
 
 PRESENCE_S: Final = 30.0
 """Time after which a page is forgotten unless its process has announced it again."""
-RENEW_S: Final = 10.0
-"""Time between two announcements of a page, so that one lost announcement changes nothing."""
+RENEWALS: Final = 3
+"""Announcements of a page in this time, so that one lost announcement changes nothing."""
 
 
 class OpenPage(NamedTuple):
@@ -61,7 +61,8 @@ PAGES_MAX: Final = 10_000
 class PresenceTable:
     """Open pages of all processes, as this process knows them. Times are arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_s: float = PRESENCE_S) -> None:
+        self._kept_s = kept_s
         self._until: dict[OpenPage, float] = {}
 
     def note(self, note: PresenceNote, now: float) -> bool:
@@ -71,7 +72,7 @@ class PresenceTable:
             return False
         known = page in self._until
         if note.is_open and (known or len(self._until) < PAGES_MAX):
-            self._until[page] = now + PRESENCE_S
+            self._until[page] = now + self._kept_s
             return not known
         return self._until.pop(page, None) is not None
 

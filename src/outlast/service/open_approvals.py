@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from outlast.clocks import new_nonce
-from outlast.core.presence import ASKED, RENEW_S, OpenPage, PresenceNote, PresenceTable, as_delta, note_of
+from outlast.core.presence import ASKED, PRESENCE_S, RENEWALS, OpenPage, PresenceNote, PresenceTable, as_delta, note_of
 from outlast.core.state.delta_packets import Delta
 from outlast.store.port import DeltaChannel, Store
 
-TICK_S: Final = RENEW_S / 2
 ANSWERS_S: Final = 0.05
 """Time that a process waits for the announcements of the others before its first answer."""
 Watcher = tuple[str, Callable[[], None]]
@@ -17,14 +16,15 @@ Watcher = tuple[str, Callable[[], None]]
 
 
 class Presence:
-    """Open pages of approvals. A process that dies loses its own; the others forget them after PRESENCE_S.
+    """Open pages of approvals. A process that dies loses its own; the others forget them after `kept_s`.
 
     Without a DeltaChannel, a process knows its own pages only.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, kept_s: float = PRESENCE_S) -> None:
         self._store = store
-        self._table = PresenceTable()
+        self._tick_s = kept_s / RENEWALS / 2
+        self._table = PresenceTable(kept_s)
         self._mine: dict[OpenPage, None] = {}
         self._watchers: dict[int, Watcher] = {}
         self._numbers = 0
@@ -94,7 +94,7 @@ class Presence:
     async def _tick(self) -> None:
         """Announce the own pages again and forget those of processes that are silent."""
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._tick_s)
             self._publish([PresenceNote(page) for page in self._mine])
             self._tell(self._table.expired(asyncio.get_running_loop().time()))
 

@@ -15,6 +15,7 @@ from outlast.clocks import SystemClock
 from outlast.core.addresses import PUBLIC, AddressPolicy
 from outlast.core.clock_port import Clock
 from outlast.core.limits import STREAMS_MAX
+from outlast.core.presence import PRESENCE_S
 from outlast.errors import OutlastError, StoreError
 from outlast.flow.topology import topology_of
 from outlast.flow.workflow import Workflow, workflows_by_name
@@ -61,6 +62,8 @@ class ServiceState:
     public_url: str = ""
     currency: str = ""
     """Address of the service for browsers, if it is not the one that their requests name."""
+    presence_s: float = PRESENCE_S
+    """Time after which other processes forget the open pages of one that was killed."""
     stopping: bool = False
     """True once the process stops. /readyz then answers 503."""
 
@@ -68,7 +71,7 @@ class ServiceState:
         self.by_name: Mapping[str, Workflow[Any]] = workflows_by_name(list(self.workflows))
         self.connections = Connections(connections_max())
         self.broadcaster = EventBroadcaster(self.store, most=min(STREAMS_MAX, self.connections.most // 2))
-        self.presence = Presence(self.store)
+        self.presence = Presence(self.store, self.presence_s)
         self.secret = StoreSecret(self.store)
         self.cursors = Cursors(self.secret)
         self.tenant_limits = TenantLimits(self.connections.most // WAITING_SHARE)
