@@ -176,8 +176,8 @@ def test_the_objective_is_rendered_from_the_input_on_one_line() -> None:
     )
     assert purpose(lambda given: given.incident.lower()) == "inc-42"
     assert purpose("") == purpose(lambda given: "") == ""
-    assert purpose("{incident}", incident=" a\n\n b\tc\0\u202e") == "a b c\ufffd\ufffd"
-    assert purpose(lambda given: "\ud800") == "\ufffd"
+    assert purpose("{incident}", incident=" a\n\n b\tc\0\u202e") == "a b c[U+0000][U+202E]"
+    assert purpose(lambda given: "\ud800") == "[U+D800]"
     assert purpose("{incident}", incident="x" * OBJECTIVE_CHARS_MAX) == "x" * OBJECTIVE_CHARS_MAX
     cut = purpose("{incident}", incident="x" * (OBJECTIVE_CHARS_MAX + 1))
     assert (len(cut), cut[-2:]) == (OBJECTIVE_CHARS_MAX, "x…")

@@ -5,6 +5,8 @@ from importlib.resources import files
 
 import pytest
 
+from outlast.ui.shown_text import PLAIN, parts
+
 TEMPLATES = {
     each.name: each.read_text(encoding="utf-8")
     for each in files("outlast.ui").joinpath("templates").iterdir()
@@ -23,7 +25,21 @@ NEVER = {
 }
 WITHOUT_RULES = {"answer", "warning", "maps", "history", "json", "back", "tenant", "copy"}
 """Classes that only scripts and tests use."""
+WITHOUT_CALLS = {"run_results.html"}
+"""Templates with keys of another kind, which are stored as they were given."""
 TAG = re.compile(r"<[a-z][^<>]*(?:\{\{.*?\}\}[^<>]*|\{%.*?%\}[^<>]*)*>", re.DOTALL)
+
+
+KEY = re.compile(r"(?<!row)(?<!kept)\.key\b(?! \| (key_text|as_id))(?! (or|and|!=))")
+"""Key of a call in an expression, which is stored percent-encoded. A row of a story has it decoded."""
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_keys_of_calls_are_shown_decoded(name: str) -> None:
+    shown = [part.text for part in parts(TEMPLATES[name]) if part.text.startswith("{{") and part.inside in ("", *PLAIN)]
+    commands = r"parts\.command\(.*"
+    found = [text for text in shown if KEY.search(re.sub(commands, "", text)) and name not in WITHOUT_CALLS]
+    assert not found
 
 
 def broken(text: str) -> list[str]:

@@ -12,6 +12,11 @@ INVISIBLE: Final = re.compile(
 )
 
 
+def code_point(char: str) -> str:
+    """Return the code point of a character as text."""
+    return f"U+{ord(char):04X}"
+
+
 def is_blank(text: str) -> bool:
     """Return True for a text without a visible character."""
     return not any(each.isprintable() and not each.isspace() for each in INVISIBLE.sub("", text))

@@ -21,6 +21,7 @@ from outlast.core.rows.columns import stored_text
 from outlast.core.rows.run_columns import AttributeValue
 from outlast.core.run_filters import ATTRIBUTE_NAME, RESERVED_TERMS
 from outlast.core.usage import Budget
+from outlast.core.visible import code_point
 from outlast.core.window import DEDUPE_FOR, ResultsTerm, UndoTerm, WindowTerms
 from outlast.errors import DefinitionError, LimitExceeded
 from outlast.flow.functions import NeverAwaited, refuse_unrun, refuse_unrun_function
@@ -350,10 +351,10 @@ def _head(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text on one line: white space as one space, other characters that do not print as U+FFFD, cut with `…`."""
+    """Return text on one line: white space as one space, others that do not print as code points, cut with `…`."""
     line = " ".join(text.split())
     if not line.isprintable():
-        line = "".join(char if char.isprintable() else "\ufffd" for char in line)
+        line = "".join(char if char.isprintable() else f"[{code_point(char)}]" for char in line)
     return line if len(line) <= OBJECTIVE_CHARS_MAX else line[: OBJECTIVE_CHARS_MAX - 1].rstrip() + "…"
 
 

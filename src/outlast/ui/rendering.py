@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from shlex import quote
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -95,6 +95,7 @@ def environment() -> Environment:
         counted=counted,
         grouped="{:,}".format,
         as_id=_as_id,
+        key_text=unquote,
         middle=middle,
         pieces=isolated_pieces,
         marked=lambda text: isolated_pieces(marked(text)),

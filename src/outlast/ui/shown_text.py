@@ -13,6 +13,7 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 from typing_extensions import override
 
+from outlast.core.visible import code_point
 from outlast.errors import DOCS
 
 RIGHT_TO_LEFT: Final = re.compile(
@@ -26,11 +27,6 @@ LONG: Final = re.compile(r"\S{24}")
 """Text that may have to be broken inside of a word."""
 ISOLATED: Final = "isolated"
 VISIBLE: Final = "visible"
-
-
-def code_point(char: str) -> str:
-    """Return the code point of a character as text."""
-    return f"U+{ord(char):04X}"
 
 
 def visible(value: Any) -> Any:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
@@ -130,7 +131,7 @@ async def _page(
     return await render(
         request,
         "effect.html",
-        title=f"{found.effect} {found.key}",
+        title=f"{found.effect} {unquote(found.key)}",
         live=f"run:{run}",
         versions={"effect": stamp(found.version, len(found.evidence))},
         found=found,

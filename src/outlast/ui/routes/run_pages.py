@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple
-from urllib.parse import unquote
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -199,7 +198,6 @@ async def show_step(ops: Ops, request: Request, run: RunId, step: StepId = "") -
         said=shown_text(found.said.text),
         answer=shown_text(found.output.text),
         story_words=STORY_WORDS,
-        key=unquote(found.key),
     )
 
 
@@ -245,7 +243,6 @@ async def show_timeline(
         drawing=drawn_timeline(line, lane),
         opened=lane,
         step_of=step_of,
-        key_text=unquote,
         elapsed=elapsed,
         zooms=zooms_of(line),
         left=LEFT,
