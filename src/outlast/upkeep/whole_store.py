@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from outlast.clocks import SystemClock, new_id
+from outlast.core.bulk_answers import BULK
 from outlast.core.commit import Instant
 from outlast.core.durations import DAY, LEDGER_KEPT, RUNS_KEPT, SECOND, span
 from outlast.core.generation import Generation
-from outlast.core.lanes import GUESTS, worker_command
+from outlast.core.lanes import GUESTS, worker_command, workflow_in
 from outlast.core.limits import COUNT_MAX
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_rows import RUN, is_over
@@ -185,7 +186,8 @@ async def examine(ops: Operations) -> list[Diagnosis]:
 
 async def _attributes(ops: Operations) -> list[Diagnosis]:
     lanes = await ops.store.rows(TOPOLOGY, (STORE,), listed=True)
-    names = sorted({name for row in lanes for name in row.structure().get("attributes", ())})
+    authored = [row for row in lanes if workflow_in(row.lane) != BULK]
+    names = sorted({name for row in authored for name in row.structure().get("attributes", ())})
     shown = ", ".join(names[:ATTRIBUTES_SHOWN]) + (" …" if len(names) > ATTRIBUTES_SHOWN else "")
     note = "the store, lists and exports have their values as clear text: name no secret"
     return [Diagnosis("attributes", shown, note=note)] if names else []
@@ -280,10 +282,12 @@ async def _purge(ops: Operations) -> list[Diagnosis]:
 
 async def _people(ops: Operations, lanes: Sequence[VersionStatus]) -> Diagnosis:
     summary = await ops.summary()
-    least = "+" if any(each.runs >= COUNT_MAX for each in lanes) else ""
-    unfinished, flagged = f"{sum(each.runs for each in lanes):,}{least}", count_of(summary, "attention_runs")
+    runs, least = sum(each.runs for each in lanes), ""
+    if any(each.runs >= COUNT_MAX for each in lanes):  # those that need a person are counted further
+        runs, least = max(runs, summary.attention_runs), "+"
+    flagged = count_of(summary, "attention_runs")
     fix = "outlast attention ls" if summary.attention_runs else ""
-    return Diagnosis("runs", f"{unfinished} unfinished, {flagged} of them need a person", fix)
+    return Diagnosis("runs", f"{runs:,}{least} unfinished, {flagged} of them need a person", fix)
 
 
 def _event_loop() -> Diagnosis:
