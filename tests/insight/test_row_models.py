@@ -6,7 +6,7 @@ import pytest
 
 from outlast.core.commit import Instant
 from outlast.core.machine import ENDED, EffectStatus, Reason, RunStatus
-from outlast.core.mailbox import REOPENED
+from outlast.core.mailbox import GIVEN_UP, REOPENED
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.rows.run_columns import (
     ATTENTION,
@@ -164,6 +164,11 @@ def error(code: str) -> str:
             {"status": EffectStatus.REFUSED, "error_text": error(REOPENED), "settled_by": "local:ana"},
             "will be called again (stated by local:ana)",
         ),
+        (
+            {"status": EffectStatus.REFUSED, "error_text": error(GIVEN_UP), "settled_by": "local:ana"},
+            "given up, outcome unknown (stated by local:ana)",
+        ),
+        ({"status": EffectStatus.REFUSED, "error_text": error(GIVEN_UP)}, "refused given_up"),
         ({"status": EffectStatus.UNCERTAIN, "error_text": error("timeout")}, "UNCERTAIN timeout"),
         ({"status": EffectStatus.INTENDED}, "in progress"),
         (

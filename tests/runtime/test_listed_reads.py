@@ -45,7 +45,7 @@ async def of_an_open_call(ops: Operations) -> Any:
 
 
 async def of_an_uncertain_call(ops: Operations) -> Any:
-    return await ops.rows.taking_response(await ops.store.rows(EFFECT, (TENANT, "bad-lose")))
+    return await ops.rows.asked_effects(await ops.store.rows(EFFECT, (TENANT, "bad-lose")))
 
 
 async def of_attention(ops: Operations) -> Any:

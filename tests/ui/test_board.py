@@ -11,10 +11,11 @@ import pytest
 from outlast.core.machine import Reason
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.attention import AttentionList, RunAttention
-from outlast.models.effects import LateEvidence
+from outlast.models.effects import EffectRecord, LateEvidence
 from outlast.ui.rendering import environment
 from outlast.ui.routes import board as board_routes
 from outlast.ui.routes.board import NEXT, OF_ONE_REASON, by_deadline
+from outlast.ui.routes.effect_pages import StatedBefore, since_then
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 
@@ -73,17 +74,73 @@ def test_an_answer_is_corrected_on_its_page_until_the_run_uses_it(tmp_path: Path
         assert "--happened ID --response JSON" in page.text
         form = page.form("settle").set(reason="looked", external_id="ext-1")
         status, again = press(quiet, form, ("outcome", "happened"))
-        assert status == 422 and "the answer of activity ring is not valid" in again.text
+        assert status == 422 and "The answer is required if it happened." in again.text
+        assert "what the activity returns, a string, as JSON or text" in again.text
+        assert "(the whole)" not in again.text and "--response JSON:" not in again.text, "those are words of commands"
         status, done = press(quiet, again.form("settle").set(response="it rang"), ("outcome", "happened"))
         assert status == 303 and "Correct the answer" in done.text and "has answered" in done.text
+        assert "happened (ext-1)" in done.text and "Nothing has used the answer yet." in done.text
         form = done.form("settle").set(reason="wrong number", external_id="ext-2", response="it rang twice")
         status, done = press(quiet, form, ("outcome", "happened"))
         assert status == 303 and "ext-2" in done.text
         status, done = press(quiet, done.form("settle").set(reason="no"), ("outcome", "give_up"))
-        assert status == 303 and "given_up" in done.text
+        assert status == 303 and "given up, outcome unknown (stated by local:ana)" in done.text
     with Running(url) as serving:
         serving.until(f"/v1/runs/{run}", lambda body: [each["reason"] for each in body["attention"]] == ["exception"])
         assert "Correct the answer" not in serving.get(f"/ui/effects/{effect['id']}").text
+
+
+@pytest.mark.req("EFF-2")
+def test_a_call_that_was_given_up_is_unknown_and_not_corrected_after_the_end(tmp_path: Path) -> None:
+    """It was shown as refused, though the money may have moved, and as an answer that nothing has used yet."""
+    with Running(f"sqlite:{tmp_path / 'o.db'}") as own:
+        run, other = stopped(own, "o4"), stopped(own, "o5")
+        (effect,) = own.get(f"/v1/runs/{run}/effects").json()["effects"]
+        assert own.post(f"/v1/runs/{run}/cancel", {"reason": "bank outage"}).status_code < 300
+        own.flagged(run)
+        form = HtmlPage(own.get(f"/ui/effects/{effect['id']}").text).form("settle").set(reason="the bank cannot say")
+        status, done = press(own, form, ("outcome", "give_up"))
+        assert status == 303 and "give up: nothing is called, the outcome stays unknown" in done.text
+        own.ended(run)
+        (effect,) = own.get(f"/v1/runs/{run}/effects").json()["effects"]
+        assert (effect["status"], effect["unknown"], effect["correctable"]) == ("refused", True, False)
+        page = HtmlPage(own.get(f"/ui/effects/{effect['id']}").text)
+        assert "Correct the answer" not in page.text and "The run has ended: cancelled" in page.text
+        (following,) = [each["href"] for each in page.links if "/ui/effects/" in each["href"]]
+        assert following.endswith(own.get(f"/v1/runs/{other}/effects").json()["effects"][0]["id"]), "and not to itself"
+        for address in (f"/ui/effects?run={run}&every=true", f"/ui/runs/{run}/effects", f"/ui/runs/{run}"):
+            text = HtmlPage(own.get(address).text).text
+            assert "given up, outcome unknown" in text and "refused given_up" not in text, address
+        for address in (f"/ui/runs/{run}/people", f"/ui/runs/{run}"):
+            text = HtmlPage(own.get(address).text).text
+            assert "service-ring/o4: give up" in text and "service-ring/o4 service-ring/o4" not in text, address
+
+
+FOUND = EffectRecord.model_construct(
+    effect="pay", version=5, status="uncertain", reopened=False, correctable=False, settled_at=None, outcome="UNCERTAIN"
+)
+SAID = StatedBefore(datetime(2026, 1, 2, tzinfo=UTC), "local:ana", "did not happen", "", "did_not_happen", 4)
+LATER = SAID.at + timedelta(milliseconds=400)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "over", "words"),
+    [
+        ({"reopened": True, "status": "refused"}, SAID, "", "pay is called again when a worker takes the run up."),
+        ({"version": 7}, SAID, "", "pay was called again 400 ms later: uncertain again."),
+        (
+            {"version": 7, "status": "done", "settled_at": LATER, "outcome": "executed"}, SAID, "",
+            "pay was called again 400 ms later: executed.",
+        ),
+        ({"version": 7}, SAID, "cancelled", "The run has ended: cancelled. The answer cannot be changed."),
+        ({"correctable": True}, SAID._replace(verb="happened"), "", "Nothing has used the answer yet."),
+        ({"version": 6}, SAID._replace(verb="happened"), "", "The run has used the answer."),
+    ],
+)  # fmt: skip
+def test_an_answered_effect_says_what_became_of_the_answer(
+    changes: dict[str, Any], said: StatedBefore, over: str, words: str
+) -> None:
+    assert since_then(FOUND.model_copy(update=changes), said, LATER, over) == words
 
 
 def _of(link: dict[str, str], run: str, service: Service) -> bool:

@@ -20,7 +20,7 @@ from outlast.core.machine import (
 from outlast.core.row_checks import check_effect
 from outlast.core.rows.columns import stored_text
 from outlast.core.rows.effect_columns import ERROR, EffectError
-from outlast.core.rows.effect_rows import EFFECT, STATED, Approval, Effect
+from outlast.core.rows.effect_rows import BY_ITSELF, EFFECT, STATED, Approval, Effect
 from outlast.core.rows.run_columns import PERSON_ANSWER, REASON, STATED_ANSWER, PersonAnswer, StatedAnswer
 from outlast.core.rows.run_rows import TOKEN, Message, Run, Token, is_over
 from outlast.errors import Conflict
@@ -213,6 +213,15 @@ GIVEN_UP = "given_up"
 
 REOPENED = "did_not_happen"
 """Error code of a refused effect that a person reopened: the next re-run intends it again."""
+
+
+def is_unknown(effect: Effect) -> bool:
+    """Return True if a person gave up the uncertain effect: its call may have happened.
+
+    An effect without attempts left that a person gave up did certainly not happen; no person has settled that one.
+    """
+    gave_up = effect.status is EffectStatus.REFUSED and effect.code == GIVEN_UP
+    return gave_up and effect.settled_by not in BY_ITSELF
 
 
 def is_reopened(effect: Effect) -> bool:

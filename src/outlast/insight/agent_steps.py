@@ -21,6 +21,7 @@ from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.mailbox import is_unknown
 from outlast.core.model_ends import finish_of
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
@@ -44,6 +45,7 @@ REDACTED_CHARS: Final = 4 * HEAD_CHARS  # redaction sees more than is shown, so 
 ANSWERED: Final = "answered"
 NOT_ANSWERED: Final = "unanswered"  # a lookup whose attempts are used up
 DENIED: Final = "denied"
+UNKNOWN: Final = "unknown"  # a call that a person gave up: it may have happened
 SAVED: Final = "saved"
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 _ORDER: Final[dict[StepKind, int]] = {
@@ -274,7 +276,7 @@ class _Steps:
         return self._made(
             "tool_call",
             place,
-            status=effect.status.value,
+            status=UNKNOWN if is_unknown(effect) else effect.status.value,
             what=effect.activity,
             node=effect.node,
             began=place[0],

@@ -6,9 +6,9 @@ version have stored. A schema knows no validators, so the worker that gives the 
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from outlast.core.json_schema import is_null_only, problems_by_schema
+from outlast.core.json_schema import is_null_only, problems_by_schema, type_named
 from outlast.core.limits import RESPONSE_BYTES_MAX
 from outlast.core.rows.effect_rows import Effect
 from outlast.core.value_problems import problems_of
@@ -25,9 +25,18 @@ def answer_schemas(structure: Mapping[str, Any]) -> AnswerSchemas:
     return {name: each["answer"] for name, each in activities.items() if isinstance(each.get("answer"), dict)}
 
 
-def takes_response(schema: Mapping[str, Any] | None) -> bool:
-    """Return True if a call that happened needs its return value: its type is not None, or not known."""
-    return schema is None or not is_null_only(schema)
+class AskedEffect(NamedTuple):
+    """Facts of an effect that a person may answer. `returns`: from `returns_text`; `is_over`: its run has ended."""
+
+    returns: str
+    is_over: bool
+
+
+def returns_text(schema: Mapping[str, Any] | None) -> str:
+    """Return the type of the return value that a call that happened needs, in words; '' if its type is None."""
+    if schema is None:
+        return "a value"
+    return "" if is_null_only(schema) else type_named(schema)
 
 
 def encoder_of(

@@ -66,8 +66,8 @@ async def call_in_doubt(store: Store, run: Run, entry: Attention) -> CallInDoubt
     """Return the effect that an entry of the run's attention asks about. Raises NotFound."""
     rows = TenantRows(store, run.tenant)
     effect = (await rows.effect(run.run, entry.key, visit=entry.visit)).effect
-    taking = effect_name(effect) in await rows.taking_response([effect])
-    return CallInDoubt(effect, choice_commands(run, entry, effect, takes_response=taking))
+    asked = (await rows.asked_effects([effect])).get(effect_name(effect))
+    return CallInDoubt(effect, choice_commands(run, entry, effect, takes_response=asked is None or bool(asked.returns)))
 
 
 def choice_commands(

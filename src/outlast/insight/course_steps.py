@@ -17,9 +17,8 @@ from outlast.core.commit import EMPTY
 from outlast.core.durations import SECOND, span
 from outlast.core.events import EventType
 from outlast.core.machine import Choice
-from outlast.core.rows.columns import decoded
 from outlast.core.rows.run_rows import Event, Message
-from outlast.insight.labels import effect_label
+from outlast.insight.labels import effect_label, said_in
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import TimelineRows, mark_text, wait_bars
 from outlast.models import milliseconds
@@ -108,16 +107,14 @@ def _of_wait(bar: TimelineBar) -> CourseStep:
 
 
 def _of_message(message: Message) -> CourseStep:
-    content = decoded(message.payload or EMPTY, f"message {message.n} of run {message.run}")
-    said = content if isinstance(content, dict) and message.kind != "signal" else {}
-    about = " ".join(str(part) for part in (said.get("choice"), said.get("key"), message.name) if part)
+    said = said_in(message)
     return CourseStep(
         "signal" if message.kind == "signal" else "answer",
         f"message/{message.n}",
         message.at,
         message.kind,
-        message.name if message.kind == "signal" else about or message.kind,
-        detail=str(said.get("reason") or ""),
+        message.name if message.kind == "signal" else said.about or said.verb,
+        detail=said.reason,
         by=message.actor,
         input=message.payload if message.kind == "signal" else "",
     )

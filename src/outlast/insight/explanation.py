@@ -32,7 +32,7 @@ from outlast.core.usage import NO_LIMITS
 from outlast.core.window import remaining
 from outlast.engine.known_pauses import BREAKER, resume_command
 from outlast.flow.context import SLEEP
-from outlast.insight.answer_schemas import takes_response
+from outlast.insight.answer_schemas import returns_text
 from outlast.insight.attention_reads import ChoiceCommand, choice_commands
 from outlast.insight.labels import blocked_ms, failed_child_text, is_held, late_answer_label, map_text, visit_text
 from outlast.insight.row_models import FAILED_MAX, failed_alone, failed_child, late_evidence
@@ -521,7 +521,7 @@ def _open_facts(rows: RunFacts) -> tuple[tuple[str, str], ...]:
 
 def _commands(rows: RunFacts, entry: Attention) -> tuple[ChoiceCommand, ...]:
     effect = _ledger(rows).get((entry.visit, entry.key))
-    taking = effect is not None and takes_response(rows.answer_schemas.get(effect.activity))
+    taking = effect is not None and bool(returns_text(rows.answer_schemas.get(effect.activity)))
     return choice_commands(rows.run, entry, takes_response=taking)
 
 

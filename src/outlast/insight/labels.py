@@ -3,20 +3,22 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from outlast.core.approvals import changed_call
-from outlast.core.commit import Instant
+from outlast.core.commit import EMPTY, Instant
 from outlast.core.compensation import BY_HAND
 from outlast.core.durations import HEARTBEAT_EVERY, MINUTE, span
 from outlast.core.effect_verbs import NOT_SENT
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import HELD, ApprovalStatus, EffectStatus, LeaseStatus, RunStatus
-from outlast.core.mailbox import REOPENED
+from outlast.core.mailbox import REOPENED, is_unknown
 from outlast.core.maps import waited_map
+from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import ANSWER_NOT_STORED
 from outlast.core.rows.effect_rows import BY_ITSELF, Effect
 from outlast.core.rows.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
-from outlast.core.rows.run_rows import Run, is_over
+from outlast.core.rows.run_rows import Message, Run, is_over
 from outlast.core.rows.store_rows import Worker
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.effects import LateEvidence
@@ -215,6 +217,8 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
     if effect.status is EffectStatus.REFUSED:
         if code == REOPENED:
             return f"will be {verb} again{_source(effect)}"
+        if is_unknown(effect):
+            return f"given up, outcome unknown{again}{_source(effect)}"
         return f"{effect.status.value} {code}{again}{_source(effect)}"
     if effect.child_text:
         return f"in progress, runs as {effect.external_id}{again}"
@@ -226,6 +230,35 @@ def effect_label(effect: Effect, code: str, *, held: bool = True) -> str:
 def happened_options(takes_response: bool) -> str:
     """Return the options of `outlast effects resolve` for a call that happened."""
     return "--happened ID --response JSON" if takes_response else "--happened ID"
+
+
+class Said(NamedTuple):
+    """Message of a person: the verb, its object with the choice, and the reason."""
+
+    verb: str
+    about: str
+    reason: str
+
+
+def said_in(message: Message) -> Said:
+    """Return the words of a message of a person: `A-17: happened (tx-9)`, `exception: continue`."""
+    if message.kind == "resolve" and message.payload != EMPTY:
+        stated = message.stated
+        as_id = f" ({stated.external_id})" if stated.external_id else ""
+        again = f", which replaces the answer of {stated.corrects}" if stated.corrects else ""
+        return Said("answer", f"{stated.key}: {choice_text(stated.verb)}{as_id}{again}", stated.reason)
+    if message.kind == "answer":
+        answer = message.answer
+        of = f" {answer.key}" if answer.key else ""
+        return Said("answer", f"{message.name}{of}: {choice_text(answer.choice)}", answer.reason)
+    content = decoded(message.payload or EMPTY, f"message {message.n} of run {message.run}")
+    has_reason = message.kind != "signal" and isinstance(content, dict)
+    return Said(message.kind, message.name, str(content.get("reason") or "") if has_reason else "")
+
+
+def choice_text(choice: str) -> str:
+    """Return a choice as words: `did not happen`."""
+    return choice.replace("_", " ")
 
 
 def late_answer_label(late: LateEvidence) -> str:

@@ -17,7 +17,7 @@ from outlast.core.events import EventType, iso
 from outlast.core.keys import OncePer, scope_of_shared
 from outlast.core.lanes import OWN, is_built_in
 from outlast.core.machine import RULES, EffectStatus
-from outlast.core.mailbox import REOPENED, may_answer
+from outlast.core.mailbox import REOPENED, is_unknown, may_answer
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR
 from outlast.core.rows.effect_rows import STATED, Effect, Evidence, Wait
@@ -28,6 +28,7 @@ from outlast.core.start_details import DECLARED
 from outlast.core.state.delta_packets import Delta
 from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
 from outlast.core.verbs import completed_node
+from outlast.insight.answer_schemas import AskedEffect
 from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
 from outlast.insight.run_history import RunHistory
 from outlast.models import exact_instant, instant
@@ -345,12 +346,12 @@ def effect_record(
     evidence: Iterable[Evidence] = (),
     *,
     held: Collection[str] | None = None,
-    takes_response: bool = False,
+    asked: AskedEffect | None = None,
 ) -> EffectRecord:
     """Return an effect. `settles_in_ms`: time until a person may answer "did not happen".
 
     `held`: runs that a worker holds, from `TenantRows.held_runs`; None: not needed, because the effect is settled.
-    `takes_response`: from `TenantRows.taking_response`.
+    `asked`: from `TenantRows.asked_effects`, if a person may answer.
     """
     error = effect.error or NO_ERROR
     run = effect.by_run or effect.run
@@ -384,8 +385,10 @@ def effect_record(
         evidence=[late_evidence(each) for each in evidence],
         settle_after_real=instant(effect.settle_after),
         settles_in_ms=max(0, effect.settle_after - now.real) if may_answer(effect) else 0,
-        takes_response=takes_response,
-        correctable=effect.shared == STATED,
+        takes_response=asked is not None and bool(asked.returns),
+        correctable=effect.shared == STATED and not (asked is not None and asked.is_over),
+        unknown=is_unknown(effect),
+        returns=asked.returns if asked is not None else "",
         child=effect.external_id if effect.child_text else "",
     )
 

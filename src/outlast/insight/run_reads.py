@@ -156,14 +156,14 @@ async def result_page(rows: TenantRows, run: str, *, after: int, limit: int) -> 
 async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
     """Return the effects of a run in the order of their intents, with the late answers to them."""
     effects, known = await rows.effects(run), await rows.evidence(run)
-    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
+    now, held, asked = await rows.store.now(), await rows.held_runs(effects), await rows.asked_effects(effects)
     return [
         effect_record(
             e,
             now,
             [k for k in known if (k.visit, k.key) == (e.visit, e.key)],
             held=held,
-            takes_response=effect_name(e) in taking,
+            asked=asked.get(effect_name(e)),
         )
         for e in effects
     ]
@@ -172,8 +172,8 @@ async def effects_of_run(rows: TenantRows, run: str) -> list[EffectRecord]:
 async def effect_page(rows: TenantRows, request: ListLedger) -> EffectList:
     """Return a page of the effects of all runs, newest first. For the filters, see `Client.ledger`."""
     effects, further = await rows.ledger(request)
-    now, held, taking = await rows.store.now(), await rows.held_runs(effects), await rows.taking_response(effects)
-    records = [effect_record(row, now, held=held, takes_response=effect_name(row) in taking) for row in effects]
+    now, held, asked = await rows.store.now(), await rows.held_runs(effects), await rows.asked_effects(effects)
+    records = [effect_record(row, now, held=held, asked=asked.get(effect_name(row))) for row in effects]
     return EffectList(effects=records, next_cursor=further)
 
 
@@ -181,5 +181,5 @@ async def one_effect(rows: TenantRows, run: str, key: str, *, visit: int | None)
     """Return one effect with the late answers to it: of a visit, else the uncertain one, else the latest."""
     found = await rows.effect(run, key, visit=visit)
     held = await rows.held_runs([found.effect])
-    taking = effect_name(found.effect) in await rows.taking_response([found.effect])
-    return effect_record(found.effect, await rows.store.now(), found.evidence, held=held, takes_response=taking)
+    asked = (await rows.asked_effects([found.effect])).get(effect_name(found.effect))
+    return effect_record(found.effect, await rows.store.now(), found.evidence, held=held, asked=asked)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.rows.run_rows import Run
 from outlast.core.usage import NOTHING_USED, Amounts
-from outlast.insight.agent_steps import DENIED, NOT_ANSWERED, Placed, StepRows, steps_of
+from outlast.insight.agent_steps import DENIED, NOT_ANSWERED, UNKNOWN, Placed, StepRows, steps_of
 from outlast.insight.run_timeline import DEADLINE, wait_bars
 from outlast.models import milliseconds
 from outlast.models.attention import RunAttention
@@ -25,6 +25,7 @@ FAILURES: Final = frozenset(
         EffectStatus.REFUSED.value,
         EffectStatus.UNCERTAIN.value,
         NOT_ANSWERED,
+        UNKNOWN,
         DENIED,
         DEADLINE,
         ApprovalStatus.REJECTED.value,

@@ -54,7 +54,7 @@ from outlast.engine.snapshots import joined, state_of_rows
 from outlast.engine.store_maintenance import ledger_purged
 from outlast.errors import InvalidInput, NotFound
 from outlast.insight.agent_steps import StepRows
-from outlast.insight.answer_schemas import AnswerSchemas, answer_schemas, takes_response
+from outlast.insight.answer_schemas import AnswerSchemas, AskedEffect, answer_schemas, returns_text
 from outlast.insight.course_steps import CourseRows
 from outlast.insight.labels import is_held, may_have_open_calls
 from outlast.insight.row_models import usage_list
@@ -672,25 +672,22 @@ class TenantRows:
         """Return the schemas of the answers of a run's activities."""
         return (await self.answer_schemas([run.lane]))[run.lane]
 
-    async def taking_response(self, effects: Iterable[Effect]) -> frozenset[EffectName]:
-        """Return the names of the effects of which `happened` needs the return value of the call.
-
-        Only effects that a person may answer are named.
-        """
+    async def asked_effects(self, effects: Iterable[Effect]) -> Mapping[EffectName, AskedEffect]:
+        """Return the effects that a person may answer by their kind, with what an answer needs."""
         asked = [effect for effect in effects if mailbox.may_answer(effect)]
         runs = sorted({effect.by_run or effect.run for effect in asked})
         rows = await self.store.load_many(RUN, [(self.tenant, run) for run in runs], listed=True) if runs else ()
-        return await self._taking_response(asked, {row.run: row.lane for row in rows if row is not None})
+        return await self._asked_effects(asked, {row.run: row for row in rows if row is not None})
 
-    async def _taking_response(self, effects: Sequence[Effect], lanes: Mapping[str, str]) -> frozenset[EffectName]:
-        """Return the names of those of the effects. `lanes`: the lane of each run."""
-        schemas = await self.answer_schemas(lanes[e.by_run or e.run] for e in effects if (e.by_run or e.run) in lanes)
-        return frozenset(
-            (owner, effect.visit, effect.key)
-            for effect in effects
-            if (owner := effect.by_run or effect.run) in lanes
-            and takes_response(schemas[lanes[owner]].get(effect.activity))
-        )
+    async def _asked_effects(
+        self, effects: Sequence[Effect], runs: Mapping[str, Run]
+    ) -> Mapping[EffectName, AskedEffect]:
+        named = [(runs[owner], each) for each in effects if (owner := each.by_run or each.run) in runs]
+        schemas = await self.answer_schemas(run.lane for run, _ in named)
+        return {
+            effect_name(each): AskedEffect(returns_text(schemas[run.lane].get(each.activity)), is_over(run))
+            for run, each in named
+        }
 
     # --- history and results of a run --------------------------------------------------------------
     async def history(self, run: str, *, after: int = 0, limit: int = EVENTS_PER_READ) -> tuple[Event, ...]:
@@ -863,8 +860,8 @@ class TenantRows:
                 effect = await self._named(run, entry.visit, entry.key)
                 if effect is not None and effect.status is EffectStatus.UNCERTAIN:
                     found[run.run, entry.visit, entry.key] = EffectEvidence(effect, await self._evidence_of(effect))
-        taking = await self._taking_response([each.effect for each in found.values()], {r.run: r.lane for r in runs})
-        return {name: each._replace(takes_response=name in taking) for name, each in found.items()}
+        asked = await self._asked_effects([each.effect for each in found.values()], {r.run: r for r in runs})
+        return {name: each._replace(takes_response=bool(asked[name].returns)) for name, each in found.items()}
 
     async def _evidence_of(self, effect: Effect) -> tuple[Evidence, ...]:
         key = (effect.tenant, effect.by_run or effect.run, effect.visit, effect.key)

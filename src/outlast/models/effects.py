@@ -54,7 +54,11 @@ class EffectRecord(Model):
     takes_response: bool = Field(
         False, description="The outcome `happened` needs the return value of the call, because its type is not None."
     )
-    correctable: bool = Field(False, description="A person has answered, and nothing has used the answer yet.")
+    returns: str = Field("", description="Type of that return value in words. '' if none is needed.")
+    correctable: bool = Field(
+        False, description="A person has answered, the run goes on, and nothing has used the answer yet."
+    )
+    unknown: bool = Field(False, description="A person gave it up: it may have happened.")
     child: str = Field("", description="The run that it has started. '' for a call of an activity.")
 
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from outlast.core.rows.columns import decoded
 from outlast.core.rows.run_rows import Message
-from outlast.insight.labels import call_of
+from outlast.insight.labels import call_of, said_in
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalSummary
 from outlast.models.runs import RunSummary
@@ -54,7 +53,5 @@ def people_of(run: RunSummary, messages: Iterable[Message], approvals: Iterable[
 
 
 def _of_message(message: Message) -> Act:
-    payload = decoded(message.payload or b"{}", f"message {message.n} of run {message.run}")
-    content = payload if isinstance(payload, dict) and message.kind != "signal" else {}
-    about = " ".join(str(part) for part in (message.name, content.get("choice"), content.get("key")) if part)
-    return Act(exact_instant(message.at), message.actor, message.kind, about, str(content.get("reason") or ""), "")
+    said = said_in(message)
+    return Act(exact_instant(message.at), message.actor, said.verb, said.about, said.reason, "")

@@ -91,7 +91,7 @@ def map_parts(each: RunMap) -> list[MapPart]:
 
 def effect_kind(effect: EffectRecord) -> str:
     """Return the kind of an effect's state."""
-    return _EFFECTS.get(EffectStatus(effect.status), "plain")
+    return "person" if effect.unknown else _EFFECTS.get(EffectStatus(effect.status), "plain")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from markupsafe import escape
 from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, measured_span
 from outlast.core.machine import EffectStatus
 from outlast.core.usage import money_text
+from outlast.insight.agent_steps import UNKNOWN
 from outlast.insight.run_story import StoryEntry, has_failed
 from outlast.models.runs import AllowedAmounts, UsedAmounts
 from outlast.models.steps import Step, StepKind
@@ -94,7 +95,7 @@ def row_of(entry: StoryEntry) -> StoryRow:
 
 def kind_of_step(step: Step) -> str:
     """Return the kind of a step's state, which decides its form and its colour."""
-    if step.status == EffectStatus.UNCERTAIN or step.kind in _PERSON:
+    if step.status in (EffectStatus.UNCERTAIN, UNKNOWN) or step.kind in _PERSON:
         return "person"
     if has_failed(step):
         return "bad"

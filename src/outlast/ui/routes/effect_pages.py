@@ -1,8 +1,9 @@
 """Pages of effects over all runs, and the answer of a person to an uncertain one."""
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query
@@ -10,9 +11,15 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.durations import measured_span
+from outlast.core.json_schema import WHOLE
 from outlast.core.machine import Choice, EffectStatus, Reason, consequence_of
+from outlast.core.mailbox import stated
+from outlast.core.rows.run_rows import Message, is_over
 from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, OutlastError
+from outlast.insight.labels import choice_text
+from outlast.models import exact_instant, milliseconds
 from outlast.models.effects import EffectRecord
 from outlast.operations.bodies import body_of
 from outlast.operations.effect_operations import RESOLVE_EFFECT, ResolveEffect
@@ -88,8 +95,10 @@ async def resolve_effect(ops: Ops, request: Request, effect: EffectId) -> Respon
         if status_of(refused) >= 500:
             raise
         return await _page(ops, request, effect, typed=typed, error=refused)
-    settled = typed["outcome"].replace("_", " ")
-    return see_other(request, f"/ui/effects/{effect}", f"Recorded with your name: {settled}. The run goes on.")
+    settled, (run, visit, key) = choice_text(typed["outcome"]), parse_effect_id(effect)
+    found = await ops.effect(run, key, visit=visit)
+    follows = consequence_of(Choice(typed["outcome"]), Reason.EFFECT_UNCERTAIN, call=found.effect)
+    return see_other(request, f"/ui/effects/{effect}", f"Recorded with your name: {settled}: {follows}.")
 
 
 async def settle_typed(
@@ -113,6 +122,54 @@ def _response(text: str) -> Any:
         return text
 
 
+class StatedBefore(NamedTuple):
+    """Answer of a person about an effect, as its page shows it."""
+
+    at: datetime
+    by: str
+    what: str
+    reason: str
+    verb: str
+    version: int
+
+
+def answers_about(messages: Iterable[Message], key: str, visit: int) -> list[StatedBefore]:
+    """Return the answers of people about an effect, oldest first."""
+    return [
+        StatedBefore(
+            exact_instant(message.at),
+            message.actor,
+            choice_text(given.verb) + (f" ({given.external_id})" if given.external_id else ""),
+            given.reason,
+            given.verb,
+            given.version,
+        )
+        for message, given in stated(messages)
+        if (given.key, given.visit) == (key, visit)
+    ]
+
+
+def since_then(found: EffectRecord, last: StatedBefore, asked_again: datetime | None, over: str) -> str:
+    """Return what has become of the last answer of a person, by the row as it is now."""
+    if over:
+        return f"The run has ended: {over}. The answer cannot be changed."
+    if found.version == last.version + 1:
+        if found.reopened:
+            return f"{found.effect} is called again when a worker takes the run up."
+        return "Nothing has used the answer yet." if found.correctable else "The run has used the answer."
+    if last.verb != Choice.DID_NOT_HAPPEN:
+        return "The run has used the answer."
+    at = asked_again if found.status == EffectStatus.UNCERTAIN else found.settled_at
+    later = f" {measured_span(milliseconds(at) - milliseconds(last.at))} later" if at and at >= last.at else ""
+    again = "uncertain again" if found.status == EffectStatus.UNCERTAIN else found.outcome
+    return f"{found.effect} was called again{later}: {again}."
+
+
+def _problem(error: InvalidInput) -> str:
+    """Return what is wrong with the typed answer; the path of the whole is left out."""
+    return " ".join(f"{'' if path == WHOLE else f'{path}: '}{text}." for path, text in error.problems)
+
+
 async def _page(
     ops: Operations,
     request: Request,
@@ -123,21 +180,44 @@ async def _page(
 ) -> Response:
     run, visit, key = parse_effect_id(effect)
     found: EffectRecord = await ops.effect(run, key, visit=visit)
-    attention = [each for each in await ops.attention_of(run) if each.key == key] if found.run == run else []
+    acts = await ops.acts(run)
+    attention = [each for each in acts.overview.attention if each.key == key]
     choices = {choice.choice: choice for each in attention for choice in each.choices if choice.choice in OUTCOMES}
     uncertain = found.status == EffectStatus.UNCERTAIN
     follows = {each: consequence_of(Choice(each), Reason.EFFECT_UNCERTAIN, call=found.effect) for each in OUTCOMES}
-    left = [] if uncertain else (await ops.ledger(status=EffectStatus.UNCERTAIN, limit=1)).effects
+    answers = answers_about(acts.messages, key, visit)
+    asked_again = max((each.since for each in attention), default=None)
+    left = (await ops.ledger(status=EffectStatus.UNCERTAIN, limit=2)).effects if answers or not uncertain else []
+    over = acts.overview.row.status.value if is_over(acts.overview.row) else ""
+    # A missing or wrong answer is said at its field: the words of the service name the option of the command.
+    problem = ""
+    if isinstance(error, InvalidInput) and error.problems and found.takes_response:
+        problem = "The answer is required if it happened." if not (typed or {}).get("response") else _problem(error)
     return await render(
         request,
         "effect.html",
         title=f"{found.effect} {unquote(found.key)}",
         live=f"run:{run}",
-        versions={"effect": stamp(found.version, len(found.evidence))},
+        versions={
+            "effect": stamp(
+                found.version,
+                len(found.evidence),
+                bool(found.settles_in_ms),
+                found.correctable,
+                over,
+                len(answers),
+                [each.id for each in left],
+                [each.version for each in attention],
+            )
+        },
+        answers=answers,
+        since_then=since_then(found, answers[-1], asked_again, over) if answers else "",
+        over=over,
+        problem=problem,
         found=found,
         choices=choices,
         uncertain=uncertain,
-        following=next(iter(left), None),
+        following=next((each for each in left if each.id != found.id), None),
         follows=follows,
         typed=typed or dict.fromkeys(KEPT, ""),
         error=error,
