@@ -104,6 +104,11 @@ def test_a_settled_effect_leads_to_the_next_uncertain_one(own: Service) -> None:
     for order in ("o2", "o3"):
         stopped(own, order)
     ids = [each["id"] for each in own.get("/v1/effects?status=uncertain").json()["effects"]]
+    listed = page(own, "/ui/effects")
+    assert f"{len(ids)} uncertain effects" in listed.text and "UNCERTAIN" not in listed.text
+    run = own.get("/v1/effects?status=uncertain").json()["effects"][0]["run"]
+    causes = [each["href"] for each in page(own, f"/ui/runs/{run}").links if "/ui/causes/" in each["href"]]
+    assert len(causes) == 1 and own.get(causes[0]).status_code == 200
     shown = page(own, f"/ui/effects/{ids[0]}")
     assert "Next uncertain effect" not in shown.text
     status, _ = press(own, shown.form("settle").set(reason="the bank cannot say"), ("outcome", "give_up"))

@@ -16,6 +16,7 @@ from outlast.core.json_schema import WHOLE
 from outlast.core.machine import Choice, EffectStatus, Reason, consequence_of
 from outlast.core.mailbox import stated
 from outlast.core.rows.run_rows import Message, is_over
+from outlast.core.shown_arguments import in_one_line, main_arguments
 from outlast.core.value_problems import problems_of
 from outlast.errors import InvalidInput, OutlastError
 from outlast.insight.labels import choice_text
@@ -56,7 +57,8 @@ async def list_effects(
     return await render(
         request,
         "effects.html",
-        title="Effects",
+        title=f"{wanted.value.capitalize()} effects" if wanted else "Effects",
+        main_line=main_line,
         live="attention",
         versions={"effects": version},
         found=found,
@@ -67,6 +69,11 @@ async def list_effects(
         statuses=list(EffectStatus),
         effect_kind=effect_kind,
     )
+
+
+def main_line(effect: EffectRecord) -> str:
+    """Return the main arguments of a call on one line."""
+    return in_one_line(main_arguments(effect.arguments, ())) if isinstance(effect.arguments, dict) else ""
 
 
 @router.get("/effects/{effect}", operation_id="ui:list_effects")
