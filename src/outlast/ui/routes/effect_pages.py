@@ -224,7 +224,7 @@ async def _page(
         found=found,
         choices=choices,
         uncertain=uncertain,
-        following=next((each for each in left if each.id != found.id), None),
+        following=next(iter(left[1:] if left and left[0].id == found.id else left), None),
         follows=follows,
         typed=typed or dict.fromkeys(KEPT, ""),
         error=error,
