@@ -35,7 +35,7 @@ def test_a_job_over_http_needs_a_reason_or_a_query(own: Service) -> None:
         assert job.status_code in (404, 422), job.text
     job = own.post("/v1/bulk-answers", {"attention": None, "query": "workflow:call", **asked})
     assert own.ended(job.json()["run"])
-    assert own.get("/v1/runs?workflow=call&status=cancelled").json()["runs"]
+    own.until("/v1/runs?workflow=call&status=cancelled", lambda body: body["runs"])  # once a worker has read it
 
 
 ALL = "/ui/answers?reason=exception&choice=fail"
