@@ -29,7 +29,11 @@ def test_a_daily_budget_stops_a_run_and_a_raise_lets_it_go_on(
     assert "tenant default has used 1,500 of 1,500 tokens of " in page and "it continues on " in page
     assert "unblock      outlast runs raise r2 --tokens … --reason …" in page
     assert "1,500 of 1,500 tokens, 0.25 of 9 money" in outlast("budgets", "ls").out
-    assert outlast("budgets", "ls", "-o", "json").json["budgets"][0]["runs"] == 1
+    daily = outlast("budgets", "ls", "-o", "json").json["budgets"][0]
+    assert (daily["runs"], daily["shares"][0]["percent"]) == (1, 100.0)
+    listed = outlast("budgets", "ls").out
+    assert "100.0 %" in listed and " in " in listed.partition("100.0 %")[2]
+    assert "no unfinished run has a budget" in outlast("budgets", "runs").out
     refused = outlast("attention", "resolve", "r2", "raise", "--reason", "more")
     assert refused.code == 4 and "→ outlast runs raise r2 --tokens … --reason …" in refused.err
     raised = outlast("runs", "raise", "r2", "--tokens", "2k", "--reason", "worth it")

@@ -611,6 +611,8 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         assert [each.choice for each in item.choices] == ["raise", "cancel"]
         with pytest.raises(InvalidInput):
             await client.raise_budget(run.id, reason="none")
+        nearest = await client.budgeted_runs(limit=1)
+        assert [(each.run, each.shares[0].percent) for each in nearest.runs] == [(run.id, 120.0)] and nearest.every
         await client.raise_budget(run.id, tokens=50, money="0.25", reason="worth it")
         assert await run.result(PATIENCE) == "AB"
         after = await client.run(run.id)

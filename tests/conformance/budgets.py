@@ -1,10 +1,15 @@
 """Promises about the usage that calls report, and about the budgets of tenants."""
 
-from outlast.core.commit import Commit, Expect, Put
+from outlast.core.budget import raises_of
+from outlast.core.commit import Commit, Expect, Put, append_to_inbox
+from outlast.core.rows.effect_rows import EFFECT
 from outlast.core.rows.limit_rows import CALL_USAGE, TENANT_BUDGET
+from outlast.core.rows.run_columns import RAISE, RaiseRequest
 from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import Amounts, CallUsage, Limits, TenantBudget
 from outlast.store.agent_calls import AskedRequest, NewestRequests
+from outlast.store.budgeted_runs import RunSpending, SpentOfRuns, UnfinishedRuns
+from outlast.store.dynamodb.store import DynamoStore
 from outlast.store.port import maintenance
 from outlast.store.usage_sums import (
     RUNS_PER_STATEMENT,
@@ -17,7 +22,18 @@ from outlast.store.usage_sums import (
     UsageOfDays,
     UsageSum,
 )
-from tests.conformance.subject import T0, TENANT, Subject, ended, fence, held, refused_for, two
+from tests.conformance.subject import (
+    T0,
+    TENANT,
+    Subject,
+    effect_row,
+    ended,
+    fence,
+    held,
+    refused_for,
+    the_run,
+    two,
+)
 
 DAY_MS = 86_400_000
 DAY = T0 // DAY_MS
@@ -95,6 +111,41 @@ async def usage_is_summed_by_tree(s: Subject) -> None:
     assert await b.query(TreeUsage(TENANT, "run-1", but="run-2")) == Amounts(10, 3, 1)
     assert await b.query(TreeUsage("globex", "run-1")) == Amounts()
     assert await b.query(RunUsage(TENANT, "run-2")) == Amounts(7, 6, 2, unpriced=1)
+
+
+async def spending_of_runs_has_their_tree_and_raises(s: Subject) -> None:
+    """`SpentOfRuns` has usage, that below, starts, and raises, in the order asked; `UnfinishedRuns` the first runs."""
+    a, b = await two(s)
+    top = await held(a)
+    below = await held(a, "run-2", root="run-1", root_created_at=T0, depth=1, created_at=T0 + 1)
+    await held(a, "run-3", lane="other@1")
+    assert await b.query(SpentOfRuns(TENANT, ("run-1",))) == (RunSpending(Amounts(), Amounts(), 0, 1, ()),)
+    await a.commit(Commit((Put(CALL_USAGE, _used(), 0), Put(CALL_USAGE, _used(n=2), 0)), fence(top)))
+    await a.commit(Commit((Put(CALL_USAGE, _used("run-2", tokens=5, unpriced=1, root="run-1"), 0),), fence(below)))
+    child = effect_row("run-1", "child/1")._replace(child_text="{}", attempts=2)
+    await a.commit(Commit((Put(EFFECT, child, 0), Put(EFFECT, effect_row("run-1", "invite/2"), 0)), fence(top)))
+    raise_ = RAISE.encode(RaiseRequest(Amounts(tokens=7), "why")).encode()
+    for run, kind in (("run-3", "raise"), ("run-3", "signal"), ("run-1", "raise")):
+        await a.commit(Commit((append_to_inbox(TENANT, run, kind, kind, "op", raise_),)))
+    third, none, first, second = await b.query(SpentOfRuns(TENANT, ("run-3", "run-9", "run-1", "run-2")))
+    assert none == RunSpending(Amounts(), Amounts(), 0, 0, ())
+    assert first[:4] == (Amounts(20, 6, 2), Amounts(5, 3, 1, unpriced=1), 2, 1)
+    assert second[:4] == (Amounts(5, 3, 1, unpriced=1), Amounts(), 0, 0)
+    assert third[:4] == (Amounts(), Amounts(), 0, 0)
+    assert [each.kind for each in third.raises] == ["raise"] and len(first.raises) == 1 and not second.raises
+    assert raises_of(third.raises)[0].amounts == Amounts(tokens=7)
+    assert await b.query(SpentOfRuns("globex", ("run-1",))) == (none,)
+
+    async def unfinished(*lanes: str, most: int = 9, tenant: str = TENANT) -> list[str]:
+        return [run.run for run in await b.query(UnfinishedRuns(tenant, lanes, most))]
+
+    assert await unfinished(top.lane) == ["run-1", "run-2"]
+    cut = await unfinished(top.lane, "other@1", most=2)
+    assert cut == ["run-1", "run-3"] or (isinstance(b, DynamoStore) and len(cut) == 2)
+    assert await unfinished("none@1") == await unfinished(top.lane, tenant="globex") == []
+    now = await the_run(a)
+    await a.commit(Commit((Put(RUN, ended(now), now.version),)))
+    assert await unfinished(top.lane, "other@1") == ["run-3", "run-2"]
 
 
 async def usage_is_summed_by_day_workflow_and_model(s: Subject) -> None:

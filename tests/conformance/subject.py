@@ -212,9 +212,9 @@ async def the_run(store: Store, run: str = "run-1", tenant: str = TENANT) -> Run
     return row
 
 
-async def held(store: Store, run: str = "run-1", worker: str = "worker-1") -> Run:
+async def held(store: Store, run: str = "run-1", worker: str = "worker-1", **changes: object) -> Run:
     """Start a run and claim it."""
-    await store.commit(start(run_row(run)))
+    await store.commit(start(run_row(run, **changes)))
     row = await the_run(store, run)
     mine = claimed(row, worker, await store.now())
     await store.commit(Commit((Put(RUN, mine, row.version),)))

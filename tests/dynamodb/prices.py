@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, StartBars, TimesOfCauses
+from outlast.store.budgeted_runs import SpentOfRuns, UnfinishedRuns
 from outlast.store.due_runs import DueRuns
 from outlast.store.measured_rows import MeasuredApprovals, MeasuredRuns, RunCourses
 from outlast.store.open_calls import OpenCalls
@@ -105,6 +106,11 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
         "time to decision", "2 per approval that was requested in the time, and 0.5 per 30, up to 1,000 that fit"
     ),
     RunCourses: ReadPrice("durations of nodes", "per run 1 per 4 KB of its events and of its calls, up to 50 runs"),
+    UnfinishedRuns: ReadPrice("unfinished runs with a budget", "1 per run, and 0.5 per 30, up to 1,000"),
+    SpentOfRuns: ReadPrice(
+        "what runs have spent of their budgets",
+        "per run 1 per 4 KB of its usage, calls and messages, and 1 per call and run below it",
+    ),
     TenantUsage: ReadPrice(
         "usage of a tenant by day and workflow", "0.5 per 4 KB, about 10 calls, up to 50,000 calls; 1 per run"
     ),

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from outlast import Context, Workflow
+from outlast import Budget, Context, Workflow
 from outlast.agent import ScriptedModel, agent_workflow
 from outlast.core.addresses import AddressPolicy
 from outlast.models.effects import effect_id
@@ -63,6 +63,14 @@ searches = Workflow("search", state=Search)
 @searches.node(start=True)
 async def look(ctx: Context[Search]) -> None:
     await ctx.emit({"company": "Acme Packaging GmbH", "city": ctx.state.place}, key="lead/acme")
+
+
+audits = Workflow("audit", state=Search, budget=Budget(calls=20, minutes=600))
+
+
+@audits.node(start=True)
+async def wait_for_books(ctx: Context[Search]) -> None:
+    await ctx.sleep("30d")
 
 
 clerk = agent_workflow("clerk", model=ScriptedModel(["Ready."]), instructions="Answer in one sentence.")
@@ -229,6 +237,8 @@ def _operate(ask: Recorder) -> dict[str, str]:
     ask("post", "/v1/budgets", {"tokens": 1_000_000, "money": "50", "reason": "the plan of March"})
     ask("get", "/v1/budgets")
     ask("get", "/v1/usage")
+    service.waits(service.start("audit", place="Cordoba"))
+    ask("get", "/v1/budgets/runs")
     service.ended(service.post("/v1/workflows/clerk/runs", {"input": {"objective": "Are you there?"}}).json()["run"])
     prompts = ask("get", "/v1/prompts?workflow=clerk")["uses"]
     ask("get", "/v1/prompts/{prompt}", prompt=prompts[0]["prompt"])
@@ -324,7 +334,7 @@ def refusing() -> Iterator[str]:
 
 def recorded() -> dict[str, Any]:
     """Record the examples with a new service. Two recordings are equal."""
-    workflows = (flows.refunds, flows.wishes, flows.calls, searches, clerk)
+    workflows = (flows.refunds, flows.wishes, flows.calls, searches, clerk, audits)
     with tempfile.TemporaryDirectory() as folder, refusing() as receiver:
         url = f"sqlite:{folder}/outlast.db"
         with Running(url, workflows) as service:

@@ -28,6 +28,7 @@ from outlast.store.bars import (
     StartBars,
     TimesOfCauses,
 )
+from outlast.store.budgeted_runs import SpentOfRuns, UnfinishedRuns
 from outlast.store.due_runs import DueRuns
 from outlast.store.measured_rows import MeasuredApprovals, MeasuredRuns, RunCourses
 from outlast.store.open_calls import OpenCalls
@@ -65,7 +66,7 @@ SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial in
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
          "flagged of a reason", "flagged of a cause", "flagged bars", "flagged bars of causes", "bars", "starts",
-         "usage of days", "newest requests", "newest calls", "newest verdicts")  # fmt: skip
+         "usage of days", "newest requests", "newest calls", "newest verdicts", "unfinished runs of lanes")  # fmt: skip
 """Queries that sort what they found: few rows, the newest ones, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
@@ -142,6 +143,8 @@ def queries() -> dict[str, Query[Any]]:
         "usage of a tree": TreeUsage("acme", "run-1", but="run-2"),
         "usage of a day": TenantDayUsage("acme", 20_000, "model"),
         "usage of days": TenantUsage("acme", 20_000, 20_013),
+        "unfinished runs of lanes": UnfinishedRuns("acme", ("a@1", "b@1"), 9),
+        "spent of runs": SpentOfRuns("acme", ("run-1", "run-2")),
         "newest requests": NewestRequests("acme", 20_000, 20_013),
         "newest calls": NewestCalls("acme"),
         "newest verdicts": NewestVerdicts("acme"),

@@ -1,15 +1,18 @@
 """`outlast budgets`: limits of what the runs of a tenant may use on each day of business time."""
 
+from collections.abc import Sequence
+
 import click
 
 from outlast.cli.command_session import on_client, reads_client, says
 from outlast.cli.exit_codes import OK
 from outlast.cli.global_options import Group
 from outlast.cli.run_page import used_lines
-from outlast.cli.screen import Screen
+from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.text import amount
 from outlast.core.limits import USAGE_DAYS_MAX
 from outlast.core.usage import Budget
+from outlast.models.service import LimitShare
 from outlast.runtime.client import Client
 
 
@@ -29,12 +32,55 @@ async def ls(client: Client, screen: Screen) -> int:
         screen.line("the tenant has no daily budget → outlast budgets set --tokens 1M")
         return OK
     rows = [
-        (v.tenant, ", ".join(used_lines(v.used, v.limits)), str(v.runs), screen.since(v.since), v.by, v.reason)
+        (
+            v.tenant,
+            ", ".join(used_lines(v.used, v.limits)),
+            _percent(v.shares),
+            screen.ahead(v.resets_at),
+            str(v.runs),
+            screen.since(v.since),
+            v.by,
+            v.reason,
+        )
         for v in views
     ]
-    screen.table(("TENANT", "USED TODAY", "WAITING", "SINCE", "BY", "REASON"), rows)
+    screen.table(("TENANT", "USED TODAY", "SHARE", "RESETS", "WAITING", "SINCE", "BY", "REASON"), rows)
     if any(v.runs for v in views):
         screen.advice("→ outlast attention ls")
+    return OK
+
+
+def _percent(shares: Sequence[LimitShare]) -> str:
+    """Return the used part of the limit with the least left; '' without a limit."""
+    return f"{shares[0].percent:,.1f} %" if shares else ""
+
+
+@budgets.command()
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, help="Maximum number of runs [20].")
+@reads_client
+async def runs(client: Client, screen: Screen, limit: int) -> int:
+    """List unfinished runs with a budget, the one that is nearest to a limit first."""
+    found = await client.budgeted_runs(limit=limit)
+    if screen.data(json_of_model(found)):
+        return OK
+    if not found.runs:
+        screen.line("no unfinished run has a budget: give its workflow one, e.g. budget=Budget(tokens=200_000)")
+        return OK
+    rows = [
+        (
+            each.run,
+            each.lane,
+            each.shown,
+            _percent(each.shares),
+            ", ".join(f"{share.used} of {share.limit} {share.counts}" for share in each.shares),
+            screen.since(each.created_at),
+        )
+        for each in found.runs
+    ]
+    screen.table(("RUN", "WORKFLOW", "STATUS", "SHARE", "USED", "STARTED"), rows)
+    more = "" if found.every else "; there are more, and these began first"
+    screen.line(f"{found.read:,} unfinished runs with a budget were compared{more}")
+    screen.advice("→ outlast runs raise RUN --tokens 50k --reason WHY")
     return OK
 
 

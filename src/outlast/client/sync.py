@@ -47,6 +47,7 @@ from outlast.models.runs import (
 )
 from outlast.models.service import (
     ActivePause,
+    BudgetedRunList,
     CallerInfo,
     DailyBudget,
     PauseCreated,
@@ -1219,6 +1220,13 @@ class SyncClient:
     def budgets(self) -> Sequence[DailyBudget]:
         """Return the daily budget of the tenant with its usage today; empty if it has none."""
         return self._loop.run(lambda: self._target.budgets())
+
+    def budgeted_runs(self, *, limit: int = 50) -> BudgetedRunList:
+        """Return the unfinished runs with a budget, at most `limit`, the one that is nearest to a limit first.
+
+        Raises InvalidInput.
+        """
+        return self._loop.run(lambda: self._target.budgeted_runs(limit=limit))
 
     def usage(self, *, days: int = 14) -> UsageList:
         """Add up the usage that calls have reported on each of the last `days` business days, today included.

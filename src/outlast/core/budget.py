@@ -158,6 +158,26 @@ def spent(used: Amounts, limits: Limits, more: Amounts) -> tuple[Spent, ...]:
     return tuple(Spent(name, u, limit) for name, u, limit in found if limit is not None and u >= limit)
 
 
+class Share(NamedTuple):
+    """Used amount of one limit."""
+
+    name: str
+    used: int
+    limit: int
+
+    @property
+    def percent(self) -> float:
+        """Return the used part with one decimal, rounded down: 100 only if nothing is left. It may be more than 100."""
+        return self.used * 1_000 // self.limit / 10 if self.limit else 100.0
+
+
+def shares(used: Amounts, limits: Limits) -> tuple[Share, ...]:
+    """Return the used amount of each limit, the limit with the least left first."""
+    found = zip(NAMES, used[:-1], limits, strict=True)
+    each = [Share(name, amount, limit) for name, amount, limit in found if limit is not None]
+    return tuple(sorted(each, key=lambda share: -share.percent))
+
+
 def raised(limits: Limits, more: Amounts) -> Limits:
     """Return the limits after raises."""
     return Limits(*(None if limit is None else limit + m for limit, m in zip(limits, more[:-1], strict=True)))

@@ -142,6 +142,7 @@ MODEL_TEXT_CHARS_MAX = 50_000  # stored of the instructions or the tools of requ
 MODEL_TEXTS_PER_DAY_MAX = 200  # rows of such texts that a worker writes for a tenant in a day
 TOOL_CALLS_MAX = 10_000  # newest requests to models, or calls, that a page of models or of tools counts
 DENIED_RUNS_MAX = 200  # newest runs whose verdicts of policies such a page counts
+BUDGETED_RUNS_MAX = 1_000  # unfinished runs with a budget that a list compares, those that began first
 VERDICTS_MAX = 5_000  # of these verdicts
 USAGE_ROWS_MAX = 50_000  # reports of usage that one table adds up, the latest days first
 USAGE_DAYS_MAX = 90  # business days of such a table

@@ -26,7 +26,7 @@ from outlast.core.rows.run_rows import Event, Message, Result, Run, is_due, is_o
 from outlast.core.rows.store_rows import Worker
 from outlast.core.start_details import DECLARED
 from outlast.core.state.delta_packets import Delta
-from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, TenantBudget, money_text
+from outlast.core.usage import NO_LIMITS, NOTHING_USED, Amounts, Limits, money_text
 from outlast.core.verbs import completed_node
 from outlast.insight.answer_schemas import AskedEffect
 from outlast.insight.labels import bridged_ms, effect_label, shown_status, waiting_text, worker_label
@@ -53,7 +53,7 @@ from outlast.models.runs import (
     Visit,
     Waiting,
 )
-from outlast.models.service import ActivePause, CallerInfo, DailyBudget, UsageLine, UsageList, WorkerStatus
+from outlast.models.service import ActivePause, CallerInfo, UsageLine, UsageList, WorkerStatus
 from outlast.store.usage_sums import UsageOfDays
 
 
@@ -459,19 +459,6 @@ def active_pause(pause: Pause, runs: int, business: Callable[[int], int]) -> Act
         since=instant(pause.since),
         again_at=instant(business(pause.again_at)) if pause.again_at else None,
         reason=pause.reason,
-    )
-
-
-def daily_budget(budget: TenantBudget, used: Amounts, runs: int) -> DailyBudget:
-    """Return the daily budget of a tenant. `used`: of today; `runs`: number of runs that wait for a budget."""
-    return DailyBudget(
-        tenant=budget.tenant,
-        limits=allowed_amounts(budget.limits),
-        used=used_amounts(used),
-        runs=runs,
-        by=budget.by,
-        since=instant(budget.since),
-        reason=budget.reason,
     )
 
 

@@ -26,7 +26,7 @@ from outlast.core.maps import calls_of, living
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded, stored_text
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE, Approval, Effect, Evidence, Wait
-from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET, Pause, Slot
+from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, Pause, Slot
 from outlast.core.rows.row_kind import Key
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.rows.run_rows import (
@@ -44,7 +44,7 @@ from outlast.core.rows.run_rows import (
 )
 from outlast.core.rows.store_rows import META, STORE, TOPOLOGY, WORKER, Worker, lanes_served
 from outlast.core.run_filters import interval_of, where_of
-from outlast.core.usage import EACH_DAY, NO_LIMITS, Amounts, Limits, TenantBudget, day_of
+from outlast.core.usage import NO_LIMITS, Amounts, Limits
 from outlast.engine import commands
 from outlast.engine import known_pauses as pauses
 from outlast.engine.budget_checks import waiting_below
@@ -57,7 +57,6 @@ from outlast.insight.agent_steps import StepRows
 from outlast.insight.answer_schemas import AnswerSchemas, AskedEffect, answer_schemas, returns_text
 from outlast.insight.course_steps import CourseRows
 from outlast.insight.labels import is_held, may_have_open_calls
-from outlast.insight.row_models import usage_list
 from outlast.insight.run_facts import (
     BlockingRun,
     RunFacts,
@@ -71,7 +70,6 @@ from outlast.insight.run_facts import (
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_maps import counted_children, maps_of
 from outlast.insight.run_timeline import TimelineRows
-from outlast.models.service import UsageList
 from outlast.operations.effect_operations import ListLedger
 from outlast.operations.run_operations import ListRuns
 from outlast.operations.run_query import KNOWN
@@ -92,7 +90,7 @@ from outlast.store.queries import (
     place_after,
     place_of,
 )
-from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
+from outlast.store.usage_sums import RunsUsage, RunUsage, TreeUsage
 
 EVERY_RUN: Final = ListRuns()
 PAGE_ROWS_MAX = 1_000
@@ -909,24 +907,6 @@ class TenantRows:
     async def approvals_of(self, run: str) -> tuple[Approval, ...]:
         """Return every approval of one run."""
         return await commands.approvals_of(self.store, self.tenant, run)
-
-    # --- budgets ----------------------------------------------------------------------------------
-    async def daily_budget(self) -> tuple[TenantBudget, Amounts, int] | None:
-        """Return the tenant's daily budget, its usage today, and the number of runs that wait for a budget."""
-        row = await self.store.load(TENANT_BUDGET, (self.tenant, EACH_DAY))
-        if row is None or row.limits == NO_LIMITS:
-            return None
-        today = day_of((await self.store.now()).business)
-        used = await self.store.query(TenantDayUsage(self.tenant, today))
-        return row, used.amounts, await self._waiting_for_budget()
-
-    async def usage_of_days(self, days: int) -> UsageList:
-        """Return the sums of usage of the last business days."""
-        until = day_of((await self.store.now()).business)
-        return usage_list(await self.store.query(TenantUsage(self.tenant, until - days + 1, until)), days, until)
-
-    async def _waiting_for_budget(self) -> int:
-        return sum([len(page.rows) async for page in pages(partial(self.flagged, reason=Reason.BUDGET_EXHAUSTED))])
 
     # --- pauses and slots --------------------------------------------------------------------------
     async def pauses(self) -> tuple[Pause, ...]:

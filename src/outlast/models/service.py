@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from outlast.models import Count, Instant, Model
-from outlast.models.runs import AllowedAmounts, UsedAmounts
+from outlast.models.runs import AllowedAmounts, RunSummary, UsedAmounts
 
 
 class WorkflowSummary(Model):
@@ -126,12 +126,24 @@ class PauseEnded(Model):
     runs: Count
 
 
+class LimitShare(Model):
+    """Used amount of one limit of a budget."""
+
+    name: str = Field(examples=["tokens"])
+    counts: str = Field(description="The counted thing, in words.", examples=["tokens"])
+    used: str = Field(description="In the unit of the limit: minutes, or the currency.", examples=["50,120"])
+    limit: str = Field(examples=["60,000"])
+    percent: float = Field(ge=0, description="Used part, rounded down: 100 only if nothing is left. It may be more.")
+
+
 class DailyBudget(Model):
     """Budget of a tenant for each business day (UTC), and what the calls of its runs have used today."""
 
     tenant: str
     limits: AllowedAmounts
     used: UsedAmounts
+    shares: list[LimitShare] = Field(description="One for each limit, the one with the least left first.")
+    resets_at: Instant | None = Field(description="End of the business day, when all is left again.")
     runs: Count = Field(description="Number of runs that wait for a budget.")
     by: str
     since: Instant | None
@@ -142,6 +154,23 @@ class BudgetList(Model):
     """List of the tenant's daily budgets: one or none."""
 
     budgets: list[DailyBudget]
+
+
+class BudgetedRun(RunSummary):
+    """Unfinished run with a budget, and the used amounts."""
+
+    shares: list[LimitShare] = Field(
+        description="One for each limit, raises included, the one with the least left first. "
+        "Of the root of a tree: those of the whole tree."
+    )
+
+
+class BudgetedRunList(Model):
+    """Unfinished runs with a budget, the one that is nearest to a limit first."""
+
+    runs: list[BudgetedRun]
+    read: Count = Field(description="Number of unfinished runs with a budget that were compared.")
+    every: bool = Field(description="False if there are more: only the newest were compared.")
 
 
 class UsageLine(Model):

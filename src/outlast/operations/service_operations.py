@@ -10,6 +10,7 @@ from outlast.core.limits import KEY_BYTES_MAX, SLOTS_MAX, USAGE_DAYS_MAX
 from outlast.core.rows.run_columns import What
 from outlast.models.service import (
     ActivePause,
+    BudgetedRunList,
     BudgetList,
     CallerInfo,
     DailyBudget,
@@ -25,7 +26,7 @@ from outlast.models.service import (
     WorkerStatus,
 )
 from outlast.operations.declaration import Operation, OperationRequest, Sent, part, recorded
-from outlast.operations.field_types import Amount, AmountOfMoney, Reasoned, Remark
+from outlast.operations.field_types import Amount, AmountOfMoney, Limit, Reasoned, Remark
 
 PauseName = Annotated[str, StringConstraints(max_length=KEY_BYTES_MAX, pattern=r"^[!-~]*$")]
 
@@ -164,7 +165,33 @@ LIST_BUDGETS: Final = Operation(
     ListBudgets(),
     summary="List budgets",
     tag="operators",
-    description="List the tenant's daily budget with its usage today.",
+    description="List the tenant's daily budget with its usage today, the share of each limit, and when it resets.",
+)
+
+
+@dataclass(frozen=True)
+class ListBudgetedRuns(OperationRequest[BudgetedRunList]):
+    """List the unfinished runs with a budget, the one that is nearest to a limit first."""
+
+    _: KW_ONLY
+    limit: Limit = 50
+
+
+LIST_BUDGETED_RUNS: Final = Operation(
+    "list_budgeted_runs",
+    ListBudgetedRuns,
+    BudgetedRunList,
+    "GET",
+    "/budgets/runs",
+    ("viewer",),
+    ListBudgetedRuns(limit=20),
+    summary="List runs by what is left of their budget",
+    tag="operators",
+    description=(
+        "List the unfinished runs whose workflow has a budget, the one that is nearest to a limit first.\n"
+        "\n"
+        "At most 1,000 such runs are compared, those that began first."
+    ),
 )
 
 

@@ -49,6 +49,7 @@ from outlast.models.runs import (
 )
 from outlast.models.service import (
     ActivePause,
+    BudgetedRunList,
     CallerInfo,
     DailyBudget,
     PauseCreated,
@@ -1156,6 +1157,13 @@ class Client(ABC):
     async def budgets(self) -> Sequence[DailyBudget]:
         """Return the daily budget of the tenant with its usage today; empty if it has none."""
         return await self._call(service_ops.ListBudgets())
+
+    async def budgeted_runs(self, *, limit: int = 50) -> BudgetedRunList:
+        """Return the unfinished runs with a budget, at most `limit`, the one that is nearest to a limit first.
+
+        Raises InvalidInput.
+        """
+        return await self._call(service_ops.ListBudgetedRuns(limit=limit))
 
     async def usage(self, *, days: int = 14) -> UsageList:
         """Add up the usage that calls have reported on each of the last `days` business days, today included.

@@ -40,9 +40,10 @@ from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
 from outlast.insight.attention_reads import answer_each, general_attention, run_attention
+from outlast.insight.budget_reads import daily_budgets, nearest_runs, usage_of_days
 from outlast.insight.cause_reads import cause_detail, cause_list, counted_bars
 from outlast.insight.explanation import explain
-from outlast.insight.row_models import active_pause, caller_info, daily_budget, event_list, worker_status
+from outlast.insight.row_models import active_pause, caller_info, event_list, worker_status
 from outlast.insight.run_facts import messages_of
 from outlast.insight.run_reads import (
     ActsOfRun,
@@ -65,7 +66,7 @@ from outlast.insight.run_timeline import timeline_of
 from outlast.insight.run_tree import runs_below, tree_of
 from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
-from outlast.insight.tenant_rows import TenantRows
+from outlast.insight.tenant_rows import PAGE_ROWS_MAX, TenantRows
 from outlast.models import exact_instant
 from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
@@ -91,6 +92,7 @@ from outlast.models.runs import (
 )
 from outlast.models.service import (
     ActivePause,
+    BudgetedRunList,
     CallerInfo,
     DailyBudget,
     PauseCreated,
@@ -755,13 +757,17 @@ class Operations(Client):
 
     @handles(service_ops.LIST_BUDGETS)
     async def _list_budgets(self, request: service_ops.ListBudgets) -> Sequence[DailyBudget]:
-        found = await self.rows.daily_budget()
-        return [] if found is None else [daily_budget(*found)]
+        return await daily_budgets(self.rows)
+
+    @handles(service_ops.LIST_BUDGETED_RUNS)
+    async def _list_budgeted_runs(self, request: service_ops.ListBudgetedRuns) -> BudgetedRunList:
+        Arguments("budgeted_runs", of_call=True).number("limit", request.limit, 1, PAGE_ROWS_MAX)
+        return await nearest_runs(self.rows, request.limit)
 
     @handles(service_ops.LIST_USAGE)
     async def _list_usage(self, request: service_ops.ListUsage) -> UsageList:
         Arguments("usage", of_call=True).number("days", request.days, 1, USAGE_DAYS_MAX)
-        return await self.rows.usage_of_days(request.days)
+        return await usage_of_days(self.rows, request.days)
 
     @handles(service_ops.SET_BUDGET)
     async def _set_budget(self, request: service_ops.SetBudget) -> None:

@@ -14,7 +14,7 @@ from outlast.store.queries import Query, Select
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, Values
 
-_SUMS: Final = "coalesce(sum(tokens), 0), coalesce(sum(money), 0), coalesce(sum(calls), 0), coalesce(sum(unpriced), 0)"
+SUMS: Final = "coalesce(sum(tokens), 0), coalesce(sum(money), 0), coalesce(sum(calls), 0), coalesce(sum(unpriced), 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RunUsage(Query[Amounts]):
 
     @override
     def statements(self) -> Sequence[Select]:
-        text = f"SELECT {_SUMS} FROM call_usage WHERE tenant = {MARK} AND run = {MARK}"
+        text = f"SELECT {SUMS} FROM call_usage WHERE tenant = {MARK} AND run = {MARK}"
         if not self.epoch:
             return (Select(text, (self.tenant, self.run)),)
         until = f" AND (epoch < {MARK} OR (epoch = {MARK} AND n <= {MARK}))"
@@ -36,7 +36,7 @@ class RunUsage(Query[Amounts]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Amounts:
-        return _amounts(found[0][0])
+        return amounts_of(found[0][0])
 
     @override
     def find(self, rows: RowsInMemory) -> Amounts:
@@ -47,7 +47,7 @@ class RunUsage(Query[Amounts]):
 
 RUNS_PER_STATEMENT: Final = 50
 _OF_RUNS: Final = (
-    f"SELECT run, {_SUMS} FROM call_usage WHERE tenant = {MARK} "
+    f"SELECT run, {SUMS} FROM call_usage WHERE tenant = {MARK} "
     f"AND run IN ({', '.join([MARK] * RUNS_PER_STATEMENT)}) GROUP BY run"
 )
 
@@ -67,7 +67,7 @@ class RunsUsage(Query[dict[str, Amounts]]):
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> dict[str, Amounts]:
-        return {str(run): _amounts(sums) for rows in found for run, *sums in rows}
+        return {str(run): amounts_of(sums) for rows in found for run, *sums in rows}
 
     @override
     def find(self, rows: RowsInMemory) -> dict[str, Amounts]:
@@ -85,13 +85,13 @@ class TreeUsage(Query[Amounts]):
 
     @override
     def statements(self) -> Sequence[Select]:
-        text = f"SELECT {_SUMS} FROM call_usage WHERE tenant = {MARK} AND run <> {MARK} AND"
+        text = f"SELECT {SUMS} FROM call_usage WHERE tenant = {MARK} AND run <> {MARK} AND"
         below = f"{text} root = {MARK} AND root <> ''"
         return tuple(Select(each, (self.tenant, self.but, self.root)) for each in (below, f"{text} run = {MARK}"))
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> Amounts:
-        return sum_of(_amounts(rows[0]) for rows in found)
+        return sum_of(amounts_of(rows[0]) for rows in found)
 
     @override
     def find(self, rows: RowsInMemory) -> Amounts:
@@ -117,13 +117,13 @@ class TenantDayUsage(Query[DayUsage]):
     @override
     def statements(self) -> Sequence[Select]:
         mine = f"coalesce(sum(CASE WHEN activity = {MARK} THEN 1 ELSE 0 END), 0)"
-        text = f"SELECT {_SUMS}, {mine} FROM call_usage WHERE tenant = {MARK} AND day = {MARK}"
+        text = f"SELECT {SUMS}, {mine} FROM call_usage WHERE tenant = {MARK} AND day = {MARK}"
         return (Select(text, (self.activity, self.tenant, self.day)),)
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> DayUsage:
         *sums, mine = found[0][0]
-        return DayUsage(_amounts(sums), bool(mine))
+        return DayUsage(amounts_of(sums), bool(mine))
 
     @override
     def find(self, rows: RowsInMemory) -> DayUsage:
@@ -213,6 +213,7 @@ def sum_of(amounts: Iterable[Amounts]) -> Amounts:
     return found
 
 
-def _amounts(sums: Sequence[Any]) -> Amounts:
+def amounts_of(sums: Sequence[Any]) -> Amounts:
+    """Return the amounts of a row of SUMS."""
     tokens, money, calls, unpriced = map(int, sums)
     return Amounts(tokens, money, calls, unpriced=unpriced)

@@ -61,7 +61,7 @@ class RunHeader(NamedTuple):
             "waits": self.waits,
             "decidable": self.decidable,
             "over": self.over,
-            "budget": budget_bar(run.used, run.budget),
+            "budget": budget_bar(run.used_by_tree or run.used, run.budget),
             "visit_text": lambda node, visit: visit_text(node, nth.get(visit, 0), visit),
         }
 

@@ -7,9 +7,10 @@ from urllib.parse import unquote
 
 from markupsafe import escape
 
+from outlast.core.budget import SHOWN, amount_text, shares
 from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, measured_span
 from outlast.core.machine import EffectStatus
-from outlast.core.usage import money_text
+from outlast.core.usage import Amounts, Limits, micros, money_text
 from outlast.insight.agent_steps import UNKNOWN
 from outlast.insight.run_story import StoryEntry, has_failed
 from outlast.models.runs import AllowedAmounts, UsedAmounts
@@ -153,11 +154,14 @@ class BudgetBar(NamedTuple):
 
 
 def budget_bar(used: UsedAmounts, allowed: AllowedAmounts) -> BudgetBar | None:
-    """Return the limit that is used most; None without a budget of tokens, money or calls."""
-    parts = (
-        (f"{used.tokens:,} of {allowed.tokens or 0:,} tokens", used.tokens, allowed.tokens),
-        (f"{used.money} of {allowed.money}", float(used.money), float(allowed.money or 0)),
-        (f"{used.calls:,} of {allowed.calls or 0:,} requests", used.calls, allowed.calls),
-    )
-    shares = [BudgetBar(text, min(100.0, round(100 * n / most, 1))) for text, n, most in parts if most]
-    return max(shares, key=lambda each: each.percent, default=None)
+    """Return the limit of a budget with the least left; None without a limit."""
+    money = None if allowed.money is None else micros(allowed.money)
+    of_time = None if allowed.minutes is None else round(allowed.minutes * MINUTE)
+    limits = Limits(allowed.tokens, money, allowed.calls, of_time, allowed.children)
+    amounts = Amounts(used.tokens, micros(used.money), used.calls, round(used.minutes * MINUTE), used.children)
+    if not (found := shares(amounts, limits)):
+        return None
+    first = found[0]
+    noun = "" if first.name == "money" else f" {SHOWN[first.name]}"
+    text = f"{amount_text(first.name, first.used)} of {amount_text(first.name, first.limit)}{noun}"
+    return BudgetBar(text, min(100.0, first.percent))

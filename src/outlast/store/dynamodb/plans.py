@@ -20,7 +20,7 @@ from outlast.core.rows.graph_rows import GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, RUN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, MESSAGE, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
@@ -36,6 +36,7 @@ from outlast.store.bars import (
     end_place,
 )
 from outlast.store.bounds import INT_MAX
+from outlast.store.budgeted_runs import SpentOfRuns, UnfinishedRuns
 from outlast.store.due_runs import DueRuns
 from outlast.store.dynamodb.connection import IDEMPOTENCY, RUNS
 from outlast.store.dynamodb.items import (
@@ -509,6 +510,17 @@ async def _of_lanes(reads: DynamoReads, tenant: str, lanes: Collection[str], mos
     return {lane: n for lane, n in zip(lanes, counts, strict=True) if n}
 
 
+async def _unfinished_runs(reads: DynamoReads, query: UnfinishedRuns, rows: RowsInMemory) -> None:
+    """Read runs by the list of each lane, which is in the order of their ids, until there are enough."""
+    n = 0
+    for lane in query.lanes:
+        async for runs in _at_entries(reads, Listing(RUNS, LANE, lane_list_of(query.tenant, lane)).pages(reads)):
+            put(rows, RUN, runs)
+            n += len(runs)
+            if n >= query.most:
+                return
+
+
 async def _keys(pages: Pages, most: int) -> int:
     """Count entries of an index, up to `most`."""
     n = 0
@@ -681,6 +693,17 @@ async def _tree_usage(reads: DynamoReads, query: TreeUsage, rows: RowsInMemory) 
         put(rows, CALL_USAGE, await reads.under(CALL_USAGE, (query.tenant, query.root)))
 
 
+async def _spent_of_runs(reads: DynamoReads, query: SpentOfRuns, rows: RowsInMemory) -> None:
+    """Read usage, calls and messages of each run, and the usage and the runs below it by their lists."""
+    for run in query.runs:
+        await _tree_usage(reads, TreeUsage(query.tenant, run), rows)
+        for kind in (EFFECT, MESSAGE):
+            put(rows, kind, await reads.under(kind, (query.tenant, run)))
+        below = Listing(RUNS, TREE, tree_list_of(query.tenant, run))
+        async for found in _at_entries(reads, below.pages(reads)):
+            put(rows, RUN, found)
+
+
 async def _day_usage(reads: DynamoReads, query: TenantDayUsage, rows: RowsInMemory) -> None:
     """Read the usage from an index that has whole rows: one request per day, not an item per call."""
     listing = Listing(RUNS, SPENT, spending_of(query.tenant, query.day))
@@ -732,6 +755,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     OpenRows: _filled(_open_rows),
     Summary: _summary,
     LaneCounts: _lane_counts,
+    UnfinishedRuns: _filled(_unfinished_runs),
     FlaggedCounts: _flagged_counts,
     FlaggedBars: _flagged_bars,
     TimesOfCauses: _filled(_times_of_causes),
@@ -756,6 +780,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     RunUsage: _filled(_run_usage),
     RunsUsage: _filled(_runs_usage),
     TreeUsage: _filled(_tree_usage),
+    SpentOfRuns: _filled(_spent_of_runs),
     TenantDayUsage: _filled(_day_usage),
     TenantUsage: _filled(_usage_of_days),
     NewestRequests: _filled(_usage_of_days),
@@ -777,5 +802,6 @@ OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
         Unreadable.REPLACE,
     ),
     **dict.fromkeys((NewestRequests, NewestCalls, NewestVerdicts), Unreadable.REPLACE),
+    **dict.fromkeys((UnfinishedRuns, SpentOfRuns), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""
