@@ -9,6 +9,7 @@ from outlast.core.commit import Commit, Put
 from outlast.core.machine import ApprovalStatus
 from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.errors import InvalidInput
+from outlast.insight.approval_reads import word_pattern
 from outlast.runtime.operations import Operations
 from outlast.runtime.stores import open_store
 from outlast.store.port import Store
@@ -79,3 +80,22 @@ def test_a_wrong_cursor_is_refused() -> None:
             await ops.approvals(overdue=True, cursor="expired.nonsense")
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "found"),
+    [
+        ("hooli", "refund to hooli 1", True),
+        ("hoo", "refund to hooli 1", True),
+        ("ho", "refund to hooli 1", False),
+        ("ooli", "refund to hooli 1", False),
+        ("1", "refund to hooli 1", True),
+        ("1", "refund to hooli 12", False),
+        ("00", "refund of 999.00", False),
+        ("999", "refund of 999.00", True),
+        ("999.00", "refund of 999.00 eur", True),
+        ("النور", "جمعيةالنور", True),
+    ],
+)
+def test_a_searched_word_is_whole_or_the_beginning_of_one(word: str, text: str, found: bool) -> None:
+    assert bool(word_pattern(word).search(text)) is found

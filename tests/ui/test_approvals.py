@@ -56,7 +56,7 @@ def test_pages_show_the_call_that_was_approved_and_its_editor(service: Service) 
     assert service.post(f"/v1/approvals/{approval}/decision", body, if_match=tag).status_code == 200
     run = service.get(f"/v1/approvals/{approval}").json()["run"]
     assert service.ended(run)["outcome"] == "receipt-A-17-3900"
-    made = 'pay_back {"cents":3900,"order_id":"A-17"} (edited by local:ana)'
+    made = "pay_back cents: 3900, A-17 (asked cents: 4200, edited by local:ana)"
     for path in (f"/ui/runs/{run}/people", "/ui/approvals?show=decided"):
         page = HtmlPage(service.get(path).text)
         assert made in page.text, path

@@ -178,6 +178,7 @@ def test_no_page_of_a_sent_form_violates_a_rule(
         ("/ui/runs", "#many-cancel"),
     ):
         page.goto(service.url + address)
+        expect(page.locator(button).first).to_be_enabled()  # those of a decision, after a second
         with page.expect_navigation():
             page.locator(button).first.evaluate(SEND_STALE)
         if button != "#many-cancel":

@@ -90,7 +90,7 @@ def test_each_page_says_its_place_in_the_list_and_keeps_its_filters(service: Ser
         page = HtmlPage(service.get(f"/ui/approvals/{approval}?show=undecided&role=finance").text)
         assert f"{at + 1} of 3" in page.text
         near = {each["rel"]: each["href"] for each in page.links if "rel" in each}
-        wanted = {"prev": ids[at - 1] if at else "", "next": (ids[1:] + ids[:1])[at]}
+        wanted = {"prev": ids[at - 1] if at else "", "next": [*ids, ""][at + 1]}
         query = "?show=undecided&role=finance"
         assert near == {rel: f"/ui/approvals/{to}{query}" for rel, to in wanted.items() if to}
     page = HtmlPage(service.get(f"/ui/approvals/{ids[1]}?show=undecided&role=finance").text)
@@ -120,7 +120,9 @@ def test_a_search_keeps_its_words_and_counts_what_it_found(service: Service) -> 
             found["approval"]
         ]  # fmt: skip
     assert service.get("/v1/approvals?text=initech+hooli").json()["approvals"] == []
+    assert service.get("/v1/approvals?text=init+9").json()["approvals"] == [], "digits are a whole word"
     page = HtmlPage(service.get("/ui/approvals?text=refund+hooli").text)
+    assert "2 found. All words must be in a request." in page.text
     assert "Refund for hooli" in page.text and "Initech" not in page.text
     link = next(each["href"] for each in page.links if each["href"].startswith("/ui/approvals/ap_"))
     assert link.endswith("?text=refund+hooli") and "1 of 2" in HtmlPage(service.get(link).text).text
@@ -146,7 +148,7 @@ def test_without_scripts_a_decision_leads_on_and_an_edit_begins_with_its_differe
     form = page.form("decide").put({"changes/cents": "850"})
     edited = service.client.post(form.action, content=form.body(("decision", "approve")), headers=FORM).text
     assert edited.index('id="changing"') < edited.index('id="sentence"')
-    assert "Approve 8.50 EUR to hooli (changed)" in HtmlPage(edited).text
+    assert "Approve 8.50 EUR to hooli (asked 999.00 EUR)" in HtmlPage(edited).text
     after = press(service, HtmlPage(edited).form("decide"))
     assert "Approved by you with your values: inbox_pay 8.50 EUR to hooli" in after.text
     assert after.form("decide").action == f"/ui/approvals/{second}/decision"
@@ -163,7 +165,7 @@ def test_a_preview_changes_nothing(service: Service) -> None:
     form = HtmlPage(service.get(f"/ui/approvals/{approval}").text).form("decide").put({"changes/cents": "850"})
     path = f"/ui/approvals/{approval}/preview?region=choice"
     answer = service.client.post(path, content=form.body(), headers=FORM)
-    assert answer.status_code == 200 and "Approve 8.50 EUR to hooli (changed)" in HtmlPage(answer.text).text
+    assert answer.status_code == 200 and "Approve 8.50 EUR to hooli (asked 999.00 EUR)" in HtmlPage(answer.text).text
     found = service.get(f"/v1/approvals/{approval}").json()
     assert (found["status"], found["version"]) == ("pending", 1)
     stranger = {"form_token": "", **dict(form.fields)}
@@ -226,3 +228,77 @@ def test_forty_decisions_take_at_most_forty_five_taps(service: Service, open_pag
     assert taps <= TAPS_MAX
     body = service.get("/v1/approvals?status=approved&limit=100").json()
     assert len(body["approvals"]) == DECISIONS
+
+
+def test_an_amount_is_edited_as_money_and_a_wrong_value_is_named_at_once(
+    service: Service, open_page: Callable[..., Page]
+) -> None:
+    (approval,) = asked(service, 1)
+    page = open_page()
+    page.goto(f"{service.url}/ui/approvals/{approval}")
+    page.locator(".edit summary").first.click()
+    expect(page.locator(".edit .hint").first).to_have_text("Write 99900 or 999.00.")
+    field, button = page.locator("[name='changes/cents']"), page.locator("#approve")
+    for text in ("400.5", "much"):
+        field.fill(text)
+        expect(page.locator("#wrong")).to_contain_text("Cents is not a whole number")
+        expect(button).to_be_disabled()
+    field.fill("400.00")
+    expect(page.locator("#wrong")).to_have_count(0)
+    expect(button).to_have_text("Approve 400.00 EUR to hooli (asked 999.00 EUR)")
+    button.click()
+    page.locator("#done a").click()
+    line = "inbox_pay 400.00 EUR to hooli (asked 999.00 EUR, edited by local:ana)"
+    expect(page.locator("h1")).to_have_text(line)
+    assert service.get(f"/v1/approvals/{approval}").json()["plans"][1]["arguments"]["cents"] == 40000
+    page.goto(f"{service.url}/ui/approvals?show=decided")
+    expect(page.locator(".inbox li > a")).to_have_text(line)
+    expect(page.locator(".inbox .asked")).to_contain_text("· called")
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    page.reload()
+    assert page.evaluate(
+        "[...document.querySelectorAll('.inbox li *')].every(each => each.scrollWidth <= each.clientWidth + 1 "
+        "|| getComputedStyle(each).display === 'inline')"
+    )
+    chip = page.locator(".chips [aria-current]").bounding_box()
+    assert chip is not None and chip["x"] >= 0 and chip["x"] + chip["width"] <= PHONE["width"]
+
+
+def test_the_keyboard_decides_by_two_keys_and_no_single_one(service: Service, open_page: Callable[..., Page]) -> None:
+    first, second = asked(service, 2, customer="long " * 60)
+    page = open_page()
+    page.set_viewport_size({"width": 1_440, "height": 400})
+    page.goto(f"{service.url}/ui/approvals/{first}")
+    page.wait_for_timeout(1_300)
+    page.keyboard.press("Control+Enter")  # shows the last argument, which was not on the screen
+    expect(page.locator("#arguments tbody tr").last).to_be_focused()
+    expect(page.locator("#approve")).to_be_enabled()
+    for key in "arjy":
+        page.keyboard.press(key)
+    expect(page.locator("#reason")).to_be_focused()
+    page.locator("#reason").fill("as agreed")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#done")).to_contain_text("Approved by you")
+    expect(page.locator("#request")).to_be_focused()
+    assert service.get(f"/v1/approvals/{first}").json()["reason"] == "as agreed"
+    assert service.get(f"/v1/approvals/{second}").json()["status"] == "pending"
+
+
+def test_a_refusal_after_a_claim_speaks_of_people(service: Service) -> None:
+    (approval,) = asked(service, 1)
+    page = HtmlPage(service.get(f"/ui/approvals/{approval}").text)
+    assert service.post(f"/v1/approvals/{approval}/claim", if_match='"v1"').status_code == 200
+    text = press(service, page.form("decide")).text
+    assert "local:ana began to review this request after you opened it" in text and "Nothing was decided" in text
+    assert "`current`" not in text and "version is now" not in text
+
+
+def test_an_approver_reads_words_and_exact_times(service: Service) -> None:
+    (approval,) = asked(service, 1, customer="hooli ")
+    for path in ("/ui/approvals", f"/ui/approvals/{approval}"):
+        text = HtmlPage(service.get(path).text).text
+        assert not re.search("REQUIRES_ATTENTION|PENDING_APPROVAL|«|%20", text)
+        assert "for local:ana" in text
+    assert re.search(r"Deadline \d\d \w{3} \d\d:\d\d:\d\d UTC ?, in 4h ?; then the run requires attention", text)
+    assert '<mark class="odd blank"' in service.get(f"/ui/approvals/{approval}").text
+    assert "due soonest first" in HtmlPage(service.get("/ui/approvals").text).text

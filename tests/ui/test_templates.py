@@ -66,8 +66,8 @@ def test_each_class_of_a_template_has_a_rule() -> None:
     given = {
         word
         for text in TEMPLATES.values()
-        for found in re.findall(r'class="([^"]*)"', text)
-        for word in re.sub(r"\{[{%].*?[}%]\}", " ", found).split()
+        for found in re.findall(r'class="([^"]*)"', re.sub(r"\{[{%].*?[}%]\}", " ", text))
+        for word in found.split()
     }
     assert given - ruled == WITHOUT_RULES
 

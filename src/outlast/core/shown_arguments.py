@@ -90,6 +90,19 @@ def _amount(value: Any, decimals: int) -> str:
     return f"{number.scaleb(-decimals):,f}"
 
 
+def amount_sent(text: str, shown: ShownArgument) -> str:
+    """Return the whole number of a text such as 400.00 for an amount of hundredths; other texts as they are."""
+    if shown.decimals <= 0 or not re.fullmatch(rf"-?\d{{1,30}}\.\d{{{shown.decimals}}}", text, re.ASCII):
+        return text
+    return str(int(Decimal(text).scaleb(shown.decimals)))
+
+
+def amount_hint(value: Any, shown: ShownArgument) -> str:
+    """Return how an amount may be written, '' for other arguments."""
+    written = _amount(value, shown.decimals) if shown.decimals > 0 and type(value) is int else ""
+    return f"Write {value} or {written.replace(',', '')}." if written else ""
+
+
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"

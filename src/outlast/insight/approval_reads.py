@@ -1,5 +1,6 @@
 """Approvals for an approver: filtered lists, details, changes since the request, and the schema of a decision."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -46,6 +47,9 @@ SEARCHED_READS_MAX: Final = 10
 SORTS: Final[tuple[ApprovalSort, ...]] = get_args(ApprovalSort)
 ME: Final = "me"
 """Filter `decided_by`: the caller."""
+APPROVED: Final = ApprovalStatus.APPROVED.value
+BEGINNING_CHARS: Final = 3
+"""Characters of a searched word that may be the beginning of a longer one."""
 EXPIRED: Final = "expired."
 """Prefix of a cursor that continues a list of overdue approvals with those that expired."""
 DECISION_KIND: Final = "decision"
@@ -99,7 +103,7 @@ async def _page(
     cursor_at = open_cursor if by_deadline else cursor_of
     given = wanted.filters
     filtered = bool(given.mine or given.role or given.person or given.overdue or given.text)
-    words = given.text.casefold().split()
+    words = [word_pattern(each) for each in given.text.casefold().split()]
     size = max(limit, ROWS_PER_READ) if filtered else limit
     now = (await rows.store.now()).business
     found: list[Approval] = []
@@ -139,11 +143,23 @@ def _names(row: Approval, role: str, person: str) -> bool:
     return (not role or rule.names_role(role)) and (not person or identity(person) in rule.persons)
 
 
-def _has_words(row: Approval, words: Sequence[str]) -> bool:
-    """Return True if each word is in the summary, the main arguments, the run, the requester or the id."""
-    lines = (in_one_line(plan.main_arguments()) for plan in row.plans)
-    text = "\n".join((row.summary, *lines, row.run, row.requested_by, row.id)).casefold()
-    return all(word in text for word in words)
+def _has_words(row: Approval, words: Sequence[re.Pattern[str]]) -> bool:
+    """Return True if each word is in the summary, a text of the arguments, the reason, the run, a person or the id."""
+    lines = [in_one_line(plan.main_arguments()) for plan in row.plans]
+    lines += [each for plan in row.plans for each in plan.arguments().values() if isinstance(each, str)]
+    text = "\n".join((row.summary, *lines, row.reason, row.run, row.requested_by, row.decided_by, row.id)).casefold()
+    return all(word.search(text) for word in words)
+
+
+def word_pattern(word: str) -> re.Pattern[str]:
+    """Return the pattern of a searched word: the beginning of a word, a whole one if it is digits or short.
+
+    A word that begins with another character than a Latin letter or a digit is found anywhere, because other scripts
+    write words without spaces.
+    """
+    start = r"(?<![\w.,])" if word[0].isascii() and word[0].isalnum() else ""
+    end = r"(?!\w)" if start and (word[-1].isdigit() or len(word) < BEGINNING_CHARS) else ""
+    return re.compile(f"{start}{re.escape(word)}{end}")
 
 
 def _is_overdue(row: Approval, now: int) -> bool:
@@ -294,7 +310,7 @@ async def prior_effects(rows: TenantRows, run: Run) -> list[PriorEffect]:
 
 async def changed_since(rows: TenantRows, row: Approval, run: Run) -> list[ApprovalChange]:
     """Return votes, changed plans and messages since the approval was requested."""
-    found = [(vote.at, f"approved «{vote.reason}»", vote.by) for vote in votes_of(row)]
+    found = [(vote.at, f"{APPROVED}: {vote.reason}" if vote.reason else APPROVED, vote.by) for vote in votes_of(row)]
     found += [
         (plan.change.at, f"changed {', '.join(plan.change.values())}", plan.change.by)
         for plan in row.plans

@@ -20,7 +20,7 @@ from outlast.core.rows.effect_rows import BY_ITSELF, Effect
 from outlast.core.rows.run_columns import StatusLabels, WaitingFor, WaitingKind, labels_of
 from outlast.core.rows.run_rows import Message, Run, is_over
 from outlast.core.rows.store_rows import Worker
-from outlast.models.approvals import ApprovalSummary
+from outlast.models.approvals import ApprovalSummary, OfferedPlan
 from outlast.models.effects import LateEvidence
 from outlast.models.runs import FailedChild, RunListItem, RunMap, Visit
 from outlast.models.service import ReasonCount, StatusSummary
@@ -88,8 +88,19 @@ def call_of(view: ApprovalSummary, chosen: str = "") -> str:
         chosen = view.votes[0].chosen
     for plan in view.plans[1:]:
         if plan.digest == chosen if chosen else plan.chosen:
+            asked = asked_before(view.plans[0], plan)
+            if asked:
+                return f"{plan.effect} {plan.line} (asked {asked}, edited by {plan.changed_by})"
             return changed_call(plan.effect, plan.arguments, plan.alternative, plan.changed_by)
     return view.asks
+
+
+def asked_before(asked: OfferedPlan, made: OfferedPlan) -> str:
+    """Return the main arguments before an edit that changed nothing else, '' otherwise."""
+    before, now = ({each.name: each.text for each in plan.shown} for plan in (asked, made))
+    if not made.changes or not made.changes.keys() <= before.keys() & now.keys():
+        return ""
+    return ", ".join(before[name] for name in made.changes if before[name] != now[name])
 
 
 def _shown_label(run: Run, labels: StatusLabels, oldest_call: int) -> str:

@@ -90,8 +90,9 @@ def _linked(found: re.Match[str]) -> str:
 def _odd(piece: str, warning: str) -> Markup:
     named = _named(piece)
     note = warning.removeprefix(f"{named} ")  # of an invisible character, which is shown by its code point
-    odd = Markup('<mark class="odd" title="{}"><bdi>{}</bdi><span class="note"> {}</span></mark>')
-    return odd.format(warning, named, note)
+    kind = "odd blank" if piece.isspace() else "odd"  # white space at an end misleads no reader
+    odd = Markup('<mark class="{}" title="{}"><bdi>{}</bdi><span class="note"> {}</span></mark>')
+    return odd.format(kind, warning, named, note)
 
 
 def _named(piece: str) -> str:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from outlast.core.durations import span
 from outlast.core.machine import ApprovalStatus
-from outlast.core.shown_arguments import in_one_line, main_arguments
-from outlast.errors import InvalidInput, NotFound, OutlastError
+from outlast.core.shown_arguments import amount_hint, amount_sent, in_one_line, main_arguments
+from outlast.errors import InvalidInput, NotFound, OutlastError, Precondition
 from outlast.insight.approval_reads import ROWS_PER_READ, SEARCHED_READS_MAX
-from outlast.insight.labels import call_of
+from outlast.insight.labels import APPROVAL, ATTENTION, call_of
 from outlast.insight.run_reads import ApprovalOfRun
 from outlast.models import exact_instant
 from outlast.models.approvals import ApprovalDetail, ApprovalSummary
@@ -45,6 +45,7 @@ INLINE: Final = frozenset({"text", "long", "whole", "number", "decimal", "yes_no
 """Kinds of fields that are edited in the row of their argument."""
 NAMED_MAX: Final = 3
 """People whose names are shown if they have an approval open."""
+RUN_WORDS: Final = {ATTENTION: "requires attention", APPROVAL: "waits for an approval"}
 DECISIONS: Final = ("approve", "reject", "again")
 DECIDED: Final = (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.AGAIN)
 """Status that each decision leads to."""
@@ -120,6 +121,7 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
             limit=pages.limit,
         )
     )
+    ids, more = await ops.approvals_in_order(wanted, PLACES_MAX) if listed.text else ((), False)
     present = await present_at(request, ops, [each.approval for each in found.approvals])
     zone = zone_of(request.cookies.get(ZONE_COOKIE, ""))
     groups = [("", found.approvals)]
@@ -142,6 +144,7 @@ async def list_approvals(ops: Ops, pages: Pages, request: Request, listed: OfLis
         listed=listed,
         searched=ROWS_PER_READ * SEARCHED_READS_MAX,
         stopped=bool(listed.text and found.next_cursor and len(found.approvals) < pages.limit),
+        matches=f"{len(ids):,}{' or more' if more else ''}",
         decided=await _decided(ops, after),
     )
 
@@ -160,7 +163,7 @@ async def get_approval(
     `seen`: version that the page has. `after`: the approvals that were decided just before, latest first.
     """
     found = await ops.approval_and_run(approval)
-    return await _page(ops, request, found, Draft.new(found.approval), listed, seen=seen, after=after)
+    return await _page(ops, request, found, Draft.new(found), listed, seen=seen, after=after)
 
 
 async def present_at(request: Request, ops: Operations, approvals: Sequence[str]) -> dict[str, str]:
@@ -211,22 +214,27 @@ class Draft:
     problems: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
-    def new(cls, found: ApprovalDetail) -> "Draft":
+    def new(cls, shown: ApprovalOfRun) -> "Draft":
         """Return the decision before anything is typed."""
-        schema, values = _editable(found)
-        return cls(shown_form(schema, values, name=CHANGES) if schema else None, {})
+        schema, values = _editable(shown.approval)
+        return cls(_with_amounts(shown_form(schema, values, name=CHANGES), shown) if schema else None, {})
 
     @classmethod
-    def sent(cls, found: ApprovalDetail, form: Form) -> "Draft":
-        """Return the decision that was sent."""
-        schema, values = _editable(found)
+    def sent(cls, shown: ApprovalOfRun, form: Form) -> "Draft":
+        """Return the decision that was sent. An amount may be written as one: 400.00 for 40000 hundredths."""
+        schema, values = _editable(shown.approval)
+        amounts = {f"{CHANGES}/{each.name}": each for each in shown.named[0] if type(values.get(each.name)) is int}
+        form = Form(
+            [(name, amount_sent(text, amounts[name]) if name in amounts else text) for name, text in form.fields]
+        )
         changes = sent_form(schema, form, values, name=CHANGES) if schema and form.text("edits") else None
         changed: dict[str, Any] = {}
         if changes is not None:
             before, after = shown_form(schema, values, name=CHANGES).value, changes.value
             changed = {name: after[name] for name in after if before.get(name, MISSING) != after[name]}
+        changes = changes or (shown_form(schema, values, name=CHANGES) if schema else None)
         return cls(
-            changes or (shown_form(schema, values, name=CHANGES) if schema else None),
+            _with_amounts(changes, shown) if changes is not None else None,
             changed,
             form.text("reason"),
             form.number("alternative"),
@@ -256,7 +264,7 @@ async def decide_approval(ops: Ops, request: Request, approval: ApprovalId, list
     form = form_of(request)
     shown = await ops.approval_and_run(approval)
     found = shown.approval
-    draft = Draft.sent(found, form)
+    draft = Draft.sent(shown, form)
     decision, version, after = form.text("decision"), form.version(), form.text("after")
     if draft.changes is not None and draft.changes.rows_changed:
         return await _page(ops, request, shown, draft, listed)
@@ -319,7 +327,7 @@ def _is_made(found: ApprovalDetail, draft: Draft, decision: str, name: str) -> b
 async def preview_decision(ops: Ops, request: Request, approval: ApprovalId, listed: OfList) -> Response:
     """Show the difference that typed values make, and the button that approves the call with them."""
     shown = await ops.approval_and_run(approval)
-    draft = Draft.sent(shown.approval, form_of(request))
+    draft = Draft.sent(shown, form_of(request))
     return await _page(ops, request, shown, draft, listed, previewed=True)
 
 
@@ -388,10 +396,22 @@ async def _refused(
     if status_of(refused) >= 500:
         raise refused
     found = await ops.approval_and_run(approval)
+    if refused.refusal in ("moved", "stale") and found.approval.status == ApprovalStatus.PENDING:
+        why = "Nothing was decided. Read it as it is now, then press the button again."
+        refused = Precondition(_moved(found.approval), why, "", refusal="moved")
     if draft is not None and isinstance(refused, InvalidInput) and draft.changes is not None and refused.problems:
         changes = draft.changes.with_problems(refused.problems)
         draft = replace(draft, changes=changes, problems=changes.problems)
-    return await _page(ops, request, found, draft or Draft.new(found.approval), listed, error=refused)
+    return await _page(ops, request, found, draft or Draft.new(found), listed, error=refused)
+
+
+def _moved(found: ApprovalDetail) -> str:
+    """Return what happened to a pending approval since its page was shown."""
+    if found.claimed_by:
+        return f"{found.claimed_by} began to review this request after you opened it"
+    if found.votes:
+        return f"{found.votes[-1].by} voted on this request after you opened it"
+    return "This request was changed after you opened it"
 
 
 async def _page(
@@ -430,7 +450,7 @@ async def _page(
         error=error,
         run=run,
         listed=listed,
-        then=waits[0].then if waits else "",
+        then=RUN_WORDS.get(waits[0].then, waits[0].then) if waits else "",
         previewed=previewed,
         place=await _place(ops, found.approval, listed) if whole else None,
         decided=await _decided(ops, after) if whole else [],
@@ -439,7 +459,8 @@ async def _page(
         pending=pending,
         present=present,
         difference=_difference(found, draft),
-        changed=_changed_line(shown, draft),
+        changed=_changed_words(shown, draft),
+        run_words=RUN_WORDS.get(found.run_shown, found.run_shown),
         status_code=status_of(error) if error is not None else status_code,
     )
 
@@ -451,6 +472,9 @@ class ListPlace(NamedTuple):
     of: str
     previous: str
     following: str
+    """The one that a decision leads to: after the last one, the first."""
+    further: str = ""
+    """The one after it, '' after the last one."""
 
 
 async def _place(ops: Operations, approval: str, listed: Listed) -> ListPlace:
@@ -458,10 +482,11 @@ async def _place(ops: Operations, approval: str, listed: Listed) -> ListPlace:
     ids, more = await ops.approvals_in_order(listed.request(), PLACES_MAX)
     of = await _total(ops, listed, len(ids)) if more else f"{len(ids):,}"
     if approval not in ids:
-        return ListPlace(0, of, "", ids[0] if ids else "")
+        first = ids[0] if ids else ""
+        return ListPlace(0, of, "", first, first)
     at = ids.index(approval)
-    following = ids[at + 1] if at + 1 < len(ids) else ids[0] if at else ""
-    return ListPlace(at + 1, of, ids[at - 1] if at else "", following)
+    further = ids[at + 1] if at + 1 < len(ids) else ""
+    return ListPlace(at + 1, of, ids[at - 1] if at else "", further or (ids[0] if at else ""), further)
 
 
 async def _total(ops: Operations, listed: Listed, read: int) -> str:
@@ -481,14 +506,32 @@ def _editable(found: ApprovalDetail) -> tuple[Mapping[str, Any], Mapping[str, An
     return {**schema, "required": list(values)} if schema else {}, values
 
 
-def _changed_line(shown: ApprovalOfRun, draft: Draft) -> str:
-    """Return the main arguments of the call with the values of a draft, '' without changes."""
+def _with_amounts(form: SchemaForm, shown: ApprovalOfRun) -> SchemaForm:
+    """Return the form of the changes with a hint at each amount that says how it may be written."""
+    given = shown.approval.plans[0].arguments
+    hints = {each.name: amount_hint(given[each.name], each) for each in shown.named[0] if each.name in given}
+    inside = tuple(replace(each, hint=hints.get(each.path) or each.hint) for each in form.root.inside)
+    return replace(form, root=replace(form.root, inside=inside))
+
+
+class ChangedWords(NamedTuple):
+    """Main arguments of a call with the values of a draft, and those before that it changes; '' without changes."""
+
+    line: str = ""
+    asked: str = ""
+
+
+def _changed_words(shown: ApprovalOfRun, draft: Draft) -> ChangedWords:
     plans = shown.approval.plans
     if not draft.changed or not 0 <= draft.alternative < len(plans):
-        return ""
-    given = plans[draft.alternative].arguments
-    values = {**(given if isinstance(given, dict) else {}), **draft.changed}
-    return in_one_line(main_arguments(values, shown.named[draft.alternative]))
+        return ChangedWords()
+    given, named = plans[draft.alternative].arguments, shown.named[draft.alternative]
+    values = given if isinstance(given, dict) else {}
+    before = main_arguments(values, named)
+    found = main_arguments({**values, **draft.changed}, named)
+    new = {each.name: each.text for each in found}
+    asked = [each.text for each in before if each.name in draft.changed and new.get(each.name) != each.text]
+    return ChangedWords(in_one_line(found), ", ".join(asked))
 
 
 def _difference(found: ApprovalDetail, draft: Draft) -> list[Argument]:

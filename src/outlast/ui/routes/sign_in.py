@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.errors import NotFound, OutlastError, TooManyFailures, Unauthenticated, Unverifiable
-from outlast.service.identity import Anonymous, Credentials
+from outlast.service.identity import Anonymous, Credentials, Principal, is_permitted
 from outlast.service.identity.issuer_sign_in import IssuerSignIn, SignInRequest, refused_sign_in
 from outlast.service.identity.listen import is_own_name
 from outlast.service.problems import status_of
@@ -120,11 +120,18 @@ async def begin(state: ServiceState, request: Request, credential: str, then: st
     )
 
     async def signed_in() -> Response:
-        answer = RedirectResponse(sessions.local_path(request, then), 303)
+        answer = RedirectResponse(_first_page(request, principal, then), 303)
         sessions.keep(state, request, answer, sessions.new_session(credential), principal.until_ms)
         return answer
 
     return await audited(request, principal, "sign_in", signed_in)
+
+
+def _first_page(request: Request, principal: Principal, then: str) -> str:
+    """Return the page that a sign-in leads to. The start page of a person who may only approve is the inbox."""
+    page = sessions.local_path(request, then)
+    approves = is_permitted(principal, "decide_approval") and not is_permitted(principal, "resolve_attention")
+    return f"{page}approvals" if approves and page == sessions.local_path(request, "") else page
 
 
 async def _form(request: Request, then: str, error: OutlastError | None = None) -> Response:

@@ -201,9 +201,10 @@
     if (row.contains(document.activeElement)) seenRows.add(row);
     const wait = !seenRows.has(row), early = performance.now() < ready;
     for (const each of decide.querySelectorAll(".bar button")) each.disabled = early;
-    button.disabled = wait || early;
+    button.disabled = wait || early || button.dataset.blocked !== undefined;
     document.getElementById("approve-wait").hidden = !wait;
-    if (wait) row.tabIndex = 0; else row.removeAttribute("tabindex");
+    if (wait) row.tabIndex = 0;
+    else if (document.activeElement !== row) row.removeAttribute("tabindex");
   };
   const shown = () => requestAnimationFrame(() => {
     ready = performance.now() + SHOWN_MS;
@@ -225,6 +226,8 @@
       if (row && before !== undefined) {
         row.classList.toggle("changed", (field.type === "checkbox" ? field.checked : field.value) !== before);
       }
+      field.closest(".field")?.querySelector(".error")?.remove(); // the preview says what is wrong now
+      field.removeAttribute("aria-invalid");
       clearTimeout(preview);
       preview = setTimeout(() => htmx.trigger("#region-choice", "edited"), 300);
       arm();
@@ -258,8 +261,13 @@
     arm();
   }
   document.addEventListener("htmx:after:swap", countInTitle);
+  if (decide && document.getElementById("done")) document.getElementById("request").focus({preventScroll: true}); // the next one
+  const chip = document.querySelector(".inbox-top .chips [aria-current]"), chips = chip?.closest("ul");
+  if (chip) chips.scrollLeft = chip.offsetLeft - chips.offsetLeft - (chips.clientWidth - chip.offsetWidth) / 2;
+  const searching = document.getElementById("searching");
+  searching?.addEventListener("toggle", () => { if (searching.open) document.getElementById("text").focus(); });
 
-  // --- keys; none decides anything ---
+  // --- keys; no single one decides anything ---
   const off = () => localStorage.getItem("outlast-keys") === "off";
   const places = {a: "/approvals", n: "/", r: "/runs"};
   for (const box of document.querySelectorAll("[data-keys]")) {
@@ -274,12 +282,24 @@
     all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))]?.focus();
   };
   document.addEventListener("keydown", event => {
+    const button = document.getElementById("approve");
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.repeat || off() || !decide || !button) return;
+    event.preventDefault();
+    if (!button.disabled) return decide.requestSubmit(button);
+    if (seenRows.has(lastRow())) return;
+    lastRow().focus();
+    say("The last argument. Press the keys again to approve.");
+  });
+  document.addEventListener("keydown", event => {
     if (event.ctrlKey || event.altKey || event.metaKey || off()) return;
     if (event.target.closest("input, textarea, select, [contenteditable]")) return;
     const key = event.key, before = first;
     first = key === "g" ? "g" : "";
     if (before === "g" && places[key]) location.href = root + places[key];
-    else if (key === "/") document.querySelector("input[type=search]")?.focus();
+    else if (key === "/") {
+      if (searching) searching.open = true;
+      document.querySelector("input[type=search]")?.focus();
+    } else if (key === "r") document.getElementById("reason")?.focus();
     else if (key === "j") step(1);
     else if (key === "k") step(-1);
     else if (key === "[") document.querySelector("a[rel=prev]")?.click();
