@@ -194,7 +194,8 @@ def test_the_button_is_active_once_the_last_argument_was_seen(service: Service, 
     expect(button).to_be_disabled()
     expect(page.locator("#approve-wait")).to_be_visible()
     page.wait_for_timeout(1_200)
-    page.evaluate("scrollTo(0, document.querySelector('#arguments tbody tr:last-child').offsetTop)")
+    page.evaluate("document.querySelector('#arguments tbody tr:last-child').scrollIntoView({block: 'end'})")
+    page.wait_for_timeout(300)
     expect(button).to_be_disabled()  # the page moved, and not by the person
     for _ in range(30):
         page.mouse.wheel(0, 60)
