@@ -250,7 +250,7 @@ def test_many_uncertain_effects_are_given_up_at_once(outlast: Terminal, monkeypa
     assert answer.code == 0 and answer.json["total"] == 2
     outlast.serve(answer.json["run"], is_over)
     for run in ("r1", "r2"):
-        assert "refused given_up (stated by local:" in outlast("runs", "effects", run).row("issue_refund")
+        assert "given up, outcome unknown (stated by local:" in outlast("runs", "effects", run).row("issue_refund")
 
 
 # --- what time brings --------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def test_give_up_refuses_the_effect(doubtful: Terminal) -> None:
     command = ("effects", "resolve", "r1", "refund/A-17", "--give-up")
     assert doubtful(*command).code == 2
     assert doubtful(*command, "--reason", "the bank lost its books").code == 0
-    assert "refused given_up (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
+    assert "given up, outcome unknown (stated by local:" in doubtful("runs", "effects", "r1").row("issue_refund")
     doubtful.serve("r1", lambda row: '"reason":"exception"' in row.attention_text)  # the refund does not expect a no
 
 
