@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from outlast.errors import NotFound, Unavailable
 from outlast.service.event_stream import BUFFER, EventListener
 from outlast.ui.live import HEARTBEAT, signals
+from outlast.ui.rendering import REPEATED_MS
 from tests.postgres.server import Server
 from tests.ui.conftest import OUTAGE, Running, Service, Site
 
@@ -42,6 +43,19 @@ def test_an_unchanged_region_is_answered_304(service: Service) -> None:
     service.asked()
     changed = service.get("/ui/runs?region=runs", headers={"If-None-Match": first.headers["etag"]})
     assert changed.status_code == 200
+
+
+def test_a_stored_region_of_an_open_run_is_not_repeated_later(service: Service) -> None:
+    """A browser put the times of its first visit into a page that was opened minutes later."""
+    approval, _ = service.asked()
+    run = service.get(f"/v1/approvals/{approval}").json()["run"]
+    address = f"/ui/runs/{run}/timeline?region=tab"
+    first = service.get(address)
+    tag, _, made = first.headers["etag"].strip('"').rpartition(".")
+    assert service.get(address, headers={"If-None-Match": f'"{tag}.{int(made) - REPEATED_MS}"'}).status_code == 200
+    later = service.get(address, headers={"If-None-Match": f'"{tag}.{int(made) + 60_000}"'})
+    assert later.status_code == 200, "from a process whose clock is ahead"
+    assert 'id="read-at"' in first.text, "a drawing with a line of now says when it was read"
 
 
 def test_a_page_says_that_the_service_is_gone_and_is_back(tmp_path: Path, open_page: Callable[..., Page]) -> None:

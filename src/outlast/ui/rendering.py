@@ -44,7 +44,13 @@ THEMES: Final = ("system", "light", "dark")
 ID_CHARS: Final = 25
 """Most characters of an id in a list."""
 PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:/-]*")
-TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})"')
+TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})\.(\d{1,15})"')
+REPEATED_MS: Final = 2_000
+"""Age up to which a stored region of a live page is repeated.
+
+It has times of what goes on, which change without a new version: a browser that is told 304 puts the times of the last
+visit into a page that was opened minutes later.
+"""
 
 
 MEDIA_TYPES: Final = {
@@ -154,24 +160,26 @@ async def render(
     """Return a page, or the one region of it that `?region=NAME` asks for.
 
     `live` names what the page listens to: `run:ID`, `approvals`, `attention` or `runs`. A region is the block
-    `region_NAME` of the template; `versions` has its `stamp`, and an unchanged region is answered 304.
+    `region_NAME` of the template; `versions` has its `stamp`, and an unchanged region is answered 304, of a live page
+    for REPEATED_MS only.
     """
     state: ServiceState = request.app.state.service
     nonce = new_nonce()
     region = request.query_params.get("region", "") if status_code == 200 else ""
     headers = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
-    if region and versions and region in versions:
+    moment = (await state.store.now()) if status_code < 500 else None
+    if moment is not None and region and versions and region in versions:
         # The ETag has the nonce, too: a 304 repeats the policy, with the nonce that the stored region carries.
         # It has the session: the next person at this browser must not see stored forms of another.
         known = TAG.fullmatch(request.headers.get("if-none-match", ""))
-        version = stamp(versions[region], sessions.binding_of(request))
-        if unchanged := known is not None and known[1] == version:
-            nonce = known[2]
-        headers |= {"ETag": f'"{version}.{nonce}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
+        version, unchanged = stamp(versions[region], sessions.binding_of(request)), False
+        made = moment.real
+        if known is not None and known[1] == version and (not live or 0 <= moment.real - int(known[3]) < REPEATED_MS):
+            unchanged, nonce, made = True, known[2], int(known[3])
+        headers |= {"ETag": f'"{version}.{nonce}.{made}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
         headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
         if unchanged:
             return Response(status_code=304, headers=headers)
-    moment = (await state.store.now()) if status_code < 500 else None
     now = exact_instant(moment.business) if moment is not None else None
     principal = getattr(request.state, "principal", None)
     done = "" if region or status_code >= 400 else values.pop("feedback", "") or sessions.done_before(request)

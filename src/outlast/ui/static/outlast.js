@@ -15,7 +15,7 @@
     for (const each of document.querySelectorAll("time[datetime]")) {
       if (each.dataset.fixed !== undefined) continue;
       const ms = Date.now() + ahead - Date.parse(each.dateTime);
-      const near = Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
+      const near = each.dataset.since !== undefined ? span(Math.max(0, ms)) : Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
       const text = each.dataset.shown === undefined ? near : local(each.dateTime); // also after a region was refreshed
       if (each.textContent !== text) each.textContent = text;
       each.title = local(each.dateTime);
