@@ -59,3 +59,44 @@ def test_hostile_texts_stay_texts(service: Service, open_page: Callable[..., Pag
         page.goto(f"{service.url}/ui/runs/{run}{path}")
         assert page.locator("img, script:not([src])").count() == 0
     expect(page.get_by_text("7*7").first).to_be_attached()
+
+
+def test_a_card_leaves_the_page_where_it_is(service: Service, open_page: Callable[..., Page]) -> None:
+    """A click scrolled the page to the panel, so the next one hit another row."""
+    run = service.start("job", rounds=40)
+    service.ended(run)
+    page = open_page(width=1440)
+    page.goto(f"{service.url}/ui/runs/{run}/checkpoints")
+    page.mouse.wheel(0, 500)
+    page.wait_for_function("scrollY > 300")
+    links, panel = page.locator("a[id^=state-][data-card]"), page.locator("#panel")
+    chosen = page.locator("[data-chosen]")
+    for n in (25, 27):
+        before = page.evaluate("scrollY")
+        links.nth(n).click()
+        number = links.nth(n).get_attribute("id")
+        number = (number or "").removeprefix("state-")
+        expect(panel.get_by_role("heading", name=f"State at checkpoint {number}")).to_be_visible()
+        expect(panel).to_be_focused()
+        assert page.evaluate("scrollY") == before
+        expect(chosen).to_have_id(f"checkpoint-{number}")
+        head, title = page.locator(".runhead").bounding_box(), panel.locator("h2").bounding_box()
+        assert head is not None and title is not None and title["y"] >= head["y"] + head["height"]
+    page.keyboard.press("Escape")
+    expect(panel).to_be_empty()
+    expect(chosen).to_have_count(0)
+    expect(links.nth(27)).to_be_focused()
+
+
+def test_a_card_on_a_narrow_screen_is_at_its_bottom_edge(service: Service, open_page: Callable[..., Page]) -> None:
+    run = service.start("job", rounds=20)
+    service.ended(run)
+    page = open_page(width=360)
+    page.goto(f"{service.url}/ui/runs/{run}/checkpoints")
+    link = page.locator("a[id^=state-][data-card]").first
+    link.click()
+    panel = page.locator("#panel")
+    expect(panel.get_by_role("button", name="Close")).to_be_in_viewport()
+    expect(panel.get_by_role("heading").first).to_be_in_viewport()
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_be_empty()

@@ -87,6 +87,12 @@ def test_each_checkpoint_has_a_page_of_its_state(service: Service) -> None:
         assert service.get(f"/ui/runs/{run}/state.json?checkpoint={seq}").json() == told["state"]
         for listed in ("", "/checkpoints"):
             assert f'href="/ui/runs/{run}/state?checkpoint={seq}"' in service.get(f"/ui/runs/{run}{listed}").text
+    first, second = (service.get(f"/ui/runs/{run}/state?checkpoint={seq}").text for seq in saved[:2])
+    assert "Changed since event 1" in first and f"Changed since checkpoint {saved[0]}" in second
+    (name,) = (name for name, value in states[1]["state"].items() if states[0]["state"].get(name) != value)
+    old, new = (f"<code>{states[n]['state'][name]}</code>" for n in (0, 1))
+    assert f"<code>{name}</code>" in second and f"<del>{old}</del>" in second and f"<ins>{new}</ins>" in second
+    assert "Changed since" not in service.get(f"/ui/runs/{run}/state?checkpoint=1").text, "nothing was before the start"
     last = service.get(f"/v1/runs/{run}/state").json()
     assert service.get(f"/v1/runs/{run}/state?checkpoint={last['seq']}").json() == last
     refused = service.get(f"/v1/runs/{run}/state?checkpoint=2")

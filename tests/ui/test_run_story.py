@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -264,3 +265,19 @@ def test_the_desk_tells_why_the_service_was_not_restarted(tmp_path: Path, open_p
         page.click("#every-step")
         expect(page.locator("#story blockquote").first).to_have_text("I read the ticket.")
         assert "%40" not in page.locator("#story").inner_text()
+
+
+def test_requests_to_models_and_lookups_are_bars_that_open_their_step(agent: tuple[Service, str]) -> None:
+    service, run = agent
+    steps = {each["id"]: each for each in service.get(f"/v1/runs/{run}/steps?limit=200").json()["steps"]}
+    bars = service.get(f"/v1/runs/{run}/timeline").json()["bars"]
+    calls = {name for name, step in steps.items() if step["kind"] in ("model_decision", "tool_call")}
+    assert calls and calls == {each["step"] for each in bars if each["kind"] in ("model", "lookup", "attempt")}
+    for each in bars:
+        if each["kind"] == "model":
+            assert (each["tokens"], each["money"]) == (steps[each["step"]]["tokens"], steps[each["step"]]["money"])
+    assert {"model", "lookup", "attempt"} <= {each["kind"] for each in bars}
+    page = service.get(f"/ui/runs/{run}/timeline").text
+    assert all(page.count(f"/steps?step={quote(name, safe='/')}") == 2 for name in calls), (
+        "in the drawing and the table"
+    )

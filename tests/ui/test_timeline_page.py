@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from outlast.models.timeline import Timeline, TimelineBar, TimelineLane, TimelineMark
+from outlast.ui.routes.run_pages import slowness
 from outlast.ui.timeline_drawing import (
     BARS_MAX,
+    EACH_MAX,
     GAP,
     LANES_MAX,
     LEFT,
-    OPENED_MAX,
     TICK_MIN,
     TICKS,
     WIDTH,
@@ -134,7 +135,51 @@ def test_the_axis_has_round_times_outside_of_cuts() -> None:
 
 
 def test_an_opened_lane_has_a_row_for_each_bar() -> None:
-    bars = [bar(n, 0, 9) for n in range(OPENED_MAX + 5)] + [bar(999, 0, 9, node="b")]
-    found = drawn_timeline(timeline(bars, to=9), "a")
-    assert len({each.y for each in found.bars}) == len(found.bars) == OPENED_MAX
-    assert [lane.node for lane in found.lanes] == ["a"] and found.hidden == 5 and not found.grouped
+    bars = [bar(n, 0, 9) for n in range(EACH_MAX + 5)] + [bar(999, 0, 9, node="b")]
+    page = bars[5:30][::-1]
+    found = drawn_timeline(timeline(bars, to=9), "a", page)
+    assert [each.bar for each in found.bars] == page, "the drawing has the rows of the table, in their order"
+    assert len({each.y for each in found.bars}) == len(page) and all(each.named for each in found.bars)
+    assert [lane.node for lane in found.lanes] == ["a"] and not found.hidden and not found.grouped
+
+
+def test_a_short_timeline_has_a_row_and_a_name_for_each_bar() -> None:
+    bars = [bar(1, 0, 9, "visit"), bar(2, 9, 12, "visit"), *(bar(n, n, n + 1, "model") for n in range(3, 10))]
+    found = drawn_timeline(timeline(bars, to=12))
+    visits = [each for each in found.bars if each.bar.kind == "visit"]
+    others = [each for each in found.bars if each.bar.kind == "model"]
+    assert len({each.y for each in visits}) == 1 and not any(each.named for each in visits)
+    assert len({each.y for each in others}) == len(others) and all(each.named for each in others)
+
+
+def test_zoom_divides_the_time_that_is_drawn() -> None:
+    """Half of the minutes that a run waited was offered for the 10 s in which it worked."""
+    line = timeline([bar(1, 0, 4), bar(2, 4, 10), bar(3, 10, None, "wait")], to=86_400, deadline=900_000)
+    drawing = drawn_timeline(line)
+    first, second = drawing.middle
+    assert at(0) < first == second < at(10)
+    ended = line.model_copy(update={"to": first})
+    half = drawn_timeline(ended)
+    assert not half.cuts and half.now is None and half.deadline is None, "a part of the past has neither"
+    assert half.middle[0] < first
+    assert first < drawing.latest < at(86_400)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.9, 1.0])
+def test_a_part_of_a_scale_ends_where_idle_time_is_cut_out(share: float) -> None:
+    busy = [(at(0), at(1)), (at(50_000), at(50_001))]
+    scale = scale_of([point for span in busy for point in span], busy)
+    first, second = scale.split(at(0), at(50_001), share)
+    (cut,) = scale.cuts
+    assert at(0) <= first <= second <= at(50_001)
+    assert first == second or (first, second) == (cut.begin, cut.end)
+
+
+def test_bars_that_would_hide_one_another_are_one_with_their_number() -> None:
+    found = drawn_timeline(timeline([bar(n, n / 100, 9 + n / 100) for n in range(EACH_MAX + 1)], to=10))
+    assert [each.bars for each in found.bars] == [EACH_MAX + 1] and found.grouped
+
+
+def test_the_slowest_bars_come_first() -> None:
+    bars = [bar(1, 0, 1), bar(2, 3, 3, "lookup"), bar(3, 1, 9), bar(4, 5, None), bar(5, 2, 4)]
+    assert [each.event for each in sorted(bars, key=slowness)] == [4, 3, 5, 1, 2]

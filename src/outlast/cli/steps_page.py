@@ -1,11 +1,12 @@
 """Pages of `outlast runs steps` and `outlast runs timeline`: tables of steps and of bars, and one step as a whole."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from outlast.cli.screen import Screen
-from outlast.core.durations import span
+from outlast.core.durations import measured_span
 from outlast.insight.labels import visit_text
+from outlast.insight.run_timeline import measured_ms
 from outlast.models.steps import ProposedCall, Step
 from outlast.models.timeline import Timeline, TimelineBar
 
@@ -65,12 +66,13 @@ def print_timeline(screen: Screen, view: Timeline) -> None:
 
 
 def _bar_row(screen: Screen, bar: TimelineBar) -> tuple[str, ...]:
-    took = span((bar.ended - bar.began) // timedelta(milliseconds=1)) if bar.ended is not None else ""
+    took = measured_span(ms) if (ms := measured_ms(bar)) is not None else ""
+    cost = f" · {bar.tokens:,} tokens" * bool(bar.tokens) + f" · {bar.money} paid" * bool(bar.money)
     attempts = f" ({bar.attempt} of {bar.attempts})" if bar.attempts > 1 else ""
     what = " ".join(filter(None, (bar.wait, bar.what, bar.key if bar.key != bar.what else "")))
     kind = bar.kind if bar.count == 1 else f"{bar.count} {bar.kind}s"
     outcome = ": ".join(filter(None, (bar.outcome, bar.detail[:DETAIL_CHARS])))
-    return _when(screen, bar.began), took, kind, bar.node, f"{bar.visit}", what + attempts, outcome
+    return _when(screen, bar.began), took, kind, bar.node, f"{bar.visit}", what + attempts + cost, outcome
 
 
 def _when(screen: Screen, at: datetime | None) -> str:

@@ -20,7 +20,7 @@ from outlast.core.codec import compact
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.keys import ADMISSION, MODEL
-from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.core.machine import ApprovalStatus
 from outlast.core.mailbox import is_unknown
 from outlast.core.model_ends import finish_of
 from outlast.core.rows.columns import decoded
@@ -36,16 +36,22 @@ from outlast.flow.policy import Allow, Deny, NeedsApproval
 from outlast.insight.course_steps import CourseRows, CourseStep, course_of
 from outlast.insight.labels import effect_label
 from outlast.insight.run_history import RunHistory, first_intent
+from outlast.insight.step_names import (
+    DENIED,
+    UNKNOWN,
+    call_step,
+    denial_step,
+    is_denial,
+    lookup_outcome,
+    lookup_step,
+    request_step,
+)
 from outlast.models import instant
 from outlast.models.steps import ProposedCall, Step, StepKind, StepList, StepText
 from outlast.telemetry.redact import redacted
 
 HEAD_CHARS: Final = 300
 REDACTED_CHARS: Final = 4 * HEAD_CHARS  # redaction sees more than is shown, so no secret is cut in half
-ANSWERED: Final = "answered"
-NOT_ANSWERED: Final = "unanswered"  # a lookup whose attempts are used up
-DENIED: Final = "denied"
-UNKNOWN: Final = "unknown"  # a call that a person gave up: it may have happened
 SAVED: Final = "saved"
 KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
 _ORDER: Final[dict[StepKind, int]] = {
@@ -54,8 +60,6 @@ _ORDER: Final[dict[StepKind, int]] = {
 }  # fmt: skip
 """Order of steps of one visit that began in the same millisecond."""
 _REJECTED: Final = frozenset({ApprovalStatus.REJECTED, ApprovalStatus.AGAIN})
-_OF_MODELS: Final = (f"{VERDICTS}offer/", f"{VERDICTS}proposal/")
-"""Keys of verdicts before and after a model, which belong to its decision."""
 _NO_TEXT: Final = StepText(text="", bytes=0, cut=False)
 
 
@@ -118,21 +122,6 @@ def steps_of(rows: StepRows, *, head: int = HEAD_CHARS) -> list[Placed]:
     return sorted(_Steps(rows, head=head).all(), key=lambda each: each.place)
 
 
-def lookup_step(memo: Memo) -> str:
-    """Return the id of the step of a lookup, or of an answer of a model."""
-    return f"lookup/{memo.visit}/{memo.key}"
-
-
-def call_step(effect: Effect) -> str:
-    """Return the id of the step of a call."""
-    return f"call/{effect.visit}/{effect.key}"
-
-
-def request_step(approval: Approval) -> str:
-    """Return the id of the step of a request to a person."""
-    return f"{approval.id}/request"
-
-
 class _Steps:
     """The steps of one run. `whole`: id of the step whose texts are not cut. `head`: length of the others."""
 
@@ -162,9 +151,8 @@ class _Steps:
                 make = partial(self._model_decision if model else self._lookup, memo)
                 used = self._used.get((memo.visit, memo.key.removeprefix(UNANSWERED)), ())
                 yield self._at(kind, lookup_step(memo), memo.at, memo.visit, make, used)
-            elif memo.key.startswith(VERDICTS) and not memo.key.startswith(_OF_MODELS):
-                make = partial(self._denial, memo)
-                yield self._at("tool_call", f"verdict/{memo.visit}/{memo.key}", memo.at, memo.visit, make)
+            elif is_denial(memo):
+                yield self._at("tool_call", denial_step(memo), memo.at, memo.visit, partial(self._denial, memo))
         for effect in self._rows.effects:
             visit = 0 if effect.undoes else effect.visit or effect.first_visit
             began, make = first_intent(effect, self._rows.business), partial(self._effect, effect)
@@ -218,19 +206,18 @@ class _Steps:
         proposals = self._proposals(memo)
         said = _text(_words_of(answer), self._head if place[-1] != self._whole else 0)
         end = _end_of(answer)
-        return self._of_memo("model_decision", memo, place, ANSWERED, end=end, **used, proposals=proposals, said=said)
+        return self._of_memo("model_decision", memo, place, end=end, **used, proposals=proposals, said=said)
 
     def _lookup(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
-        return self._of_memo("tool_call", memo, place, EffectStatus.DONE.value, **used)
+        return self._of_memo("tool_call", memo, place, **used)
 
-    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, done: str, *, end: str = "", **more: Any) -> Step:
+    def _of_memo(self, kind: StepKind, memo: Memo, place: Place, *, end: str = "", **more: Any) -> Step:
         error = memo.error or NO_ERROR
-        status = EffectStatus.REFUSED.value if memo.error_text else done
         return self._made(
             kind,
             place,
-            status=NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status,
+            status=lookup_outcome(memo),
             what=memo.activity,
             ended=memo.at,
             detail=f"{error.code}: {error.detail}" if memo.error_text else end,

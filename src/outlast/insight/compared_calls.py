@@ -18,15 +18,15 @@ from outlast.core.approvals import approved_instead
 from outlast.core.codec import compact
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.keys import ADMISSION, MODEL
-from outlast.core.machine import EffectStatus
 from outlast.core.rows.columns import decoded
 from outlast.core.rows.effect_columns import NO_ERROR, EffectError
 from outlast.core.rows.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.rows.run_rows import Message
 from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
-from outlast.insight.agent_steps import ANSWERED, NOT_ANSWERED, StepRows, call_step, lookup_step, request_step
+from outlast.insight.agent_steps import StepRows
 from outlast.insight.run_history import RunHistory, first_intent
+from outlast.insight.step_names import call_step, lookup_outcome, lookup_step, request_step
 from outlast.insight.tenant_rows import ComparedRows
 from outlast.models.comparison import DifferenceKind, Facet
 
@@ -149,7 +149,6 @@ def _of_effect(rows: StepRows, effect: Effect, used: tuple[int, int]) -> Compare
 
 def _of_lookup(history: RunHistory, memo: Memo, n: int, used: tuple[int, int]) -> ComparedCall:
     is_model, error = memo.activity == MODEL, memo.error or NO_ERROR
-    status = EffectStatus.REFUSED.value if memo.error_text else ANSWERED if is_model else EffectStatus.DONE.value
     return ComparedCall(
         "model" if is_model else "lookup",
         memo.activity,
@@ -160,7 +159,7 @@ def _of_lookup(history: RunHistory, memo: Memo, n: int, used: tuple[int, int]) -
         None,
         memo.digest,
         memo.response,
-        NOT_ANSWERED if memo.key.startswith(UNANSWERED) else status,
+        lookup_outcome(memo),
         _error_text(error),
         "",
         "",

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
 from outlast.core.rows.run_rows import Run
 from outlast.core.usage import NOTHING_USED, Amounts
-from outlast.insight.agent_steps import DENIED, NOT_ANSWERED, UNKNOWN, Placed, StepRows, steps_of
+from outlast.insight.agent_steps import Placed, StepRows, steps_of
 from outlast.insight.run_timeline import DEADLINE, wait_bars
+from outlast.insight.step_names import DENIED, NOT_ANSWERED, UNKNOWN
 from outlast.models import milliseconds
 from outlast.models.attention import RunAttention
 from outlast.models.runs import RunDetail, RunExplanation

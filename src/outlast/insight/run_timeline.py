@@ -3,7 +3,8 @@
 | bar | rows |
 |---|---|
 | visit | checkpoints |
-| attempt | an effect, cut by the spans in which a worker held the run |
+| attempt | an effect, cut by the spans in which a worker held the run; the verdict that denied a call |
+| model, lookup | a memo, which has its end; the usage of a request to a model has its time |
 | wait | the events that released the run, up to the next claim |
 
 Events name the nodes and workers of that time. Attempts that followed at once share a bar (`insight/run_history.py`).
@@ -14,15 +15,30 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from outlast.core.commit import Instant
+from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, EventType
+from outlast.core.keys import ADMISSION, MODEL
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, WaitStatus
-from outlast.core.rows.effect_rows import Approval, Effect, Wait
+from outlast.core.rows.effect_columns import NO_ERROR
+from outlast.core.rows.effect_rows import Approval, Effect, Memo, Wait
 from outlast.core.rows.run_columns import WaitingFor, until_of
 from outlast.core.rows.run_rows import Event, Run, is_over
 from outlast.core.rows.store_rows import Worker
+from outlast.core.usage import CallUsage, micros, money_text
+from outlast.engine.policy_gate import decision_of
 from outlast.errors import InvalidInput
 from outlast.insight.row_models import visit_models
 from outlast.insight.run_history import HistorySpan, RunHistory
+from outlast.insight.step_names import (
+    DENIED,
+    NOT_ANSWERED,
+    call_step,
+    denial_step,
+    is_denial,
+    lookup_outcome,
+    lookup_step,
+    request_step,
+)
 from outlast.models import checked_instant, exact_instant, instant, milliseconds
 from outlast.models.effects import effect_id
 from outlast.models.runs import Visit
@@ -54,6 +70,8 @@ class TimelineRows(NamedTuple):
     now: Instant
     business: Callable[[int], int]
     real: Callable[[int], int]
+    memos: Sequence[Memo] = ()
+    usage: Sequence[CallUsage] = ()
 
 
 def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datetime | None = None) -> Timeline:
@@ -64,6 +82,14 @@ def timeline_of(rows: TimelineRows, *, begin: datetime | None = None, end: datet
     if last < first:
         raise InvalidInput("the end of the timeline is before its beginning", fix="exchange the two")
     return _timeline(rows, first, last)
+
+
+def measured_ms(bar: TimelineBar) -> int | None:
+    """Return how long a bar took; None if it lasts, or if only its end is recorded."""
+    if bar.ended is None:
+        return None
+    ms = milliseconds(bar.ended) - milliseconds(bar.began)
+    return None if not ms and (bar.kind in ("model", "lookup") or bar.outcome == DENIED) else ms
 
 
 def wait_bars(rows: TimelineRows) -> Iterator[TimelineBar]:
@@ -114,7 +140,7 @@ def _timeline(rows: TimelineRows, begin: int, end: int) -> Timeline:
     )
 
 
-_ORDER: Final = {"visit": 0, "attempt": 1, "wait": 2}
+_ORDER: Final[Mapping[BarKind, int]] = {"visit": 0, "model": 1, "attempt": 2, "lookup": 2, "wait": 3}
 
 
 def _overlaps(bar: TimelineBar, begin: int, end: int) -> bool:
@@ -148,11 +174,19 @@ class _Bars:
         self._history = rows.history
         self._waits = {(wait.visit, wait.name, wait.since): wait for wait in rows.waits}
         self._approvals = {approval.id: approval for approval in rows.approvals}
+        self._used: dict[tuple[int, str], list[CallUsage]] = {}
+        for used in rows.usage:
+            self._used.setdefault((used.visit, used.key), []).append(used)
 
     def all(self) -> Iterator[TimelineBar]:
         yield from self._visits()
         for effect in self._rows.effects:
             yield from self._attempts(effect)
+        for memo in self._rows.memos:
+            if memo.digest and memo.activity not in ("", ADMISSION):
+                yield self._answer(memo)
+            elif is_denial(memo):
+                yield self._denial(memo)
         yield from self.waits()
 
     # --- visits ------------------------------------------------------------------------------
@@ -196,7 +230,55 @@ class _Bars:
                 attempts=effect.attempts,
                 event=attempt.event,
                 approval=effect.approval,
+                step=call_step(effect),
+                **(self._cost(effect.visit, effect.key) if last else {}),
             )
+
+    # --- models, lookups, denials ------------------------------------------------------------
+    def _answer(self, memo: Memo) -> TimelineBar:
+        """Return the bar of a request to a model, as long as its attempts took, or of a lookup."""
+        key, is_model = memo.key.removeprefix(UNANSWERED), memo.activity == MODEL
+        used = self._used.get((memo.visit, key), ())
+        error = memo.error or NO_ERROR
+        named = next((row.model for row in reversed(used) if row.model), "") if is_model else ""
+        visit = self._visit_of(memo)
+        return _bar(
+            f"{'model' if is_model else 'lookup'}/{memo.visit}/{memo.key}",
+            "model" if is_model else "lookup",
+            self._history.entry(visit).node_at(memo.at),
+            visit,
+            named or memo.activity,
+            memo.at - sum(row.ms for row in used),
+            ended=instant(memo.at),
+            outcome=lookup_outcome(memo),
+            detail=redacted(f"{error.code}: {error.detail}") if memo.error_text else "",
+            key=key,
+            step=lookup_step(memo),
+            **self._cost(memo.visit, key),
+        )
+
+    def _denial(self, memo: Memo) -> TimelineBar:
+        decision, visit = decision_of(memo), self._visit_of(memo)
+        return _bar(
+            denial_step(memo),
+            "attempt",
+            self._history.entry(visit).node_at(memo.at),
+            visit,
+            decision.activity,
+            memo.at,
+            ended=instant(memo.at),
+            outcome=DENIED,
+            key=decision.key,
+            step=denial_step(memo),
+        )
+
+    def _visit_of(self, memo: Memo) -> int:
+        return memo.visit or self._history.visit_at(memo.at)
+
+    def _cost(self, visit: int, key: str) -> dict[str, Any]:
+        used = self._used.get((visit, key), ())
+        money = sum(row.money for row in used)
+        return {"tokens": sum(row.tokens for row in used), "money": money_text(money) if money else ""}
 
     # --- waits -------------------------------------------------------------------------------
     def waits(self) -> Iterator[TimelineBar]:
@@ -231,6 +313,7 @@ class _Bars:
             until=instant(wait.until),
             then=wait.then,
             approval=approval,
+            step=request_step(approval) if approval else "",
             event=event.seq,
         )
 
@@ -334,6 +417,7 @@ def _merge(bars: Sequence[TimelineBar]) -> TimelineBar:
     outcome = next((each for each in _WORST if each in outcomes), first.outcome)
     what = {bar.what for bar in bars}
     count = sum(bar.count for bar in bars)
+    paid = sum(micros(bar.money) for bar in bars if bar.money)
     return first.model_copy(
         update={
             "id": f"group/{first.id}",
@@ -344,6 +428,9 @@ def _merge(bars: Sequence[TimelineBar]) -> TimelineBar:
             "key": "",
             "effect": "",
             "approval": "",
+            "step": "",
+            "tokens": sum(bar.tokens for bar in bars),
+            "money": money_text(paid) if paid else "",
             "detail": "",
             "until": None,
             "then": "",
@@ -352,5 +439,6 @@ def _merge(bars: Sequence[TimelineBar]) -> TimelineBar:
 
 
 _WORST: Final = (
-    EffectStatus.UNCERTAIN.value, EffectStatus.REFUSED.value, OPEN, DEADLINE, REPEATED, EffectStatus.UNDONE.value,
+    EffectStatus.UNCERTAIN.value, EffectStatus.REFUSED.value, DENIED, NOT_ANSWERED, OPEN, DEADLINE, REPEATED,
+    EffectStatus.UNDONE.value,
 )  # fmt: skip

@@ -761,7 +761,8 @@ class TenantRows:
     async def timeline_rows(self, run: str) -> TimelineRows:
         """Read the rows that the timeline of a run is made from."""
         rows = await self.rows_of(run)
-        return await self._timeline(rows, await self.run_history(rows.run))
+        found = await self._timeline(rows, await self.run_history(rows.run))
+        return found._replace(memos=rows.memos, usage=await self.store.rows(CALL_USAGE, (self.tenant, run)))
 
     async def _timeline(self, rows: RunRows, history: RunHistory) -> TimelineRows:
         own = (*rows.effects, *(effect for effect in rows.shared if effect.by_run == rows.run.run))

@@ -7,7 +7,7 @@ from pydantic import Field
 from outlast.models import Count, Instant, Model
 from outlast.models.runs import Takeover, Visit
 
-BarKind: TypeAlias = Literal["visit", "attempt", "wait"]
+BarKind: TypeAlias = Literal["visit", "attempt", "model", "lookup", "wait"]
 """Kinds of bars."""
 MarkKind: TypeAlias = Literal[
     "crash", "takeover", "attention", "answered", "handed_back", "undoing", "moved", "recovered", "ended"
@@ -22,12 +22,16 @@ class TimelineBar(Model):
     kind: BarKind
     node: str = Field(description="Lane of the bar.")
     visit: Count
-    what: str = Field(description="The node, the activity, or that for which the run waits.")
-    began: Instant
+    what: str = Field(description="The node, the activity, the model, or that for which the run waits.")
+    began: Instant = Field(
+        description="Of a lookup only the end is recorded: its bar begins where it ends. So does that of a request to "
+        "a model whose time is not recorded."
+    )
     ended: Instant | None
     outcome: str = Field(
         description="Visit: `done`, `open` or how the run ended. Attempt: `done`, `refused`, `uncertain`, `undone`, "
-        "`repeated` (a later attempt follows), `open`. Wait: `open`, `ended`, `deadline`, or the approval's status."
+        "`repeated` (a later attempt follows), `denied` by policy, `open`. Model: `answered`, `refused`, `unanswered`. "
+        "Lookup: `done`, `refused`, `unanswered`. Wait: `open`, `ended`, `deadline`, or the approval's status."
     )
     detail: str
     key: str = Field(description="Key of the call or of the wait.")
@@ -40,6 +44,9 @@ class TimelineBar(Model):
     then: str = Field(description="What follows at the deadline.")
     approval: str = Field(description="Id of the approval that it waits for.")
     event: Count = Field(description="Number of the event that began or ended it. 0: none.")
+    step: str = Field(default="", description="Id of the step that it shows. Empty: a visit, another wait, a group.")
+    tokens: Count = Field(default=0, description="Tokens that the call reported, of all its attempts.")
+    money: str = Field(default="", description="Money that the call reported, of all its attempts.")
     count: int = Field(default=1, ge=1, description="Number of bars that it represents, if they are grouped.")
 
 
@@ -63,7 +70,7 @@ class TimelineLane(Model):
 
 
 class Timeline(Model):
-    """Visits, attempts and waits of a run in lanes of nodes, in business time, and its takeovers.
+    """Visits, calls, requests to models and waits of a run in lanes of nodes, in business time, and its takeovers.
 
     `from` and `to` limit the bars and marks to those that overlap this span.
     """

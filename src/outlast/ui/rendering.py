@@ -169,16 +169,12 @@ async def render(
     headers = {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
     moment = (await state.store.now()) if status_code < 500 else None
     if moment is not None and region and versions and region in versions:
-        # The ETag has the nonce, too: a 304 repeats the policy, with the nonce that the stored region carries.
-        # It has the session: the next person at this browser must not see stored forms of another.
-        known = TAG.fullmatch(request.headers.get("if-none-match", ""))
-        version, unchanged = stamp(versions[region], sessions.binding_of(request)), False
-        made = moment.real
-        if known is not None and known[1] == version and (not live or 0 <= moment.real - int(known[3]) < REPEATED_MS):
-            unchanged, nonce, made = True, known[2], int(known[3])
+        version = stamp(versions[region], sessions.binding_of(request))
+        stored = _stored(request, version, moment.real, live)
+        nonce, made = stored or (nonce, moment.real)
         headers |= {"ETag": f'"{version}.{nonce}.{made}"', "Cache-Control": "private, no-cache", "Vary": "Cookie"}
         headers["Content-Security-Policy"] = POLICY.format(nonce=nonce)
-        if unchanged:
+        if stored is not None:
             return Response(status_code=304, headers=headers)
     now = exact_instant(moment.business) if moment is not None else None
     principal = getattr(request.state, "principal", None)
@@ -219,6 +215,18 @@ async def render(
     if done:
         sessions.forget_done(request, answer)
     return answer
+
+
+def _stored(request: Request, version: str, now: int, live: str) -> tuple[str, int] | None:
+    """Return nonce and instant of the region that the browser has stored; None if it must not be repeated.
+
+    Its ETag has the nonce, because a 304 repeats the policy, with the nonce that the stored region carries. `version` has
+    the session, because the next person at this browser must not see stored forms of another.
+    """
+    known = TAG.fullmatch(request.headers.get("if-none-match", ""))
+    if known is None or known[1] != version or (live and not 0 <= now - int(known[3]) < REPEATED_MS):
+        return None
+    return known[2], int(known[3])
 
 
 def document(value: Mapping[str, Any] | Any) -> Response:

@@ -11,8 +11,8 @@ from outlast.core.budget import SHOWN, amount_text, shares
 from outlast.core.durations import DAY, HOUR, MINUTE, SECOND, measured_span
 from outlast.core.machine import EffectStatus
 from outlast.core.usage import Amounts, Limits, micros, money_text
-from outlast.insight.agent_steps import UNKNOWN
 from outlast.insight.run_story import StoryEntry, has_failed
+from outlast.insight.step_names import UNKNOWN
 from outlast.models.runs import AllowedAmounts, UsedAmounts
 from outlast.models.steps import Step, StepKind
 from outlast.ui.run_words import FOLDED, FoldedValue

@@ -29,8 +29,8 @@ TOP: Final = 40.0
 BAR_MIN: Final = 3.0
 BARS_MAX: Final = 150
 """Bars of a page, because a page has at most 60 KB."""
-OPENED_MAX: Final = 60
-"""Bars of a lane that is opened, each in a row."""
+EACH_MAX: Final = 40
+"""Bars of a timeline that has a row with a name for each bar. Of a longer one, the lane that is opened has them."""
 TICKS: Final = 8
 TICK_MIN: Final = 72.0
 _ROUND: Final = (
@@ -77,6 +77,22 @@ class Scale(NamedTuple):
         begin, end = self.instants[n], self.instants[n + 1]
         part = (instant - begin) / (end - begin) if end > begin else 0.0
         return self.places[n] + part * (self.places[n + 1] - self.places[n])
+
+    def split(self, begin: datetime, end: datetime, share: float) -> tuple[datetime, datetime]:
+        """Return where the first part of a drawn span ends and the other one begins. `share`: of its drawn width.
+
+        Both are the same instant, unless idle time is cut out there.
+        """
+        x = self.at(begin) + share * (self.at(end) - self.at(begin))
+        for cut in self.cuts:
+            if cut.x <= x <= cut.x + cut.width:
+                return max(begin, cut.begin), min(end, cut.end)
+        n = min(max(0, bisect_right(self.places, x) - 1), max(0, len(self.places) - 2))
+        if n + 1 >= len(self.places) or self.places[n + 1] <= self.places[n]:
+            return begin, begin
+        part = (x - self.places[n]) / (self.places[n + 1] - self.places[n])
+        at = self.instants[n] + part * (self.instants[n + 1] - self.instants[n])
+        return at, at
 
 
 def scale_of(instants: Iterable[datetime], busy: Sequence[tuple[datetime, datetime]], width: float = WIDTH) -> Scale:
@@ -145,13 +161,14 @@ def ticks_of(scale: Scale, began: datetime) -> list[Tick]:
 
 
 class DrawnBar(NamedTuple):
-    """Bar with its place. `bars`: number of bars that it shows."""
+    """Bar with its place. `bars`: number of bars that it shows. `named`: it has a row, so its name fits beside it."""
 
     bar: TimelineBar
     x: float
     y: float
     width: float
     bars: int
+    named: bool = False
 
 
 class DrawnLane(NamedTuple):
@@ -183,24 +200,23 @@ class DrawnTimeline(NamedTuple):
     height: float
     grouped: bool
     hidden: int
-    """Lanes that are not drawn; of an opened lane, its bars."""
+    """Lanes that are not drawn."""
     ticks: tuple[Tick, ...]
+    middle: tuple[datetime, datetime]
+    """End of the first half of the drawn time, and beginning of the second one."""
+    latest: datetime
+    """Beginning of the last tenth of the drawn time."""
 
 
-def step_of(bar: TimelineBar) -> str:
-    """Return the id of the step that a bar shows; '' if the bar has no step."""
-    if bar.count > 1:
-        return ""
-    if bar.kind == "attempt":
-        return f"call/{bar.visit}/{bar.key}"
-    return f"{bar.approval}/request" if bar.approval else ""
+def drawn_timeline(found: Timeline, opened: str = "", rows: Sequence[TimelineBar] = ()) -> DrawnTimeline:
+    """Return the places of lanes, bars and marks.
 
-
-def drawn_timeline(found: Timeline, opened: str = "") -> DrawnTimeline:
-    """Return the places of lanes, bars and marks. `opened`: the only lane that is drawn, each bar in a row."""
+    `opened`: the only lane that is drawn, with a row for each bar of `rows`, in their order.
+    """
     begin, end = found.from_, found.to
-    now = found.now if found.ended is None and found.now >= begin else None
-    deadline = found.next_deadline if found.ended is None and found.next_deadline else None
+    is_open = found.ended is None and end >= found.now
+    now = found.now if is_open and found.now >= begin else None
+    deadline = found.next_deadline if is_open and found.next_deadline else None
     last = max(end, deadline) if deadline is not None else end
     spans = {bar.id: (max(bar.began, begin), min(bar.ended or last, last)) for bar in found.bars}
     points = [begin, end, *(point for span in spans.values() for point in span), *(mark.at for mark in found.marks)]
@@ -212,15 +228,19 @@ def drawn_timeline(found: Timeline, opened: str = "") -> DrawnTimeline:
     y, grouped = TOP, found.grouped
     shown = found.lanes if len(found.lanes) <= LANES_MAX else [lane for lane in found.lanes if lane.bars][:LANES_MAX]
     shown = [lane for lane in shown if opened in ("", lane.node)]
-    share, left_out = max(2, BARS_MAX // max(1, len(shown))), 0
+    share = max(2, BARS_MAX // max(1, len(shown)))
+    each = bool(opened) or len(found.bars) <= EACH_MAX
     for lane in shown:
-        placed = [_place(bar, scale, spans[bar.id]) for bar in found.bars if bar.node == lane.node]
-        kept = placed[:OPENED_MAX] if opened else _merged(placed, share)
-        left_out += len(placed) - len(kept) if opened else 0
-        grouped = grouped or (not opened and len(kept) < len(placed))
-        rows = list(range(len(kept))) if opened else _rows(kept)
-        bars += [bar._replace(y=y + LANE_PAD / 2 + row * ROW) for bar, row in zip(kept, rows, strict=True)]
-        height = (max(rows, default=0) + 1) * ROW + LANE_PAD
+        mine = rows if opened else [bar for bar in found.bars if bar.node == lane.node]
+        placed = [_place(bar, scale, spans[bar.id]) for bar in mine]
+        kept = placed if each else _merged(placed, share)
+        grouped = grouped or len(kept) < len(placed)
+        lines = _own_rows(kept) if each else _rows(kept)
+        bars += [
+            bar._replace(y=y + LANE_PAD / 2 + line * ROW, named=each and bar.bar.kind != "visit")
+            for bar, line in zip(kept, lines, strict=True)
+        ]
+        height = (max(lines, default=0) + 1) * ROW + LANE_PAD
         lanes.append(DrawnLane(lane.node, lane.visits, y, height))
         y += height
     marks = tuple(DrawnMark(mark, LEFT + scale.at(mark.at)) for mark in found.marks[-BARS_MAX:])
@@ -234,8 +254,10 @@ def drawn_timeline(found: Timeline, opened: str = "") -> DrawnTimeline:
         LEFT + WIDTH + 40,
         y + 20,
         grouped,
-        left_out if opened else len(found.lanes) - len(shown),
+        0 if opened else len(found.lanes) - len(shown),
         tuple(tick._replace(x=LEFT + tick.x) for tick in ticks_of(scale, found.began)),
+        scale.split(begin, end, 0.5),
+        scale.split(begin, end, 0.9)[1],
     )
 
 
@@ -245,23 +267,51 @@ def _place(bar: TimelineBar, scale: Scale, span: tuple[datetime, datetime]) -> D
 
 
 def _merged(bars: Sequence[DrawnBar], most: int) -> list[DrawnBar]:
-    """Return at most about `most` bars: neighbours of one kind and outcome become one, the closest first."""
+    """Return at most about `most` bars: neighbours of one kind and outcome become one, the closest first.
+
+    If more overlap than there are rows, those that overlap become one, because a bar would hide another one.
+    """
     found, near = list(bars), 1.0
-    while len(found) > most and near < WIDTH * 2:
-        kept: dict[tuple[str, str], DrawnBar] = {}
-        done: list[DrawnBar] = []
-        for bar in sorted(found, key=lambda each: each.x):
-            key = (bar.bar.kind, bar.bar.outcome)
-            last = kept.get(key)
-            if last is not None and bar.x - (last.x + last.width) <= near:
-                right = max(last.x + last.width, bar.x + bar.width)
-                kept[key] = last._replace(width=right - last.x, bars=last.bars + bar.bars)
-                continue
-            if last is not None:
-                done.append(last)
-            kept[key] = bar
-        found, near = [*done, *kept.values()], near * 2
+    while near < WIDTH * 2 and (len(found) > most or (near == 1.0 and _is_crowded(found))):
+        found, near = _joined(found, near), near * 2
     return sorted(found, key=lambda each: (each.bar.kind != "visit", each.x))
+
+
+def _joined(bars: Iterable[DrawnBar], near: float) -> list[DrawnBar]:
+    """Return bars of one kind and outcome as one if they overlap or are this near."""
+    kept: dict[tuple[str, str], DrawnBar] = {}
+    done: list[DrawnBar] = []
+    for bar in sorted(bars, key=lambda each: each.x):
+        key = (bar.bar.kind, bar.bar.outcome)
+        last = kept.get(key)
+        if last is not None and bar.x - (last.x + last.width) <= near:
+            right = max(last.x + last.width, bar.x + bar.width)
+            kept[key] = last._replace(width=right - last.x, bars=last.bars + bar.bars)
+            continue
+        if last is not None:
+            done.append(last)
+        kept[key] = bar
+    return [*done, *kept.values()]
+
+
+def _is_crowded(bars: Sequence[DrawnBar]) -> bool:
+    """Return True if a bar would hide another one of its row."""
+    ordered = sorted(bars, key=lambda each: (each.bar.kind != "visit", each.x))
+    ends = dict[int, float]()
+    for bar, row in zip(ordered, _rows(ordered), strict=True):
+        if bar.x < ends.get(row, 0.0):
+            return True
+        ends[row] = bar.x + bar.width
+    return False
+
+
+def _own_rows(bars: Sequence[DrawnBar]) -> list[int]:
+    """Return a separate row for each bar, in their order. Visits, which do not overlap, share the first row."""
+    found, line = list[int](), int(any(bar.bar.kind == "visit" for bar in bars))
+    for bar in bars:
+        found.append(0 if bar.bar.kind == "visit" else line)
+        line += bar.bar.kind != "visit"
+    return found
 
 
 def _rows(bars: Sequence[DrawnBar]) -> list[int]:

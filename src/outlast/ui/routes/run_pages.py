@@ -1,7 +1,8 @@
 """Pages of one run: its wait and the way to end it, its ledger, results, events, input and people."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Path, Query
@@ -13,9 +14,11 @@ from outlast.core.machine import TERMINAL
 from outlast.core.start_details import BY_PLACE
 from outlast.errors import NotFound
 from outlast.insight.run_history import RunHistory
+from outlast.insight.run_timeline import measured_ms
+from outlast.insight.value_changes import changed_places, shown_change
 from outlast.models import milliseconds
 from outlast.models.steps import Step
-from outlast.models.timeline import Timeline
+from outlast.models.timeline import Timeline, TimelineBar
 from outlast.operations.field_types import Word
 from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
@@ -36,7 +39,7 @@ from outlast.ui.story_rows import (
     kind_of_step,
     shown_text,
 )
-from outlast.ui.timeline_drawing import LEFT, drawn_timeline, step_of
+from outlast.ui.timeline_drawing import LEFT, DrawnTimeline, drawn_timeline
 from outlast.upkeep.export import export
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
@@ -44,6 +47,8 @@ STEPS: Final = 200
 """Steps of a document."""
 ROWS: Final = 50
 """Rows of a tab's page."""
+CHANGES: Final = 20
+"""Changed places of a state that its page shows."""
 After = Annotated[int, Query(ge=0, le=2**31)]
 Begin = Annotated[At, Query(alias="from")]
 Finish = Annotated[At, Query(alias="to")]
@@ -231,35 +236,48 @@ async def show_timeline(
     end: Finish = None,
     after: After = 0,
     lane: Annotated[str, Query(max_length=200)] = "",
+    sort: Literal["", "took"] = "",
 ) -> Response:
-    """Show visits, attempts and waits over time, with idle time cut out. `lane`: its bars have a row each."""
+    """Show visits, calls and waits over time, with idle time cut out. `lane`: its bars have a row each."""
     head, line = await header_of(ops, request, run), await ops.timeline(run, begin=begin, end=end)
+    bars = [bar for bar in line.bars if lane in ("", bar.node)]
+    if sort:
+        bars.sort(key=slowness)
+    rows = bars[after : after + ROWS]
+    drawing = drawn_timeline(line, lane, rows)
     return await tab(
         request,
         "timeline",
         head=head,
         versions=[(bar.id, bar.outcome) for bar in line.bars],
         line=line,
-        drawing=drawn_timeline(line, lane),
+        drawing=drawing,
         opened=lane,
-        step_of=step_of,
+        sort=sort,
         elapsed=elapsed,
-        zooms=zooms_of(line),
+        since=lambda at: milliseconds(at) - milliseconds(line.began),
+        zooms=zooms_of(line, drawing),
         left=LEFT,
-        rows=line.bars[after : after + ROWS],
-        count=len(line.bars),
+        rows=rows,
+        count=len(bars),
         after=after,
         size=ROWS,
-        took=lambda bar: (bar.ended - bar.began) // timedelta(milliseconds=1),
+        took=measured_ms,
     )
 
 
-def zooms_of(line: Timeline) -> list[tuple[str, dict[str, str]]]:
-    """Return the spans that a timeline offers, as texts with the query of their address."""
-    middle, latest = line.from_ + (line.to - line.from_) / 2, line.to - (line.to - line.from_) / 10
+def slowness(bar: TimelineBar) -> tuple[int, int]:
+    """Return the place of a bar among the slowest: one that lasts first, one whose time is not recorded last."""
+    ms = measured_ms(bar)
+    return (0, milliseconds(bar.began)) if bar.ended is None else (2, 0) if ms is None else (1, -ms)
+
+
+def zooms_of(line: Timeline, drawing: DrawnTimeline) -> list[tuple[str, dict[str, str]]]:
+    """Return the spans that a timeline offers, by the time that it draws, with the query of their addresses."""
+    first, second = drawing.middle
     spans = (
-        ("Whole run", None, None), ("First half", line.from_, middle), ("Second half", middle, line.to),
-        ("Last tenth", latest, line.to),
+        ("Whole run", None, None), ("First half", line.from_, first), ("Second half", second, line.to),
+        ("Last tenth", drawing.latest, line.to),
     )  # fmt: skip
     return [
         (text, {"from": iso(milliseconds(a)) if a else "", "to": iso(milliseconds(b)) if b else "", "after": ""})
@@ -377,8 +395,11 @@ async def get_input(ops: Ops, run: RunId) -> Response:
 
 @router.get("/state", operation_id="ui:get_state")
 async def show_state(ops: Ops, request: Request, run: RunId, checkpoint: After = 0) -> Response:
-    """Show the state at a checkpoint, by default the last one: a page, and a card beside the story."""
+    """Show what a checkpoint changed in the state, by default the last one, and the state: a page, and a card."""
     head, found = await header_of(ops, request, run), await ops.run_state(run, checkpoint=checkpoint)
+    written = [event.seq for event in await ops.history(run) if event.snapshot is not None and event.seq < found.seq]
+    before = await ops.run_state(run, checkpoint=written[-1]) if written else None
+    changed = [] if before is None else [*islice(changed_places(before.state, found.state), CHANGES + 1)]
     return await tab(
         request,
         "state",
@@ -387,6 +408,9 @@ async def show_state(ops: Ops, request: Request, run: RunId, checkpoint: After =
         found=found,
         state=folded(found.state),
         checkpoint=checkpoint,
+        before=before,
+        changes=[shown_change(each) for each in changed[:CHANGES]],
+        more_changes=len(changed) > CHANGES,
     )
 
 

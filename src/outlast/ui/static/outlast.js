@@ -114,14 +114,41 @@
   clocks();
   document.addEventListener("htmx:after:swap", clocks);
   const panel = document.getElementById("panel");
-  let opened = "", soon = 0;
+  let opened = "", soon = 0, from = null;
+  const head = document.querySelector(".runhead"); // the panel begins below it
+  if (head && panel) new ResizeObserver(() => {
+    const height = getComputedStyle(head).position === "sticky" ? head.offsetHeight : 0;
+    document.documentElement.style.setProperty("--runhead", height + "px");
+  }).observe(head);
+  const mark = () => {
+    for (const each of document.querySelectorAll("[data-chosen]")) each.removeAttribute("data-chosen");
+    for (const each of opened ? document.querySelectorAll("a[data-card]") : [])
+      if (each.getAttribute("href") === opened) (each.closest("tr, li") ?? each).setAttribute("data-chosen", "");
+  };
+  const close = () => {
+    panel.replaceChildren();
+    opened = "";
+    mark();
+    if (from?.isConnected) from.focus({preventScroll: true});
+  };
+  const closer = () => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "quiet close";
+    button.textContent = "Close";
+    button.addEventListener("click", close);
+    panel.prepend(button);
+  };
   const card = (link, focus) => {
     if (!panel || !link) return;
-    const address = link.getAttribute("href");
-    if (address !== opened) htmx.ajax("GET", address + "&region=tab", {source: panel, target: panel, swap: "innerHTML"}).then(() => { if (focus) panel.focus(); });
-    else if (focus) panel.focus();
-    opened = address;
+    const address = link.getAttribute("href"), show = () => { if (focus) panel.focus({preventScroll: true}); };
+    if (address !== opened) htmx.ajax("GET", address + "&region=tab", {source: panel, target: panel, swap: "innerHTML"}).then(() => { closer(); show(); });
+    else show();
+    [opened, from] = [address, link];
+    mark();
   };
+  document.addEventListener("htmx:after:swap", mark); // also after a region was refreshed
+  panel?.addEventListener("keydown", event => { if (event.key === "Escape") close(); });
   document.addEventListener("click", event => {
     const link = event.target.closest("a[data-card]");
     if (!panel || !link || event.ctrlKey || event.metaKey || event.shiftKey) return;
