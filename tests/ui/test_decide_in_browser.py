@@ -50,6 +50,7 @@ def test_a_reason_typed_on_the_board_keeps_its_caret(service: Service, page: Pag
     page.goto(f"{service.url}/ui/")
     expect(page.locator("#live-state")).to_have_text("live")
     field = page.locator(f"form[action$='/{run}/answer']").get_by_label("Reason, for the history")
+    page.locator(f"#item-{run}-exception-").get_by_text("Answer or assign").click()
     field.click()
     page.keyboard.type("Line.")
     page.keyboard.press("ArrowLeft")
@@ -98,6 +99,7 @@ def test_the_keyboard_alone_approves_and_settles(service: Service, page: Page) -
     page.wait_for_url(f"**/ui/approvals/{approval}")
     tab_to(page, "#reason")
     page.keyboard.type("as agreed")
+    expect(page.locator("#approve")).to_be_enabled()  # a second after the page came
     tab_to(page, "#approve")
     page.keyboard.press("Enter")
     expect(page.locator("#done")).to_contain_text("Approved by you")
