@@ -220,8 +220,8 @@ async def render(
 def _stored(request: Request, version: str, now: int, live: str) -> tuple[str, int] | None:
     """Return nonce and instant of the region that the browser has stored; None if it must not be repeated.
 
-    Its ETag has the nonce, because a 304 repeats the policy, with the nonce that the stored region carries. `version` has
-    the session, because the next person at this browser must not see stored forms of another.
+    Its ETag has the nonce, because a 304 repeats the policy, with the nonce that the stored region carries. `version`
+    has the session, because the next person at this browser must not see stored forms of another.
     """
     known = TAG.fullmatch(request.headers.get("if-none-match", ""))
     if known is None or known[1] != version or (live and not 0 <= now - int(known[3]) < REPEATED_MS):

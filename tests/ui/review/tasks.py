@@ -83,7 +83,7 @@ def stuck_run(hand: Hand, found: Filled) -> None:
     hand.click("nav a:has-text('Runs')")
     hand.type("#q", f"customer:{CALLER}")
     hand.sees("card_declined")  # in the row; the run has the whole message and what can be done
-    hand.click("tr[id^=run-] a.id")
+    hand.click("tr[id^=run-] a[href*='/ui/runs/']")
     hand.sees(f"of '{CALLER}'")
     hand.sees("If ignored")
 
