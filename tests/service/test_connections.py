@@ -174,9 +174,9 @@ def listed(there: socket.socket, ask: bytes) -> bool:
     """Return True if the list of runs was answered completely over this connection."""
     there.sendall(ask)
     got = b""
-    while not got.endswith(b'"runs":[]}') and (more := there.recv(65536)):
+    while not got.endswith(b"}") and (more := there.recv(65536)):
         got += more
-    return got.startswith(b"HTTP/1.1 200 ") and got.endswith(b'"runs":[]}')
+    return got.startswith(b"HTTP/1.1 200 ") and got.endswith(b"}") and b'"runs":[]' in got
 
 
 def test_an_authenticated_connection_stays_while_others_come_and_go(folder_url: str) -> None:

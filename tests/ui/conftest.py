@@ -18,7 +18,7 @@ from tests.service.conftest import Running, Service, folder_url
 
 __all__ = ["Running", "Service", "folder_url"]
 PATIENCE_S = 60.0
-OUTAGE = r"Failed to load resource.*(503|net::ERR)|htmx: htmx:(sse:error|error: Failed to fetch)"
+OUTAGE = r"Failed to load resource.*(503|net::ERR)|htmx: htmx:(sse:error|error: (Failed to fetch|timeout))"
 """Errors that a browser reports while a service or its store is gone."""
 
 
