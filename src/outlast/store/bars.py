@@ -30,7 +30,7 @@ Counts = tuple[int, ...]
 """Number of runs in each bar, the earliest first."""
 RUNS_COUNTED_MAX: Final = 2_000_000
 FLAGGINGS_COUNTED_MAX: Final = 200_000
-"""Of these, each costs ten times as much, because a run is counted once."""
+"""Flaggings that a count reads: one costs several times as much as an end, because a run is counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class EndBars(Query[CountedBars]):
     span: BarSpan
     of: OfRuns = EVERY
     most: int = RUNS_COUNTED_MAX
-    """Of each outcome."""
+    """Entries that are read for each outcome."""
     long: ClassVar[bool] = True
 
     @override
@@ -285,7 +285,7 @@ class FlaggedBars(Query[CountedBars]):
     causes: tuple[Causes, ...] = (ANY,)
     of: OfRuns = EVERY
     most: int = FLAGGINGS_COUNTED_MAX
-    """Of each set."""
+    """Entries that are read for each set of causes."""
     long: ClassVar[bool] = True
 
     @override

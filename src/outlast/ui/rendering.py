@@ -48,8 +48,8 @@ TAG: Final = re.compile(r'(?:W/)?"([0-9a-f]{20})\.([A-Za-z0-9_-]{22})\.(\d{1,15}
 REPEATED_MS: Final = 2_000
 """Age up to which a stored region of a live page is repeated.
 
-It has times of what goes on, which change without a new version: a browser that is told 304 puts the times of the last
-visit into a page that was opened minutes later.
+Elapsed times change without a new version of a row. After a 304, the browser would show those of the last visit on a
+page that was opened minutes later.
 """
 
 
