@@ -142,18 +142,17 @@ async def list_runs(
             no_children=bool(no_children),
         )
         top = "" if of.sort else top
-        found = await ops.runs(**filters_of(of), cursor=pages.after, limit=ROWS + (ANNOUNCED if top else 0))
+        found, tally = await _page_of(ops, of, pages.after, ROWS + (ANNOUNCED if top else 0), starts=bool(bars))
     except InvalidInput as refused:
         if pages.after:
             raise
-        error, of, found = refused, ListRuns(), RunList(runs=[], next_cursor="", sorted_among=None)
+        error, of, found, tally = refused, ListRuns(), RunList(runs=[], next_cursor="", sorted_among=None), None
     new = next((i for i, each in enumerate(found.runs) if each.run == top), 0 if not top else -1)
     if new < 0 and request.query_params.get("region"):
         return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
     now = exact_instant((await state.store.now()).business)
     rows = [run_row(each, now) for each in found.runs[max(0, new) :][:ROWS]]
     sealed = await pages.sealed(found) if not top else None
-    tally = await ops.run_tally(of, starts=bool(bars)) if error is None and not pages.after else None
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
     return await render(
         request,
@@ -174,6 +173,16 @@ async def list_runs(
         paged=bool(pages.after),
         status_code=422 if error is not None else 200,
     )
+
+
+async def _page_of(
+    ops: Operations, of: ListRuns, after: str, limit: int, *, starts: bool
+) -> tuple[RunList, RunTally | None]:
+    """Return a page of runs and, if it is the first one, the totals and bars of the list."""
+    rows = ops.runs(**filters_of(of), cursor=after, limit=limit)
+    if after:
+        return await rows, None
+    return await asyncio.gather(rows, ops.run_tally(of, starts=starts))
 
 
 def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
