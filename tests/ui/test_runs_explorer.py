@@ -13,6 +13,7 @@ from outlast.core.rows.store_rows import Topology
 from outlast.core.run_filters import Interval, RunOrder
 from outlast.insight.cause_reads import BARS
 from outlast.insight.run_tally import TallyBar, bars_of, marks_in
+from outlast.models import milliseconds
 from outlast.ui.bars_drawing import HEIGHT, TOUCH, draw_bars
 from tests.ui.conftest import Running, Service
 from tests.ui.html_page import HtmlPage
@@ -262,3 +263,10 @@ def test_bars_are_one_path_for_each_outcome_and_a_link_for_each_bar_with_runs() 
     assert len(drawing.links) == 3 and drawing.highest == 3
     assert drawing.links[2].interval == "1970-01-01T00:00:02Z/1970-01-01T00:00:03Z"
     assert draw_bars([TallyBar(Interval(0, 1_000), {})]) is None
+
+
+def test_an_axis_has_ticks_at_equal_parts_of_its_time() -> None:
+    drawing = draw_bars([TallyBar(Interval(n * 1_000, (n + 1) * 1_000), {"failed": n}) for n in range(8)])
+    assert drawing is not None and drawing.bar_ms == 1_000
+    assert [milliseconds(each) for each in drawing.ticks] == [0, 2_000, 4_000, 6_000, 8_000]
+    assert drawing.grid == f"M20 0v{HEIGHT}M40 0v{HEIGHT}M60 0v{HEIGHT}"

@@ -1,4 +1,4 @@
-"""Bars of the list of runs as SVG shapes: one path per outcome, one link per bar, and words of the axis."""
+"""Bars of runs over time as SVG shapes: one path per outcome, one link per bar, and the ticks of both axes."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,6 +19,8 @@ LISTED_MAX: Final = 20
 """Newest deploys and pauses that are listed below the bars."""
 TOUCH: Final = 10
 """Least height of a link, so that a finger hits it."""
+TICKS: Final = 4
+"""Parts of the axis of time."""
 _GAP: Final = 1
 _LEAST: Final = 1.5
 """Least height of a part, so that one run beside thousands is seen."""
@@ -65,13 +67,16 @@ class ListedMark(NamedTuple):
 
 
 class BarsDrawing(NamedTuple):
-    """Everything that the template draws. `since`: the beginning of the axis."""
+    """Everything that the template draws. `bar_ms`: time of a bar; `ticks`: instants at equal distances on the axis."""
 
     width: int
     outcomes: Sequence[OutcomePath]
     links: Sequence[BarLink]
     highest: int
-    since: datetime
+    bar_ms: int
+    ticks: Sequence[datetime]
+    grid: str
+    """Path of a line at each tick but the first and the last."""
     marks: Sequence[MarkLine]
     listed: Sequence[ListedMark]
 
@@ -107,10 +112,17 @@ def draw_bars(
         outcomes,
         links,
         highest,
-        exact_instant(bars[0].at.low),
+        bars[0].at.high - bars[0].at.low,
+        [exact_instant(bars[0].at.low + part) for part in _parts(bars[-1].at.high - bars[0].at.low)],
+        "".join(f"M{x} 0v{HEIGHT}" for x in _parts(len(bars) * STEP)[1:-1]),
         _lines(bars, marks),
         [ListedMark(exact_instant(each.at), mark_text(each), each.by, each.reason) for each in marks[-LISTED_MAX:]],
     )
+
+
+def _parts(whole: int) -> list[int]:
+    """Return the places of the ticks on an axis."""
+    return [whole * n // TICKS for n in range(TICKS + 1)]
 
 
 def _lines(bars: Sequence[TallyBar], marks: Sequence[TimeMark]) -> list[MarkLine]:
