@@ -478,7 +478,7 @@ def test_no_rule_is_violated_at_a_width(
         scrolls = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
         assert not scrolls, f"{address} at {width}"
     page.goto(f"{service.url}/ui/runs/{plain}/fork?from=send_parcel")
-    page.fill("#state", '{"number": "P1", "cents": "many"}')
+    page.fill("#fork-state", '{"number": "P1", "cents": "many"}')
     page.click("#preview")
     expect(page.locator("#state-e")).to_contain_text("cents")
     found += complaints(page, f"refused at {width}")
@@ -514,7 +514,7 @@ def test_a_person_forks_in_a_browser(service: Service, page: Page) -> None:
     page.click("#fork-run")
     page.click(f"#from-{checkpoint(service, run, 'send_parcel')}")
     page.fill("#approvers", "lead")
-    page.fill("#state", page.input_value("#state").replace('"cents": 100', '"cents": 250'))
+    page.fill("#fork-state", page.input_value("#fork-state").replace('"cents": 100', '"cents": 250'))
     page.click("#preview")
     expect(page.locator("#difference")).to_contain_text("250")
     page.click("#start")

@@ -147,6 +147,16 @@ def test_every_tab_is_a_page(service: Service, tab: str) -> None:
     assert "style=" not in page.text
 
 
+@pytest.mark.parametrize("page", ["/fork", "/fork?from=1", "/signals/said"])
+def test_the_page_of_a_form_has_the_header_without_its_action(service: Service, page: str) -> None:
+    run = flagged(service)
+    assert 'id="primary"' in service.get(f"/ui/runs/{run}").text
+    text = service.get(f"/ui/runs/{run}{page}").text
+    assert 'id="sentence"' in text and f"/ui/runs/{run}/head?plain=yes" in text
+    refreshed = service.get(f"/ui/runs/{run}/head?plain=yes&region=head").text
+    assert 'id="sentence"' in refreshed and 'id="primary"' not in text + refreshed
+
+
 def test_an_unknown_run_is_a_page_that_says_so(service: Service) -> None:
     page = service.get("/ui/runs/none_such")
     assert page.status_code == 404

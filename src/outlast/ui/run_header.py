@@ -1,4 +1,4 @@
-"""Header of each tab of a run: its state, times, budget, worker, sentence, and the action that it waits for."""
+"""Header of each page of a run: its state, times, budget, worker, sentence, and the action that it waits for."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple

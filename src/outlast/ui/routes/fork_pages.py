@@ -22,7 +22,6 @@ from outlast.errors import Conflict, InvalidInput, NotFound, OutlastError
 from outlast.insight.fork_words import OUTCOMES
 from outlast.models import milliseconds
 from outlast.models.fork_answers import ForkPreview, PreviewedCall, RunForked
-from outlast.models.runs import RunSummary
 from outlast.operations.field_types import Word
 from outlast.runtime.operations import Operations
 from outlast.service.identity import is_permitted
@@ -31,7 +30,7 @@ from outlast.service.request_parts import RunId
 from outlast.service.service_state import Ops
 from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import document, render
-from outlast.ui.run_words import kind_of
+from outlast.ui.run_header import RunHeader, header_of
 from outlast.ui.shown_text import CONTROLS, isolated
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
@@ -181,16 +180,16 @@ def _size(text: str) -> int:
 @router.get("/fork", operation_id="ui:preview_fork")
 async def show_fork(ops: Ops, request: Request, run: RunId, point: From = "") -> Response:
     """Show the form of a fork and what it would do. Without a checkpoint, offer the checkpoints."""
-    summary = await ops.run_summary(run)
+    head = await header_of(ops, request, run)
     if point:
-        return await _page(ops, request, summary, ForkDraft(point, generated=new_id(f"{summary.workflow[:4]}_")))
+        return await _page(ops, request, head, ForkDraft(point, generated=new_id(f"{head.run.workflow[:4]}_")))
     try:
         points = (await ops.fork_points(run)).points
     except (Conflict, NotFound) as error:
-        return await _impossible(request, summary, error)
-    age = (await ops.store.now()).business - milliseconds(summary.created_at) if summary.created_at else 0
+        return await _impossible(request, head, error)
+    age = (await ops.store.now()).business - milliseconds(head.run.created_at) if head.run.created_at else 0
     forks = (await ops.runs(forked_from=run, since=timedelta(milliseconds=age + SECOND), limit=FORKS)).runs
-    return await _shown(request, summary, points=points[::-1][:POINTS], more=len(points) - POINTS, forks=forks)
+    return await _shown(request, head, points=points[::-1][:POINTS], more=len(points) - POINTS, forks=forks)
 
 
 @router.get("/fork/state", operation_id="ui:preview_fork")
@@ -202,8 +201,8 @@ async def get_fork_state(ops: Ops, run: RunId, point: From = "") -> Response:
 @router.post("/fork-preview", operation_id="ui:preview_fork")
 async def preview_fork(ops: Ops, request: Request, run: RunId) -> Response:
     """Show what a fork with the terms of the form would do. Nothing is started."""
-    summary = await ops.run_summary(run)
-    return await _page(ops, request, summary, ForkDraft.sent(form_of(request)), sent=True)
+    head = await header_of(ops, request, run)
+    return await _page(ops, request, head, ForkDraft.sent(form_of(request)), sent=True)
 
 
 @router.post("/fork", operation_id="ui:fork_run")
@@ -219,16 +218,16 @@ async def fork_run_live(ops: Ops, request: Request, run: RunId) -> Response:
 
 
 async def _start(ops: Operations, request: Request, run: str, allowed: tuple[str, ...]) -> Response:
-    summary, draft = await ops.run_summary(run), ForkDraft.sent(form_of(request))
+    head, draft = await header_of(ops, request, run), ForkDraft.sent(form_of(request))
     try:
         shown = await ops.fork_preview(run, draft.point)
         state = draft.given_state(shown.state)
         found = await ops.fork_preview(run, draft.point, effects=draft.effects, state=state, **draft.terms())
         if draft.seen != draft.digest_of(found) or draft.effects not in allowed:
-            return await _page(ops, request, summary, draft, sent=True, note=CHANGED)
+            return await _page(ops, request, head, draft, sent=True, note=CHANGED)
         started = await _fork(ops, run, draft, state)
     except (Conflict, InvalidInput) as error:
-        return await _page(ops, request, summary, draft, sent=True, error=error)
+        return await _page(ops, request, head, draft, sent=True, error=error)
     verb = "Forked" if started.created else "This fork was started before"
     done = f"{verb} from run {run} at checkpoint {started.checkpoint}. It begins with {started.node}."
     return see_other(request, f"/ui/runs/{started.fork}", done)
@@ -244,7 +243,7 @@ async def _fork(ops: Operations, run: str, draft: ForkDraft, state: dict[str, An
 async def _page(
     ops: Operations,
     request: Request,
-    summary: RunSummary,
+    head: RunHeader,
     draft: ForkDraft,
     *,
     sent: bool = False,
@@ -254,22 +253,22 @@ async def _page(
     """Return the form with a draft and its preview. A wrong state is named, and what was typed stays in the form."""
     terms = {"effects": draft.effects, **draft.terms()}
     try:
-        plain = found = await ops.fork_preview(summary.run, draft.point)
+        plain = found = await ops.fork_preview(head.run.run, draft.point)
     except (Conflict, NotFound) as refused:
-        return await _impossible(request, summary, refused)
+        return await _impossible(request, head, refused)
     try:
-        found = await ops.fork_preview(summary.run, draft.point, state=draft.given_state(plain.state), **terms)
+        found = await ops.fork_preview(head.run.run, draft.point, state=draft.given_state(plain.state), **terms)
     except (Conflict, InvalidInput) as refused:
-        found = await ops.fork_preview(summary.run, draft.point, **terms)
+        found = await ops.fork_preview(head.run.run, draft.point, **terms)
         error = error or refused
     if sent:  # an id that was used for other terms would be refused
         seen = draft.digest_of(found) if error is None else ""
-        fresh = draft.generated if seen and seen == draft.seen else new_id(f"{summary.workflow[:4]}_")
+        fresh = draft.generated if seen and seen == draft.seen else new_id(f"{head.run.workflow[:4]}_")
         draft = replace(draft, seen=seen, generated=fresh)
     shown = shown_preview(found)
     return await _shown(
         request,
-        summary,
+        head,
         status_code=status_of(error) if error is not None else 200,
         draft=draft,
         shown=shown,
@@ -282,23 +281,24 @@ async def _page(
     )
 
 
-async def _impossible(request: Request, summary: RunSummary, error: OutlastError) -> Response:
+async def _impossible(request: Request, head: RunHeader, error: OutlastError) -> Response:
     """Return the page of a run that cannot be forked, with the reason."""
-    return await _shown(request, summary, status_code=status_of(error), impossible=error)
+    return await _shown(request, head, status_code=status_of(error), impossible=error)
 
 
-async def _shown(request: Request, summary: RunSummary, *, status_code: int = 200, **values: Any) -> Response:
+async def _shown(request: Request, head: RunHeader, *, status_code: int = 200, **values: Any) -> Response:
     given = {"impossible": None, "points": None, "more": 0, "forks": (), "draft": None, **values}
     return await render(
         request,
         "run_fork.html",
-        title=f"Fork {summary.run}",
+        title=f"Fork {head.run.run}",
+        live=head.live,
+        versions={"head": head.version},
         status_code=status_code,
-        run=summary,
         tab="",
-        kind=kind_of(summary),
         live_allowed=is_permitted(request.state.principal, "fork_run_live"),
         cut=CUT,
+        **head.shown(),
         **given,
     )
 

@@ -25,7 +25,7 @@ from outlast.ui.page_route import Form, PageRoute, form_of, see_other
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.effect_pages import settle_typed
 from outlast.ui.routes.run_pages import overview
-from outlast.ui.run_header import header_of
+from outlast.ui.run_header import RunHeader, header_of
 
 router = APIRouter(prefix="/ui/runs/{run}", route_class=PageRoute)
 SETTLED: Final = frozenset({Choice.HAPPENED, Choice.DID_NOT_HAPPEN, Choice.GIVE_UP})
@@ -309,23 +309,23 @@ def member(of: Any, name: str, text: str) -> Any:
 @router.get("/signals/{name}", operation_id="ui:signal_run")
 async def show_signal(ops: Ops, request: Request, run: RunId, name: PathName) -> Response:
     """Show the form of a signal, from the schema of the wait if the run awaits it."""
-    found = await ops.run(run)
-    return await _signal_page(request, found, name, shown_form(schema_of(found, name), name=PAYLOAD), new_id("ui_"))
+    head = await header_of(ops, request, run)
+    return await _signal_page(request, head, name, shown_form(schema_of(head.run, name), name=PAYLOAD), new_id("ui_"))
 
 
 @router.post("/signals/{name}", operation_id="ui:signal_run")
 async def send_signal(ops: Ops, request: Request, run: RunId, name: PathName) -> Response:
     """Send a signal with the payload of the form, once for its id."""
-    found, sent = await ops.run(run), form_of(request)
-    form, signal_id = sent_form(schema_of(found, name), sent, name=PAYLOAD), sent.text("signal_id")
+    head, sent = await header_of(ops, request, run), form_of(request)
+    form, signal_id = sent_form(schema_of(head.run, name), sent, name=PAYLOAD), sent.text("signal_id")
     if form.rows_changed or form.problems:
-        return await _signal_page(request, found, name, form, signal_id, 200 if form.rows_changed else 422)
+        return await _signal_page(request, head, name, form, signal_id, 200 if form.rows_changed else 422)
     try:
         if not isinstance(form.value, dict):
             raise InvalidInput("the payload is not a JSON object", "", 'write {"name": value}')
         await ops.signal(run, name, form.value, signal_id=signal_id)
     except (Conflict, InvalidInput, NotStorable) as error:
-        return await _signal_page(request, found, name, form, signal_id, status_of(error), error)
+        return await _signal_page(request, head, name, form, signal_id, status_of(error), error)
     return see_other(request, f"/ui/runs/{run}", f"Sent the signal {name}. It is stored until the run reads it.")
 
 
@@ -337,24 +337,26 @@ def schema_of(run: RunDetail, signal: str) -> Mapping[str, Any]:
 
 async def _signal_page(
     request: Request,
-    run: RunDetail,
+    head: RunHeader,
     name: str,
     form: SchemaForm,
     signal_id: str,
     status_code: int = 200,
     error: OutlastError | None = None,
 ) -> Response:
-    awaited = any((wait.kind, wait.what) == ("signal", name) for wait in run.waiting_for)
+    awaited = any((wait.kind, wait.what) == ("signal", name) for wait in head.run.waiting_for)
     return await render(
         request,
         "run_signal.html",
         title=f"Signal {name}",
+        live=head.live,
+        versions={"head": head.version},
         status_code=status_code,
-        run=run,
         tab="",
         name=name,
         form=form,
         signal_id=signal_id,
         error=error,
         awaited=awaited,
+        **head.shown(),
     )

@@ -76,9 +76,9 @@ async def tab(
 
 
 @router.get("/head", operation_id="ui:get_run")
-async def show_head(ops: Ops, request: Request, run: RunId) -> Response:
-    """Show the header of each tab alone, which refreshes itself."""
-    return await tab(request, "head", head=await header_of(ops, request, run))
+async def show_head(ops: Ops, request: Request, run: RunId, plain: Literal["", "yes"] = "") -> Response:
+    """Show the header of each page alone, which refreshes itself. `plain`: without its action."""
+    return await tab(request, "head", head=await header_of(ops, request, run), plain=plain)
 
 
 @router.get("", operation_id="ui:get_run")
