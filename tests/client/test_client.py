@@ -637,6 +637,28 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
     place.play(test)
 
 
+def test_a_query_is_saved_under_a_name_and_removed(place: Place) -> None:
+    async def test(client: Client) -> None:
+        saved = await client.save_view(" late  orders ", 'customer:"Acme Inc" status:failed')
+        assert (saved.name, saved.query) == ("late orders", 'status:failed customer:"Acme Inc"')
+        assert saved.by == (await client.whoami()).name and saved.at.tzinfo is not None
+        assert list(await client.views()) == [saved]
+        other = await client.save_view("late orders", "status:waiting")
+        assert [each.query for each in await client.views()] == ["status:waiting"]
+        for name, query, why in (
+            ("late\u200b", "status:failed", "not seen"), ("x" * 61, "status:failed", "60 characters"),
+            ("none", " ", "no query"), ("odd", "status:none", "status is one of"),
+        ):  # fmt: skip
+            with pytest.raises(OutlastError, match=why):
+                await client.save_view(name, query)
+        with pytest.raises(NotFound, match="no view 'none'"):
+            await client.remove_view("none")
+        assert list(await client.views()) == [other]
+        assert list(await client.remove_view("late orders")) == [] == list(await client.views())
+
+    place.play(test)
+
+
 def test_pauses_begin_and_end(place: Place) -> None:
     async def test(client: Client) -> None:
         paused = await client.pause("activity", "place", reason="the supplier is away")

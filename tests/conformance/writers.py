@@ -10,6 +10,7 @@ from outlast.core.machine import LeaseStatus, Reason
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import EVENT, RUN, Run
 from outlast.core.rows.store_rows import META, STORE, WORKER, WRITER, Writer
+from outlast.core.saved_views import StoredView, save_view, views_of, views_row
 from outlast.core.state.delta_packets import Delta, DeltaOrigin
 from outlast.errors import Stale, StoreUnusable, Unavailable
 from outlast.store.port import CommitNotifier, DeltaChannel, Store
@@ -178,6 +179,28 @@ async def of_two_assignments_none_is_lost(s: Subject) -> None:
         "run-1": [a.writer], "run-2": [b.writer],
     }  # fmt: skip
     assert set(assignments_of(await b.load(META, assignments_row("other")))) == {"run-1"}
+
+
+async def of_two_saved_views_none_is_lost(s: Subject) -> None:
+    """The views of a tenant are in one row: the second writer reads it again. Other tenants have others."""
+    a, b = await two(s)
+
+    async def saved(store: Store, tenant: str, name: str) -> None:
+        while True:
+            before = await store.load(META, views_row(tenant))
+            commit, _ = save_view(before, tenant, StoredView(name, "status:failed", store.writer, T0))
+            try:
+                return await store.commit(commit)
+            except Stale:
+                continue
+
+    await asyncio.gather(
+        saved(a, TENANT, "mine"), saved(b, TENANT, "yours"), saved(a, "other", "all"), saved(b, TENANT, "ours"),
+        saved(a, TENANT, "ours"),
+    )  # fmt: skip
+    found = views_of(await b.load(META, views_row(TENANT)))
+    assert [each.name for each in found] == ["mine", "ours", "yours"]
+    assert [each.name for each in views_of(await a.load(META, views_row("other")))] == ["all"]
 
 
 async def subscribers_are_woken(s: Subject) -> None:

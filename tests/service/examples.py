@@ -243,6 +243,8 @@ def _operate(ask: Recorder) -> dict[str, str]:
     prompts = ask("get", "/v1/prompts?workflow=clerk")["uses"]
     ask("get", "/v1/prompts/{prompt}", prompt=prompts[0]["prompt"])
     ask("get", "/v1/tools?workflow=call")
+    ask("post", "/v1/views", {"name": "calls that fail", "query": "workflow:call is:flagged"})
+    ask("get", "/v1/views")
     ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
     return {"continue": flagged[1], "resolve": flagged[2]}

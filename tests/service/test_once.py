@@ -240,6 +240,11 @@ def dead(scene: Scene, run: str) -> tuple[str, str]:
     return name, f"{name}:{run}:1"
 
 
+def view_saved(scene: Scene) -> Ask:
+    scene.ask("/v1/views", {"name": "orders of today", "query": "since:1d"})
+    return Ask("/v1/views/remove", {"name": "orders of today"})
+
+
 IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
     "start_run": lambda scene: Ask("/v1/workflows/wish/runs", {"input": {"text": "new"}, "key": ""}),
     "fork_run": run_of("fork_run", "forks", {"from": "work", "approvers": "lead"}),
@@ -247,6 +252,7 @@ IN_A_WORLD: dict[str, Callable[[Scene], Ask]] = {
     "continue_run": run_of("continue_run", "continue", {"reason": "yes"}),
     "detach_run": run_of("detach_run", "detach", {"reason": "it takes too long"}),
     "extend_run": extended,
+    "remove_view": view_saved,
     "move_run": moved,
     "move_run_to_scheduler": run_of(
         "move_run_to_scheduler", "scheduler", {"scheduler": "temporal", "force": True, "reason": "a test"}

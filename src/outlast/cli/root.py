@@ -28,6 +28,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Inspect": {
         "status": ("outlast.cli.attention_commands:status", "Count what needs a person and what cannot continue."),
         "runs": ("outlast.cli.run_commands:runs", "List, show and follow runs; continue, extend or cancel one."),
+        "views": ("outlast.cli.view_commands:views", "List, save and remove named queries of runs."),
         "explain": ("outlast.cli.explain_commands:explain", "Explain the state of a run in one sentence."),
         "effects": ("outlast.cli.effect_commands:effects", "List and show effects; resolve uncertain ones."),
         "prompts": ("outlast.cli.agent_commands:prompts", "List and compare prompts of requests to models."),

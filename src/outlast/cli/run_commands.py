@@ -19,6 +19,7 @@ from outlast.core.lanes import OWN, SCHEDULERS, scheduler_of, worker_command
 from outlast.core.machine import TERMINAL, Choice, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.run_filters import RunOrder
+from outlast.core.saved_views import view_named
 from outlast.errors import NotFound
 from outlast.insight.labels import ATTENTION, cost_text
 from outlast.models.runs import RunDetail, RunList, RunListItem
@@ -43,6 +44,7 @@ def runs() -> None:
 
 @runs.command("ls")
 @click.argument("query", nargs=-1)
+@click.option("--view", "name", default="", metavar="NAME", help="Runs of a saved view. QUERY narrows it.")
 @click.option("--status", type=click.Choice([s.value for s in RunStatus]), help="Only runs in this engine status.")
 @click.option("--workflow", default="", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--attention", is_flag=True, help="Only runs that need a person.")
@@ -68,6 +70,7 @@ async def ls(
     client: Client,
     screen: Screen,
     query: Sequence[str],
+    name: str,
     status: str | None,
     workflow: str,
     attention: bool,
@@ -94,7 +97,7 @@ async def ls(
     """
 
     asked = merged(
-        parse_query(" ".join(query)),
+        parse_query(" ".join([view_named(await client.views(), name).query, *query] if name else query)),
         status=status,
         workflow=workflow,
         attention=attention,

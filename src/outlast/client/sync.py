@@ -60,6 +60,7 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.models.views import SavedView
 from outlast.models.webhooks import DeliveryList, WebhookAttempt, WebhookDetail, WebhookSummary, WebhookWithSecret
 from outlast.runtime.client import Client
 from outlast.runtime.run_handle import RunHandle, Timeout
@@ -1234,6 +1235,22 @@ class SyncClient:
         Raises InvalidInput.
         """
         return self._loop.run(lambda: self._target.usage(days=days))
+
+    def views(self) -> Sequence[SavedView]:
+        """Return the saved views of the tenant: named queries of lists of runs, ordered by name."""
+        return self._loop.run(lambda: self._target.views())
+
+    def save_view(self, name: str, query: str) -> SavedView:
+        """Save a `query` of a list of runs under a `name`, in place of an earlier one.
+
+        `query`: words and terms, such as "customer:acme reason:exception". A tenant has at most 100 views. Raises
+        InvalidInput, LimitExceeded.
+        """
+        return self._loop.run(lambda: self._target.save_view(name, query))
+
+    def remove_view(self, name: str) -> Sequence[SavedView]:
+        """Remove the view of a `name` and return those that are left. Raises NotFound."""
+        return self._loop.run(lambda: self._target.remove_view(name))
 
     def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.

@@ -55,6 +55,8 @@ ITEM_BYTES = 350 * KIB
 """Text and bytes of a row in one item; a larger row continues in further items. An item has at most 400 KB."""
 ASSIGNMENT_BYTES_MAX = ITEM_BYTES
 """All assignments of a tenant; long notes fill it before ASSIGNMENTS_MAX."""
+VIEWS_BYTES_MAX = ITEM_BYTES
+"""All saved views of a tenant; long queries of other scripts fill it before VIEWS_MAX."""
 LARGE_ITEMS_MAX = 2 * COMMIT_BYTES_MAX // ITEM_BYTES
 """Further items for the large rows of one commit. A row that needs n has more than n * ITEM_BYTES / 2."""
 ITEM_OVERHEAD = 3 * KIB
@@ -113,6 +115,10 @@ TEXT_CHARS_MAX = 2_000
 """Summaries, reasons and other texts of people."""
 QUERY_CHARS_MAX = 1_000
 """Text of words and terms that finds runs."""
+VIEWS_MAX = 100
+"""Saved views of a tenant. They are in one row."""
+VIEW_NAME_CHARS_MAX = 60
+"""Name of a view, which the list of runs shows on one line."""
 DETAIL_CHARS_MAX = 8_000
 """Text that the engine makes of other texts: a reason to ask a person with a traceback, the decision on a call."""
 DETAILS_BYTES_MAX = 192 * KIB

@@ -19,6 +19,7 @@ from outlast.operations import fork_operations as forks
 from outlast.operations import metric_operations as metrics
 from outlast.operations import run_operations as runs
 from outlast.operations import service_operations as service
+from outlast.operations import view_operations as views
 from outlast.operations import webhook_operations as webhooks
 from outlast.operations.declaration import Operation, OperationRequest
 
@@ -26,7 +27,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
-    for module in (runs, forks, effects, approvals, attention, causes, agents, metrics, service, webhooks)
+    for module in (runs, forks, effects, approvals, attention, causes, agents, metrics, service, views, webhooks)
     for each in vars(module).values()
     if isinstance(each, Operation)
 )

@@ -62,6 +62,7 @@ from outlast.models.service import (
 )
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.models.views import SavedView
 from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
@@ -71,6 +72,7 @@ from outlast.operations import fork_operations as fork_ops
 from outlast.operations import metric_operations as metric_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
+from outlast.operations import view_operations as view_ops
 from outlast.operations.declaration import OperationRequest
 from outlast.runtime.run_handle import RunHandle
 from outlast.runtime.webhook_client import WebhookClient
@@ -1171,6 +1173,22 @@ class Client(ABC):
         Raises InvalidInput.
         """
         return await self._call(service_ops.ListUsage(days=days))
+
+    async def views(self) -> Sequence[SavedView]:
+        """Return the saved views of the tenant: named queries of lists of runs, ordered by name."""
+        return await self._call(view_ops.ListViews())
+
+    async def save_view(self, name: str, query: str) -> SavedView:
+        """Save a `query` of a list of runs under a `name`, in place of an earlier one.
+
+        `query`: words and terms, such as "customer:acme reason:exception". A tenant has at most 100 views. Raises
+        InvalidInput, LimitExceeded.
+        """
+        return await self._call(view_ops.SaveView(name, query))
+
+    async def remove_view(self, name: str) -> Sequence[SavedView]:
+        """Remove the view of a `name` and return those that are left. Raises NotFound."""
+        return await self._call(view_ops.RemoveView(name))
 
     async def set_budget(self, budget: Budget | None, *, reason: str = "") -> None:
         """Set the daily `budget` of the tenant; None removes it. Runs that wait for a budget look again.

@@ -105,6 +105,7 @@ from outlast.models.service import (
 )  # fmt: skip
 from outlast.models.steps import StepList
 from outlast.models.timeline import Timeline
+from outlast.models.views import SavedView
 from outlast.operations import OPERATIONS
 from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
@@ -115,8 +116,10 @@ from outlast.operations import fork_operations as fork_ops
 from outlast.operations import metric_operations as metric_ops
 from outlast.operations import run_operations as run_ops
 from outlast.operations import service_operations as service_ops
+from outlast.operations import view_operations as view_ops
 from outlast.operations.declaration import OperationRequest
 from outlast.operations.handlers import handlers_of, handles
+from outlast.runtime import saved_views
 from outlast.runtime import served_versions as versions
 from outlast.runtime.bulk_answers import EXTENSION, count_of_filter, filter_of, job_of, start_job
 from outlast.runtime.client import Client, Given
@@ -763,6 +766,20 @@ class Operations(Client):
     async def _list_budgeted_runs(self, request: service_ops.ListBudgetedRuns) -> BudgetedRunList:
         Arguments("budgeted_runs", of_call=True).number("limit", request.limit, 1, PAGE_ROWS_MAX)
         return await nearest_runs(self.rows, request.limit)
+
+    @handles(view_ops.LIST_VIEWS)
+    async def _list_views(self, request: view_ops.ListViews) -> Sequence[SavedView]:
+        return await saved_views.saved_views(self.store, self.tenant)
+
+    @handles(view_ops.SAVE_VIEW)
+    async def _save_view(self, request: view_ops.SaveView) -> SavedView:
+        act = self._act("save_view", "", request.name, request.query)
+        return await saved_views.save(self.store, self.tenant, request.name, request.query, by=self.me, act=act)
+
+    @handles(view_ops.REMOVE_VIEW)
+    async def _remove_view(self, request: view_ops.RemoveView) -> Sequence[SavedView]:
+        act = self._act("remove_view", "", request.name)
+        return await saved_views.remove(self.store, self.tenant, request.name, act=act)
 
     @handles(service_ops.LIST_USAGE)
     async def _list_usage(self, request: service_ops.ListUsage) -> UsageList:
