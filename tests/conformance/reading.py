@@ -3,7 +3,7 @@
 from base64 import urlsafe_b64encode
 from typing import Any, Final
 
-from outlast.core.causes import flagged
+from outlast.core.causes import cause_mark, flagged
 from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.all_kinds import KINDS
@@ -524,6 +524,9 @@ async def flagged_runs_are_counted_and_listed_by_cause(s: Subject) -> None:
         FlaggedRuns(f" exception/{one.cause} ", 2, T0 + 1, 0, T0 + 1),
     )
     assert await b.query(FlaggedCounts("initech")) == ()
+    of_w1 = await b.query(FlaggedCounts("acme", OfRuns("w1")))
+    assert [(each.causes, each.runs) for each in of_w1] == [(both, 1)]
+    assert sum(each.runs for each in await b.query(FlaggedCounts("acme", OfRuns(cause=cause_mark(lost.cause))))) == 2
 
     async def listed(**of: Any) -> list[str]:
         found, cursor = list[str](), ""

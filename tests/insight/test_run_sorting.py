@@ -50,6 +50,12 @@ def test_the_order_of_runs(sort: str, expected: list[str]) -> None:
     assert ordered(sort) == expected
 
 
+def test_the_duration_of_a_run_ends_when_it_begins_to_need_a_person() -> None:
+    short, long = RUNS[2]._replace(run="short", flagged_at=310), RUNS[2]._replace(run="long", flagged_at=320)
+    page, _ = page_in_order([short, long, RUNS[2]], "took", {}, 1_000, None, 3)
+    assert [run.run for run in page] == ["unpriced", "long", "short"]
+
+
 @pytest.mark.parametrize("sort", get_args(RunOrder))
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_pages_have_each_run_once(sort: str, limit: int) -> None:

@@ -84,6 +84,7 @@ def queries_of_times() -> dict[str, Query[Any]]:
         "flagged of a reason": OpenRows(RUN, "acme", reason="exception"),
         "flagged of a cause": OpenRows(RUN, "acme", reason="exception", cause="0", cursor=cursor_of(RUN, run_row())),
         "flagged counts": FlaggedCounts("acme"),
+        "flagged counts of a workflow": FlaggedCounts("acme", OfRuns("w", "w@1", "/0 ")),
         "flagged bars": FlaggedBars("acme", BarSpan(0, 9, 48), of=OfRuns("w", "w@1", "/0 ")),
         "flagged bars of causes": FlaggedBars("acme", BarSpan(0, 9, 48), (("a", "b"), ("c",))),
         "times of causes": TimesOfCauses("acme"),

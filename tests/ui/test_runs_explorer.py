@@ -94,7 +94,7 @@ def test_numbers_beyond_the_rows_that_are_read_are_exact_or_lower_bounds(
 ) -> None:
     monkeypatch.setattr(type(place.state.store), "count_max", 20, raising=False)
     orders = "workflow:order-fulfilment"
-    for query, exact in (("", {"completed", "need a person"}), ("is:flagged", {"all"}), (orders, {"completed"})):
+    for query, exact in (("", {"completed", "need a person"}), ("is:flagged", {"all"}), (orders, {"completed", "need a person"})):
         text = place.get(f"/ui/runs?q={query}").text
         totals = re.findall(r'<a href="([^"]+)"[^>]* id="total-[^"]+">([^<]+) <b>([0-9,]+)( or more)?</b>', text)
         assert exact == {name for _, name, _, more in totals if not more}
@@ -108,6 +108,19 @@ def test_numbers_beyond_the_rows_that_are_read_are_exact_or_lower_bounds(
             assert listed(place, unescape(href)) == counted, title
     text = place.get("/ui/runs?q=order").text
     assert "Older runs are not counted" in text and "all <b>20 or more" in text
+
+
+def test_a_run_that_needs_a_person_has_stopped_in_the_list_the_graph_and_the_timeline(place: Service) -> None:
+    (found,) = place.get("/v1/runs?reason=exception&q=declined&limit=1").json()["runs"]
+    text = place.get("/ui/runs?q=is:flagged declined").text
+    (row,) = re.findall(rf'<tr id="run-{found["run"]}">.*?</tr>', text, re.DOTALL)
+    assert re.search(r">\d+ ms</td>", row), row
+    overview = place.get(f"/ui/runs/{found['run']}/overview").text
+    assert re.search(r'class="node current person"[^>]*><title>charge: raised \w+', overview)
+    line = place.get(f"/ui/runs/{found['run']}/timeline").text
+    assert 'class="b wait open attention"' in line and "Traceback" not in line
+    outcome = place.get(f"/ui/runs/{found['run']}/data").text.partition("It has not ended: ")[2]
+    assert "needs a person" in outcome[:200], outcome[:200]
 
 
 def test_deploys_and_pauses_are_marks_with_a_list(place: Service) -> None:

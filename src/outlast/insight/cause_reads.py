@@ -332,11 +332,10 @@ async def ended_runs(of: TenantRows, request: GetBars) -> tuple[dict[str, int], 
     return dict(zip((each.value for each in OUTCOMES), map(sum, ended.counts), strict=True)), not ended.all
 
 
-async def flagged_runs(of: TenantRows, cause: str) -> tuple[int, bool]:
+async def flagged_runs(of: TenantRows, request: GetBars) -> tuple[int, bool]:
     """Return the number of runs that need a person, and whether it is a lower bound."""
-    counts = await of.store.query(FlaggedCounts(of.tenant))
-    groups, more = _with_most_runs(counts, cause)
-    return sum(each.runs for each in groups), more or _cut(of, counts)
+    counts = await of.store.query(FlaggedCounts(of.tenant, _wanted(request)))
+    return sum(each.runs for each in counts), _cut(of, counts)
 
 
 def _wanted(request: GetBars) -> OfRuns:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.rows.run_rows import Run
 from outlast.core.usage import NOTHING_USED, Amounts
 from outlast.errors import InvalidInput
-from outlast.insight.tenant_rows import TenantRows
+from outlast.insight.tenant_rows import TenantRows, stopped_at
 from outlast.operations.run_operations import ListRuns
 from outlast.store.bounds import INT_MAX
 from outlast.store.queries import Page, cursor_at
@@ -49,7 +49,8 @@ def page_in_order(
 ) -> tuple[tuple[Run, ...], Place | None]:
     """Return the runs after a place, at most `limit`, and the place of the last one if more follow.
 
-    `used`: the usage of the runs; `at`: the instant up to which the duration of an unfinished run counts.
+    `used`: the usage of the runs; `at`: the instant up to which the duration of a run counts that neither
+    ended nor needs a person.
     """
     value_of, sign = _VALUES[sort.removesuffix(ASCENDING)], 1 if sort.endswith(ASCENDING) else -1
 
@@ -71,7 +72,7 @@ def _ended(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
 
 
 def _took(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
-    return (run.ended_at or at) - run.created_at if run.created_at else None
+    return (stopped_at(run) or at) - run.created_at if run.created_at else None
 
 
 def _cost(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from outlast.core.durations import DAY, HOUR, MINUTE, SECOND
 from outlast.core.lanes import workflow_in
@@ -25,7 +25,6 @@ from outlast.operations.cause_operations import GetBars
 from outlast.operations.run_operations import ListRuns
 from outlast.store.bars import OUTCOMES
 
-T = TypeVar("T")
 RUNNING: Final = "started"
 ALL: Final = "all"
 DEPLOY: Final = "deploy"
@@ -122,20 +121,18 @@ async def _totals(
     at_least = {ALL, FLAGGED, *RunStatus}
     if not is_counted(of) or rows.store.skew:
         return by_status, flagged, frozenset(at_least)
-    of_causes = not of.workflow  # the counts of flagged runs have causes alone
-    (ended, more_ended), (counted, more_flagged) = await asyncio.gather(
-        ended_runs(rows, _request(of)) if not of.attention else _not_counted({}),
-        flagged_runs(rows, of.cause) if of_causes else _not_counted(flagged),
+    (flagged, more_flagged), (ended, more_ended) = await asyncio.gather(
+        flagged_runs(rows, _request(of)), _no_ended() if of.attention else ended_runs(rows, _request(of))
     )
     by_status |= {name: n for name, n in ended.items() if n}
     at_least -= set() if more_ended else TERMINAL
     at_least -= set() if more_flagged else {FLAGGED, *([ALL] if of.attention else [])}
-    return by_status, counted, frozenset(at_least)
+    return by_status, flagged, frozenset(at_least)
 
 
-async def _not_counted(found: T) -> tuple[T, bool]:
-    """Return a number of the runs that were read, as a lower bound."""
-    return found, True
+async def _no_ended() -> tuple[dict[str, int], bool]:
+    """Count no ended run: those that were read are a lower bound."""
+    return {}, True
 
 
 def _request(of: ListRuns) -> GetBars:

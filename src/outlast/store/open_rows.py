@@ -22,6 +22,7 @@ from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subs
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
 from outlast.core.rows.run_rows import RUN
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
+from outlast.store.bars import EVERY, OfRuns
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
 from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, equal, listed_rows
@@ -262,7 +263,7 @@ _UNSERVED: Final = (
 _FLAGGED: Final = (
     "SELECT causes, count(*), min(flagged_at), "
     "min(CASE WHEN flagged_until > 0 THEN flagged_until END), max(flagged_at) "
-    f"FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition} GROUP BY causes ORDER BY causes"
+    f"FROM run WHERE tenant = {MARK} AND {_OPEN[RUN.name].condition}{{}} GROUP BY causes ORDER BY causes"
 )
 # By webhook, because so many of one could hide those of another. Parameters: tenant, twice.
 _DEAD: Final = (
@@ -276,15 +277,17 @@ _REMOVED: Final = SubscriptionStatus.REMOVED
 
 @dataclass(frozen=True, slots=True)
 class FlaggedCounts(Query[tuple[FlaggedRuns, ...]]):
-    """All flagged runs of a tenant, counted by their reasons and causes."""
+    """The flagged runs of a tenant, counted by their reasons and causes."""
 
     polls: ClassVar[bool] = True
 
     tenant: str
+    of: OfRuns = EVERY
 
     @override
     def statements(self) -> Sequence[Select]:
-        return (Select(_FLAGGED, (self.tenant,)),)
+        more, further = self.of.condition()
+        return (Select(_FLAGGED.format(more), (self.tenant, *further)),)
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[FlaggedRuns, ...]:
@@ -292,7 +295,8 @@ class FlaggedCounts(Query[tuple[FlaggedRuns, ...]]):
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[FlaggedRuns, ...]:
-        return flagged_counts((run.causes, run.flagged_at, run.flagged_until) for run in rows.open(RUN, self.tenant))
+        kept = [run for run in rows.open(RUN, self.tenant) if self.of.keep(run)]
+        return flagged_counts((run.causes, run.flagged_at, run.flagged_until) for run in kept)
 
 
 def flagged_counts(flags: Iterable[tuple[str, int, int]]) -> tuple[FlaggedRuns, ...]:

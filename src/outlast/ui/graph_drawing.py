@@ -31,13 +31,18 @@ Near = Annotated[str, Query(max_length=200)]
 
 
 class DrawnNode(NamedTuple):
-    """Node of a run: `state` is `current`, `visited` or `untouched`; `to` are its exits, with `end`."""
+    """Node of a run: `state` is `current`, `visited` or `untouched`; `to` are its exits, with `end`.
+
+    `why`: words for how the run has stopped at it, of the kind `kind` of its state; '' for another node.
+    """
 
     name: str
     state: str
     visits: int
     took_ms: int
     to: tuple[str, ...]
+    why: str = ""
+    kind: str = ""
 
 
 class DrawnFold(NamedTuple):
@@ -84,18 +89,24 @@ def drawn(
     *,
     current: str = "",
     last: str = "",
+    why: str = "",
+    kind: str = "",
     opened: str = "",
     near: str = "",
 ) -> Drawing:
     """Return the graph of a workflow with the visits of a run.
 
-    `current`: its node; '' if it has ended, then `last` is the node in which it did. `opened`: names of nodes whose
-    chains are not folded, with commas. `near`: the node around which a part is drawn.
+    `current`: its node; '' if it has ended, then `last` is the node in which it did. `why`: words for how it has
+    stopped there, of the kind `kind` of its state. `opened`: names of nodes whose chains are not folded, with commas.
+    `near`: the node around which a part is drawn.
     """
     graph = declared(topology)
     here = current or last
     view = view_of(graph, here, frozenset(filter(None, opened.split(","))), near if near in graph.nodes else "")
-    nodes = _nodes(graph, visits, current)
+    nodes = tuple(
+        node._replace(why=why, kind=kind) if why and node.name == here else node
+        for node in _nodes(graph, visits, current)
+    )
     by_name = {node.name: node for node in nodes}
     box_of = {name: fold for fold, members in view.folds.items() for name in members}
     folds = {name: _fold(name, [by_name[each] for each in members], opened) for name, members in view.folds.items()}

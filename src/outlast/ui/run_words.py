@@ -1,11 +1,12 @@
 """Words and kinds of runs, effects and calls on pages: pure functions from models to the values of a template."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from outlast.core.machine import EffectStatus, RunStatus
+from outlast.core.machine import EffectStatus, Reason, RunStatus
 from outlast.insight.confusables import marked
 from outlast.insight.labels import APPROVAL, ATTENTION
 from outlast.models.child_tree import TreeRun
@@ -51,6 +52,15 @@ def line_of(run: RunListItem) -> str:
 
 def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
+
+
+def stopped_words(run: RunSummary) -> str:
+    """Return how a run has stopped at its node: words for a box of its graph. '' if it goes on or completed."""
+    if run.attention:
+        reason, detail = run.attention[0].reason, run.attention[0].detail
+        raised = re.match(r"[\w.]+(?=:)", detail) if reason == Reason.EXCEPTION else None
+        return f"raised {raised[0]}" if raised else f"needs a person: {reason}".replace("_", " ")
+    return {RunStatus.FAILED: "failed here", RunStatus.CANCELLED: "cancelled here"}.get(RunStatus(run.status), "")
 
 
 def name_of(run: RunSummary) -> str:

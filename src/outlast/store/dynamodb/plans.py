@@ -24,6 +24,7 @@ from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, MESSAGE, RUN,
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
 from outlast.store.bars import (
+    EVERY,
     BarSpan,
     CountedBars,
     EndBars,
@@ -358,7 +359,11 @@ async def _summary(reads: DynamoReads, query: Summary) -> SummaryRows:
 
 
 async def _flagged_counts(reads: DynamoReads, query: FlaggedCounts) -> tuple[FlaggedRuns, ...]:
-    return (await _flagged(reads, query.tenant))[0]
+    if query.of == EVERY:
+        return (await _flagged(reads, query.tenant))[0]
+    rows = RowsInMemory()
+    await _flagged_runs(reads, query, rows)
+    return query.find(rows)
 
 
 async def _flagged(reads: DynamoReads, tenant: str) -> tuple[tuple[FlaggedRuns, ...], bool]:
@@ -371,7 +376,7 @@ async def _flagged(reads: DynamoReads, tenant: str) -> tuple[tuple[FlaggedRuns, 
     return flagged_counts(found[:FLAGGED_MAX]), len(found) <= FLAGGED_MAX
 
 
-async def _flagged_runs(reads: DynamoReads, query: FirstFlagged, rows: RowsInMemory) -> None:
+async def _flagged_runs(reads: DynamoReads, query: FirstFlagged | FlaggedCounts, rows: RowsInMemory) -> None:
     """Read at most FLAGGED_MAX flagged runs."""
     async for runs in _at_entries(reads, Listing(RUNS, FLAGGED, open_list_of(RUN, query.tenant)).pages(reads)):
         put(rows, RUN, runs)

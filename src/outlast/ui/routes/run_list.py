@@ -71,7 +71,8 @@ class RunRow(NamedTuple):
 def run_row(run: RunListItem, now: datetime) -> RunRow:
     """Return a run as the list shows it."""
     until = min((wait.until for wait in run.waiting_for if wait.until), default=None)
-    took = None if run.created_at is None else (run.ended_at or now) - run.created_at
+    stopped = run.ended_at or min((each.since for each in run.attention if each.since), default=now)
+    took = None if run.created_at is None else stopped - run.created_at
     took_ms = None if took is None else took // _MS
     name = cut_to(name_of(run), NAME_BYTES)
     room = TEXT_BYTES - len(name.encode()) - (UNTIL_BYTES if until else 0)

@@ -30,7 +30,7 @@ from outlast.ui.page_route import PageRoute
 from outlast.ui.people import people_of
 from outlast.ui.rendering import document, render, stamp
 from outlast.ui.run_header import RunHeader, header_from, header_of
-from outlast.ui.run_words import child_kind, effect_kind, event_data, folded
+from outlast.ui.run_words import child_kind, effect_kind, event_data, folded, kind_of, stopped_words
 from outlast.ui.story_rows import (
     PROPOSALS_MAX,
     STORY_WORDS,
@@ -163,7 +163,16 @@ async def show_overview(
     graph = None
     if topology is not None:
         current = "" if head.over else found.node
-        graph = drawn(topology, found.visits, current=current, last=found.node, opened=opened, near=near)
+        graph = drawn(
+            topology,
+            found.visits,
+            current=current,
+            last=found.node,
+            why=stopped_words(found),
+            kind=kind_of(found),
+            opened=opened,
+            near=near,
+        )
     tree = await ops.tree(run) if found.children else None
     return await tab(
         request,
