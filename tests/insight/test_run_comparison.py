@@ -1,6 +1,7 @@
 """Comparison of two runs: where they part, what is equal, and that no secret is shown."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from outlast import Allow, Context, Deny, Fail, Workflow, activity, lookup, role
 from outlast.errors import InvalidInput, NotFound
 from outlast.flow import PolicyRequest, Verdict
 from outlast.insight import run_comparison
+from outlast.insight.difference_words import parting_text, took_text
 from outlast.insight.run_comparison import CHANGES_MAX, aligned, paired
 from outlast.insight.tenant_rows import PAGE_ROWS_MAX
 from outlast.models.comparison import RunComparison, RunDifference
@@ -28,6 +30,7 @@ class Order(BaseModel):
     ask: bool = False
     wait: bool = False
     fails: bool = False
+    breaks: str = ""
     more: dict[str, Any] = {}
     extra: bool = False
     n: int = 0
@@ -97,8 +100,16 @@ async def send(ctx: Context[Order]) -> Literal["close"]:
 
 @orders.node
 async def close(ctx: Context[Order]) -> None:
+    if ctx.state.breaks:
+        check_lorry(ctx.state.breaks)
     if ctx.state.fails:
         raise Fail("no lorry")
+
+
+def check_lorry(breaks: str) -> None:
+    if breaks == "late":
+        raise LookupError("the lorry is late")
+    raise ValueError(f"no lorry for {breaks}")
 
 
 @pytest.fixture(autouse=True)
@@ -404,3 +415,41 @@ def test_a_fork_and_its_ancestor_part_behind_the_checkpoint(outlast_app: AppFact
     assert (found.first.equal_visits, found.first.other) == (1, None), "the copied visit is equal"
     assert found.not_compared == [f"{forked.fork} is a fork: its input and its first 1 visit are those of its ancestor"]
     assert all(each.kind != "input" for each in found.differences)
+
+
+def test_an_exception_is_where_a_run_parts_from_one_that_ended(outlast_app: AppFactory) -> None:
+    app, run, other = pair(outlast_app, {"breaks": SECRET}, {})
+    found = compare(app, run, other)
+    first = found.first
+    assert first is not None and (first.kind, first.what, first.differs) == ("error", "exception", ["call"])
+    assert first.run is not None and first.other is None and first.run.node == "close"
+    assert first.run.detail == "ValueError: no lorry for [redacted]" and first.run.step.startswith("attention/")
+    assert parting_text(found).endswith(": exception, only in A: ValueError: no lorry for [redacted].")
+    assert SECRET not in found.model_dump_json()
+    other_item = app.start(orders, {"breaks": "box", "item": "bag"})
+    assert re.fullmatch(
+        r"They part at difference \d: lookup .+\. Difference \d: exception, only in A: ValueError: no lorry for box\.",
+        parting_text(compare(app, other_item, other, limit=1)),
+    )
+
+
+def test_two_exceptions_differ_in_their_message_and_in_the_first_line_of_their_tracebacks(
+    outlast_app: AppFactory,
+) -> None:
+    app, run, other = pair(outlast_app, {"breaks": "box"}, {"breaks": "late"})
+    (error,) = [each for each in compare(app, run, other).differences if each.kind == "error"]
+    assert error.differs == ["error"] and error.run is not None and error.other is not None
+    assert (error.run.detail, error.other.detail) == ("ValueError: no lorry for box", "LookupError: the lorry is late")
+    (line,) = error.changes
+    assert line.of == "error" and line.path.startswith("line_") and line.run and line.other
+    assert "in check_lorry" in line.run and "in check_lorry" in line.other and line.run != line.other
+    again = app.start(orders, {"breaks": "box"})
+    same = compare(app, run, again)
+    assert not same.total and same.equal_calls == compare(app, run, run).equal_calls
+
+
+def test_times_that_would_read_alike_are_in_milliseconds() -> None:
+    assert [took_text(*pair) for pair in ((12_100, 12_400), (12_400, 12_400), (12_400, 40_000), (12_400, None))] == [
+        "12,100 ms", "12s", "12s", "12s",
+    ]  # fmt: skip
+    assert (took_text(9), took_text(None, 9)) == ("9 ms", "")

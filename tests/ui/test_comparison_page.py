@@ -26,6 +26,7 @@ class Plan(BaseModel):
     rounds: int = 1
     text: str = ""
     rows: list[str] = []
+    fails: bool = False
     n: int = 0
 
 
@@ -41,12 +42,22 @@ async def keep_line(n: int, text: str, rows: list[str]) -> str:
 async def write(ctx: Context[Plan]) -> Literal["write"] | None:
     ctx.state.n += 1
     await ctx.do(keep_line, ctx.state.n, ctx.state.text, ctx.state.rows)
+    if ctx.state.fails and ctx.state.n == ctx.state.rounds:
+        raise ValueError(f"page {ctx.state.n} is torn")
     return "write" if ctx.state.n < ctx.state.rounds else None
+
+
+torn = Workflow("torn-plan", state=Plan)
+
+
+@torn.node(start=True)
+async def tear(ctx: Context[Plan]) -> None:
+    raise ValueError("the plan is torn")
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with Running(f"sqlite:{tmp_path_factory.mktemp('ui') / 'outlast.db'}", [*ALL, plans]) as running:
+    with Running(f"sqlite:{tmp_path_factory.mktemp('ui') / 'outlast.db'}", [*ALL, plans, torn]) as running:
         yield running
 
 
@@ -154,3 +165,24 @@ def test_no_rule_is_violated_at_three_widths(
             page.goto(service.url + address)
             found += complaints(page, address)
     assert not found, "\n".join(found)
+
+
+def test_a_failed_run_is_compared_with_the_last_completed_one_by_one_click(service: Service, page: Page) -> None:
+    plain = ended(service, rounds=1, text="before")
+    newest = ended(service, rounds=3, text="newest")
+    run = service.start("plan", rounds=3, text="newest", fails=True)
+    service.flagged(run)
+    assert 'id="compare-completed"' not in service.get(f"/ui/runs/{plain}").text
+    page.goto(f"{service.url}/ui/runs/{run}")
+    page.click("#compare-completed")
+    assert page.url.endswith(f"/ui/runs/{run}/compare?other={newest}")
+    assert "ValueError: page 3 is torn" in page.inner_text("#parting")
+    page.click("text=write, 3rd visit · ValueError: page 3 is torn")
+    assert "ValueError: page 3 is torn" in page.inner_text("#region-tab")
+
+
+def test_a_workflow_without_a_completed_run_says_so(service: Service) -> None:
+    run = service.start("torn-plan", rounds=1)
+    service.flagged(run)
+    answer = service.get(f"/ui/runs/{run}/compare?last_completed=yes")
+    assert answer.status_code == 200 and "No run of torn-plan has completed." in answer.text

@@ -7,6 +7,7 @@
 | policy | verdicts of policies, and outcomes of calls that a model proposed | arguments, verdict |
 | approval | approvals | offered calls, decision |
 | wait | named waits but approvals | messages that ended it |
+| error | events that flag a run | exception with its traceback, or another reason |
 
 A call is found in another run by kind, activity and key, without its visit.
 """
@@ -25,6 +26,7 @@ from outlast.core.rows.run_rows import Message
 from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
 from outlast.insight.agent_steps import StepRows
+from outlast.insight.course_steps import CourseStep, course_of
 from outlast.insight.run_history import RunHistory, first_intent
 from outlast.insight.step_names import call_step, lookup_outcome, lookup_step, request_step
 from outlast.insight.tenant_rows import ComparedRows
@@ -36,14 +38,17 @@ FACETS: Final[dict[DifferenceKind, tuple[Facet, Facet]]] = {
     "policy": ("arguments", "decision"),
     "approval": ("arguments", "decision"),
     "wait": ("arguments", "message"),
+    "error": ("arguments", "error"),
 }
 """Names of the two values by kind, if they are other ones."""
-_ORDER: Final[dict[DifferenceKind, int]] = {"model": 0, "lookup": 0, "policy": 1, "approval": 2, "wait": 3}
-"""Order of rows of one visit in the same millisecond. All others come after them."""
+_ORDER: Final[dict[DifferenceKind, int]] = {
+    "model": 0, "lookup": 0, "policy": 1, "approval": 2, "wait": 3, "call": 4, "undo": 4, "error": 5,
+}  # fmt: skip
+"""Order of rows of one visit in the same millisecond."""
 
 
 class ComparedCall(NamedTuple):
-    """A row that both runs can have: a call, a lookup, a verdict, an approval or a wait."""
+    """A row that both runs can have: a call, a lookup, a verdict, an approval, a wait or an error."""
 
     kind: DifferenceKind
     what: str
@@ -83,7 +88,7 @@ class ComparedCall(NamedTuple):
 
     def order(self) -> tuple[int, int, int]:
         """Return its place among the rows of a run."""
-        return self.at, _ORDER.get(self.kind, len(_ORDER)), self.n
+        return self.at, _ORDER[self.kind], self.n
 
     def differs_from(self, other: "ComparedCall") -> list[Facet]:
         """Return the aspects in which two rows of one identity differ."""
@@ -121,6 +126,9 @@ def calls_of(rows: ComparedRows, *, with_ledger: bool) -> Iterator[ComparedCall]
     for wait in rows.waits:
         if wait.kind != "approval":
             yield _of_wait(wait, messages)
+    for step in course_of(rows.steps.course) if rows.steps.course is not None else ():
+        if step.kind == "attention":
+            yield _of_error(rows.steps.history, step)
 
 
 def _of_effect(rows: StepRows, effect: Effect, used: tuple[int, int]) -> ComparedCall:
@@ -225,6 +233,15 @@ def _of_wait(wait: Wait, messages: dict[int, Message]) -> ComparedCall:
         status,
         f"{len(bound)} message{'' if len(bound) == 1 else 's'}" if bound else "",
         ", ".join(dict.fromkeys(message.actor for message in bound)),
+    )
+
+
+def _of_error(history: RunHistory, step: CourseStep) -> ComparedCall:
+    """Return why a run began to need a person: the type and the message of an exception, with its traceback."""
+    first, _, _ = step.detail.partition("\n")
+    node = history.entry(step.visit).node_at(step.at)
+    return ComparedCall(
+        "error", step.what, "", step.visit, step.at, step.event, "", "", step.detail, "", first, "", node, step=step.id
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from outlast.core.durations import span
+from outlast.core.durations import measured_span
 from outlast.insight.labels import visit_text
 from outlast.models.comparison import ComparedSide, Facet, RunComparison, RunDifference
 
@@ -15,12 +15,14 @@ FACETS: Final[Mapping[Facet, str]] = {
     "answer": "another answer",
     "decision": "another decision",
     "message": "another message",
+    "error": "another error",
     "end": "another end",
     "cost": "another cost",
     "time": "another time",
 }
 _KINDS: Final[Mapping[str, str]] = {
     "input": "",
+    "error": "",
     "end": "end of the",
     "model": "answer of",
     "policy": "verdict on",
@@ -43,8 +45,11 @@ def facets_text(each: RunDifference, run: str = "A", other: str = "B") -> str:
     return ", ".join(FACETS[facet] for facet in each.differs) or "equal"
 
 
-def side_text(side: ComparedSide | None, *, with_visit: bool = True) -> str:
-    """Return how one run has it: visit, status, person, detail, time and cost; `–` if it does not."""
+def side_text(side: ComparedSide | None, other: ComparedSide | None = None, *, with_visit: bool = True) -> str:
+    """Return how one run has it: visit, status, person, detail, time and cost; `–` if it does not.
+
+    `other`: how the other run has it. Times that would read alike are in milliseconds.
+    """
     if side is None:
         return "–"
     return " · ".join(
@@ -55,12 +60,20 @@ def side_text(side: ComparedSide | None, *, with_visit: bool = True) -> str:
                 side.status,
                 f"by {side.by}" if side.by else "",
                 side.detail,
-                span(side.ms) if side.ms is not None else "",
+                took_text(side.ms, other.ms if other is not None else None),
                 f"{side.tokens:,} tokens" if side.tokens else "",
                 f"{side.money} paid" if side.money else "",
             ),
         )
     )
+
+
+def took_text(ms: int | None, other: int | None = None) -> str:
+    """Return a time; in milliseconds if it differs from the other one and would read alike. '' for an unknown one."""
+    if ms is None:
+        return ""
+    text = measured_span(ms)
+    return f"{ms:,} ms" if other not in (None, ms) and text == measured_span(other or 0) else text
 
 
 def equal_text(visits: int, calls: int) -> str:
@@ -70,10 +83,19 @@ def equal_text(visits: int, calls: int) -> str:
 
 
 def parting_text(found: RunComparison, run: str = "A", other: str = "B") -> str:
-    """Return in a sentence where two runs, which have these names, part, or that they do not."""
+    """Return in words where two runs, which have these names, part, or that they do not, and their first error."""
     if (first := found.first) is not None:
-        place = f"{'difference' if found.rows == found.total else 'row'} {first.n}"
-        return f"They part at {place}: {title_of(first)}, {facets_text(first, run, other)}."
+        error = f" {_words(found, found.error, run, other)}" if found.error and found.error.n != first.n else ""
+        text = _words(found, first, run, other)
+        return f"They part at {text[0].lower()}{text[1:]}{error}"
     if found.total:
         return "They do not part: they differ in input, cost or time only."
     return "They are equal in all that is compared."
+
+
+def _words(found: RunComparison, each: RunDifference, run: str, other: str) -> str:
+    """Return a difference in words: its number, its name, how the runs differ, and the messages of an error."""
+    place = f"{'Difference' if found.rows == found.total else 'Row'} {each.n}"
+    sides = (each.run, each.other) if each.kind == "error" else ()
+    details = dict.fromkeys(side.detail for side in sides if side is not None and side.detail)
+    return f"{place}: {title_of(each)}, {facets_text(each, run, other)}{': ' if details else ''}{' | '.join(details)}."

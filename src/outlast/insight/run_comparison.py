@@ -142,12 +142,14 @@ def comparison_of(
     a, b = _Side(run, with_ledger), _Side(other, with_ledger)
     found, equal_visits, equal_calls = _differences(a, b, every=every)
     first = next(((n, each) for n, each in enumerate(found, 1) if each.parts), None)
+    error = next(((n, each) for n, each in enumerate(found, 1) if each.kind == "error" and each.differs), None)
     after = max(0, after)
     page = [_shown(n, each, a, b) for n, each in enumerate(found[after : after + limit], after + 1)]
     return RunComparison(
         run=_run_of(a),
         other=_run_of(b),
         first=_shown(*first, a, b) if first is not None else None,
+        error=_shown(*error, a, b) if error is not None else None,
         differences=page,
         total=sum(bool(each.differs) for each in found),
         rows=len(found),
@@ -302,9 +304,21 @@ def _of_calls(a: ComparedCall | None, b: ComparedCall | None) -> _Found | None:
         values.append((given, compact({"digest": a.digest}), compact({"digest": b.digest})))
     elif a.arguments != b.arguments:
         values.append((given, a.arguments, b.arguments))
-    if a.answer != b.answer and a.kind != "wait":
+    if a.kind == "error":
+        values += _first_line(str(a.answer), str(b.answer))
+    elif a.answer != b.answer and a.kind != "wait":
         values.append((answered, a.answer, b.answer))
     return _Found(a.kind, a.what, a.key, differs, a, b, values)
+
+
+def _first_line(run: str, other: str) -> Iterator[_Values]:
+    """Yield the first line after the message in which two tracebacks differ, named by its number."""
+    lines = zip_longest(run.splitlines()[1:], other.splitlines()[1:])
+    differing = next(((n, pair) for n, pair in enumerate(lines, 2) if pair[0] != pair[1]), None)
+    if differing is not None:
+        n, pair = differing
+        before, after = (compact({f"line_{n}": text.strip()}) if text is not None else None for text in pair)
+        yield "error", before or b"{}", after or b"{}"
 
 
 def _of_visit(a: _Side, n: int | None, b: _Side, m: int | None, differs: list[Facet]) -> _Found:

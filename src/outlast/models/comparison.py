@@ -7,10 +7,12 @@ from pydantic import Field
 from outlast.models import Count, Instant, Model, PagedList
 
 DifferenceKind: TypeAlias = Literal[
-    "input", "visit", "model", "lookup", "call", "policy", "approval", "wait", "undo", "end"
+    "input", "visit", "model", "lookup", "call", "policy", "approval", "wait", "undo", "error", "end"
 ]
 """Kinds of differences: the row or the part of a run that is not the same in both."""
-Facet: TypeAlias = Literal["input", "node", "call", "arguments", "answer", "decision", "message", "end", "cost", "time"]
+Facet: TypeAlias = Literal[
+    "input", "node", "call", "arguments", "answer", "decision", "message", "error", "end", "cost", "time"
+]
 """Aspects in which two runs can differ."""
 
 
@@ -23,7 +25,7 @@ class ComparedRun(Model):
     status: str
     node: str = Field(description="Its present node, or its last one.")
     visits: Count
-    calls: Count = Field(description="Number of its compared rows: calls, lookups, decisions and waits.")
+    calls: Count = Field(description="Number of its compared rows: calls, lookups, decisions, waits and errors.")
     began: Instant
     ended: Instant | None
     tokens: Count
@@ -59,7 +61,7 @@ class RunDifference(Model):
 
     n: Count = Field(description="Its number, from 1.")
     kind: DifferenceKind
-    what: str = Field(description="The activity, the node, the kind of the wait, or `run` for its end.")
+    what: str = Field(description="The activity, the node, the kind of the wait, the reason of an error, or `run`.")
     key: str
     differs: list[Facet] = Field(
         description="Aspects in which it differs. `call`: only one of the runs has this call. Empty: it is equal."
@@ -69,7 +71,7 @@ class RunDifference(Model):
     changes: list[ValueChange] = Field(description="At most 20, in the order of the values.")
     more_changes: Count = Field(description="Number of further changed places.")
     equal_visits: Count = Field(description="Visits that are equal as a whole, since the difference before.")
-    equal_calls: Count = Field(description="Equal calls, lookups, decisions and waits since the difference before.")
+    equal_calls: Count = Field(description="Equal calls, lookups, decisions, waits, errors since the one before.")
 
 
 class RunComparison(PagedList):
@@ -79,6 +81,9 @@ class RunComparison(PagedList):
     other: ComparedRun
     first: RunDifference | None = Field(
         description="Where the runs part: the first difference beyond input, cost and time. None: they do not."
+    )
+    error: RunDifference | None = Field(
+        None, description="First difference of kind `error`: an exception, or why a run needed a person."
     )
     differences: list[RunDifference]
     total: Count = Field(description="Number of all differences.")

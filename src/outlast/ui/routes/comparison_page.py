@@ -4,18 +4,20 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
 from markupsafe import escape
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from outlast.insight.difference_words import equal_text, facets_text, parting_text, side_text, title_of
+from outlast.core.machine import RunStatus
+from outlast.insight.difference_words import equal_text, facets_text, parting_text, side_text, title_of, took_text
 from outlast.models.comparison import ComparedRun, ComparedSide, DifferenceKind, RunDifference, ValueChange
 from outlast.models.effects import effect_id
 from outlast.operations.field_types import Name
 from outlast.service.request_parts import RunId
-from outlast.service.service_state import Ops
+from outlast.service.service_state import Ops, root_of
 from outlast.ui.page_route import PageRoute
 from outlast.ui.routes.run_pages import After, tab
 from outlast.ui.run_header import header_of
@@ -65,12 +67,19 @@ async def show_comparison(
     other: Name | Literal[""] = "",
     after: After = 0,
     every: Literal["", "yes"] = "",
+    last_completed: Literal["", "yes"] = "",
 ) -> Response:
     """Show where the run and another one part. Without the other one, offer runs of the same workflow.
 
-    `every`: both runs side by side, with what is equal.
+    `every`: both runs side by side, with what is equal. `last_completed`: lead to the
+    comparison with the newest completed run.
     """
     head = await header_of(ops, request, run)
+    if last_completed and not other:
+        newest = (await ops.runs(workflow=head.run.workflow, status=RunStatus.COMPLETED.value, limit=1)).runs
+        if newest:
+            query = urlencode({"other": newest[0].run})
+            return RedirectResponse(f"{root_of(request)}/ui/runs/{run}/compare?{query}", 303)
     if not other:
         offered = (await ops.runs(workflow=head.run.workflow, limit=OFFERED)).runs
         return await tab(
@@ -80,10 +89,12 @@ async def show_comparison(
             versions=[(each.run, each.shown) for each in offered],
             other="",
             offered=offered,
+            none_completed=bool(last_completed),
         )
     found = await ops.compare(run, other, after=after, limit=ALL_ROWS if every else ROWS, every=bool(every))
     rows = fitting(found.differences, (run, other), under_visits=bool(every))
     last = rows[-1].each.n if rows else after
+    took = [_ms(found.run), _ms(found.other)]
     return await tab(
         request,
         "compare",
@@ -95,7 +106,7 @@ async def show_comparison(
         rows=rows,
         after=after,
         last=last,
-        sides=[("This run", found.run, _ms(found.run)), ("Other run", found.other, _ms(found.other))],
+        sides=[("This run", found.run, took_text(*took)), ("Other run", found.other, took_text(*reversed(took)))],
         sentence=parting_text(found, *NAMES),
         equal=equal_text(found.equal_visits, found.equal_calls),
     )
@@ -129,8 +140,8 @@ def _shown(each: RunDifference, runs: tuple[str, str], left: int, *, with_visit:
         each,
         title_of(each),
         facets_text(each, *NAMES),
-        side_text(each.run, with_visit=with_visit),
-        side_text(each.other, with_visit=with_visit),
+        side_text(each.run, each.other, with_visit=with_visit),
+        side_text(each.other, each.run, with_visit=with_visit),
         step_path(runs[0], each.kind, each.run),
         step_path(runs[1], each.kind, each.other),
         changes,
@@ -147,6 +158,8 @@ def step_path(run: str, kind: DifferenceKind, side: ComparedSide | None) -> str:
         return f"/effects/{effect_id(run, int(found[1]), found[2])}"
     if kind == "approval" and (found := APPROVAL_STEP.fullmatch(side.step)) is not None:
         return f"/approvals/{found[1]}"
+    if kind == "error":
+        return f"/runs/{run}/steps?step={quote(side.step)}"
     return f"/runs/{run}" if kind == "end" else f"/runs/{run}/visits/{side.visit}" if side.visit else ""
 
 
