@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def test_the_board_shows_each_cause_once_with_uncertain_effects_first(own: Servi
     row = text[second : text.index("</tr>", second)]
     assert ">3</a>" in row and "M47 20v-20h.8v20z" in row and "call@1" in row and "3 flagged in the last 24" in row
     assert "version 1 deployed" in row
+    assert raised["example"] in unescape(re.sub("<[^>]+>", "", row))
     row = text[first : text.index("</tr>", first)]
     assert "Settle one by one" in row and "/ui/answers" not in row
 

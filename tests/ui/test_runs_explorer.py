@@ -123,6 +123,16 @@ def test_a_run_that_needs_a_person_has_stopped_in_the_list_the_graph_and_the_tim
     assert "needs a person" in outcome[:200], outcome[:200]
 
 
+def test_the_page_of_a_workflow_counts_the_last_day_of_its_versions_with_their_lists(place: Service) -> None:
+    text = place.get("/ui/workflows/order-fulfilment").text
+    listed_rows = re.findall(r'<tr id="version-order-fulfilment-(\d+)">(.*?)</tr>', text, re.DOTALL)
+    assert [version for version, _ in listed_rows] == ["2", "1"], "the newest first"
+    numbers = re.findall(r'<a href="([^"]+)" class="tone-[a-z]+">([0-9,]+)</a>', text)
+    assert len(numbers) >= 3
+    for href, count in numbers:
+        assert listed(place, unescape(href)) == int(count.replace(",", "")), href
+
+
 def test_deploys_and_pauses_are_marks_with_a_list(place: Service) -> None:
     assert place.post(
         "/v1/pauses", {"what": "workflow", "name": "order-fulfilment", "reason": "<b>closed</b>"}

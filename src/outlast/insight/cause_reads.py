@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from outlast.core.attributes import attribute_text
-from outlast.core.causes import CauseName, cause_mark, causes_in, name_in, normal_form
+from outlast.core.causes import FORM_CHARS_MAX, CauseName, cause_mark, causes_in, name_in, normal_form
 from outlast.core.commit import Instant
 from outlast.core.durations import MINUTE
 from outlast.core.lanes import version_in, workflow_in
@@ -176,6 +176,7 @@ async def _causes(
                     node=run.node,
                     name=entry.name,
                     text=redact(normal_form(entry.detail)),
+                    example=_example(entry.detail),
                     version=version_in(first.lane if first else run.lane),
                     deployed=_deployed(deploys, first.lane if first else run.lane, run.flagged_at),
                     since=exact_instant(first.since if first else run.flagged_at),
@@ -204,6 +205,12 @@ def _deployed(deploys: Mapping[str, int], lane: str, flagged_at: int) -> datetim
     """Return when a version was deployed; None if not known, or written after its run was flagged."""
     at = deploys.get(lane, 0)
     return instant(at) if at <= flagged_at else None
+
+
+def _example(detail: str) -> str:
+    """Return the first line of a message, redacted and no longer than its normal form may be."""
+    line = redact(detail.strip().partition("\n")[0])
+    return line if len(line) <= FORM_CHARS_MAX else line[: FORM_CHARS_MAX - 1] + "…"
 
 
 def _entry(run: Run, name: CauseName) -> Attention:
@@ -263,6 +270,7 @@ async def _past(of: TenantRows, cause: str, span: BarSpan, deploys: Mapping[str,
         node=event.node if event is not None else "",
         name=name_in(detail) if reason == Reason.EXCEPTION.value else "",
         text=redact(normal_form(detail)),
+        example=_example(detail),
         version=version_in(first.lane),
         deployed=_deployed(deploys, first.lane, first.since),
         since=exact_instant(first.since),

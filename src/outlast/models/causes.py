@@ -14,6 +14,7 @@ class Cause(Model):
     node: str
     name: str = Field(description="Activity or type of the exception. Empty: the reason concerns none.")
     text: str = Field(description="Message with a mark in place of what differs from run to run.")
+    example: str = Field(description="First line of the message of the run `run`.")
     version: int = Field(description="Version of the workflow in the run that was flagged first.")
     deployed: Instant | None = Field(
         description="When a worker first served this version, if that was before the first run."

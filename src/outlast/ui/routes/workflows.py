@@ -1,21 +1,30 @@
 """Pages of workflows: graph, versions with their runs and workers, and the form that starts a run."""
 
-from typing import Final
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.clocks import new_id
+from outlast.core.run_filters import Interval, interval_text
 from outlast.core.start_details import BY_PLACE, StartOptions, stated
 from outlast.errors import Conflict, InvalidInput, OutlastError
-from outlast.models.service import WorkflowDetail
-from outlast.operations.run_operations import StartRun
+from outlast.insight.cause_reads import FLAGGED
+from outlast.models import milliseconds
+from outlast.models.causes import Bars
+from outlast.models.service import VersionStatus, WorkflowDetail
+from outlast.operations.run_operations import ListRuns, StartRun
+from outlast.operations.run_query import query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import PathName
 from outlast.service.routes.run_routes import workflow_detail, workflow_list
 from outlast.service.service_state import Ops, State
+from outlast.store.bars import OUTCOMES
 from outlast.ui.forms import SchemaForm, sent_form, shown_form
 from outlast.ui.graph_drawing import Drawing, Near, Opened, drawn
 from outlast.ui.page_route import PageRoute, form_of, see_other
@@ -26,6 +35,24 @@ router = APIRouter(prefix="/ui/workflows", route_class=PageRoute)
 FIELDS = "input"
 ASKED: Final = BY_PLACE["form"]
 """Facts about a new run for which the form asks."""
+COUNTED: Final = 4
+"""Versions whose runs of the last day are counted, the newest ones."""
+
+
+class DayCount(NamedTuple):
+    """Runs of a version that ended in the last 24 hours with an outcome, or began to need a person."""
+
+    name: str
+    runs: int
+    query: str
+
+
+class VersionRow(NamedTuple):
+    """Version of a workflow with the runs of its last day; `day` None if they were not counted."""
+
+    status: VersionStatus
+    day: Sequence[DayCount] | None
+    at_least: bool
 
 
 @router.get("", operation_id="ui:list_workflows")
@@ -86,6 +113,29 @@ async def start_run(ops: Ops, state: State, request: Request, name: PathName) ->
     return see_other(request, f"/ui/runs/{started.run}", done)
 
 
+async def _versions(ops: Operations, workflow: str) -> list[VersionRow]:
+    """Return the versions of a workflow, the newest first, with the runs of the last day of some of them."""
+    found = [each for each in await ops.versions() if each.workflow == workflow]
+    found.sort(key=lambda each: (-each.version, each.lane))
+    counted = list(dict.fromkeys(each.version for each in found))[:COUNTED]
+    bars = await asyncio.gather(*[ops.bars(workflow=workflow, version=each, bars=1) for each in counted])
+    days = {version: _day(workflow, version, each) for version, each in zip(counted, bars, strict=True)}
+    at_least = {version: each.at_least or each.about for version, each in zip(counted, bars, strict=True)}
+    return [VersionRow(each, days.get(each.version), at_least.get(each.version, False)) for each in found]
+
+
+def _day(workflow: str, version: int, found: Bars) -> list[DayCount]:
+    """Return the numbers of a version, each with the query that lists the same runs."""
+    (bar,) = found.bars
+    time = interval_text(Interval(milliseconds(found.since), milliseconds(found.until)))
+    counts = []
+    for name in (*(each.value for each in OUTCOMES), FLAGGED):
+        of = ListRuns(workflow=workflow, version=version)
+        of = replace(of, flagged=time) if name == FLAGGED else replace(of, status=name, ended=time)
+        counts.append(DayCount(name, getattr(bar, name), query_text(query_terms(of))))
+    return counts
+
+
 async def _page(
     ops: Operations,
     request: Request,
@@ -98,9 +148,9 @@ async def _page(
     graph: Drawing | None = None,
 ) -> Response:
     name = found.workflow
-    versions = [each for each in await ops.versions() if each.workflow == name]
+    versions = await _versions(ops, name)
     stops = [each for each in (await ops.summary()).pauses if each.paused in (f"workflow {name}", "tenant")]
-    shown = stamp([(each.lane, each.runs, each.flagged, each.served_by) for each in versions], stops)
+    shown = stamp([(each.status.lane, each.status.runs, each.status.served_by, each.day) for each in versions], stops)
     return await render(
         request,
         "workflow.html",
