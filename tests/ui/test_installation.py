@@ -52,6 +52,7 @@ def test_each_page_teaches_the_next_command_while_it_is_empty(service: Service) 
 def test_workers_show_lease_and_budget(service: Service) -> None:
     text = service.get("/ui/workers").text
     (worker,) = service.get("/v1/workers").json()["workers"]
+    assert re.search(rf"</b> serves, \d+ of {worker['concurrency']} places taken", text)
     assert f'id="worker-{worker["worker"]}"' in text
     assert "Execution budget" in text and "renewed every" in text
 
