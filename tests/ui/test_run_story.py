@@ -91,6 +91,25 @@ def test_hostile_words_of_a_model_stay_text_in_every_card(
         expect(still.locator("#step")).to_be_visible()
 
 
+def test_the_address_of_an_opened_card_opens_it_again(
+    agent: tuple[Service, str], open_page: Callable[..., Page]
+) -> None:
+    service, run = agent
+    page = open_page(width=1440)
+    page.goto(f"{service.url}/ui/runs/{run}?q=NO_STORY")
+    page.locator("#story a.open").last.click()
+    title = page.locator("#panel h2").first.inner_text()
+    other = open_page(width=1440)
+    other.goto(page.url)
+    expect(other.locator("#panel h2").first).to_have_text(title)
+    assert "#step=" in page.url
+    other.locator("#panel .close").click()
+    assert "#step=" not in other.url
+    broken = open_page(width=1440)
+    broken.goto(f"{service.url}/ui/runs/{run}#step=%E0%A4%A")
+    expect(broken.locator("#panel")).to_be_empty()
+
+
 def test_only_failed_and_the_search_keep_what_they_say(agent: tuple[Service, str]) -> None:
     service, run = agent
     everything = shown(service, f"/ui/runs/{run}")

@@ -125,10 +125,13 @@
     for (const each of opened ? document.querySelectorAll("a[data-card]") : [])
       if (each.getAttribute("href") === opened) (each.closest("tr, li") ?? each).setAttribute("data-chosen", "");
   };
+  const stepOf = link => new URL(link.href).searchParams.get("step") ?? "";
+  const place = step => history.replaceState(history.state, "", location.pathname + location.search + (step && "#step=" + encodeURIComponent(step)));
   const close = () => {
     panel.replaceChildren();
     opened = "";
     mark();
+    place("");
     if (from?.isConnected) from.focus({preventScroll: true});
   };
   const closer = () => {
@@ -146,7 +149,10 @@
     else show();
     [opened, from] = [address, link];
     mark();
+    if (focus) place(stepOf(link)); // so that the address can be sent to a colleague
   };
+  const wanted = location.hash.startsWith("#step=") ? new URLSearchParams(location.hash.slice(1)).get("step") : "";
+  if (wanted) card([...document.querySelectorAll("a[data-card]")].find(each => stepOf(each) === wanted), true);
   document.addEventListener("htmx:after:swap", mark); // also after a region was refreshed
   panel?.addEventListener("keydown", event => { if (event.key === "Escape") close(); });
   document.addEventListener("click", event => {
