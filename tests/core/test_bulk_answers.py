@@ -2,8 +2,17 @@
 
 import pytest
 
-from outlast.core.bulk_answers import CONFIRM_ABOVE, BulkFilter, bulk_keys, check_bulk, check_confirmed, check_found
-from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.bulk_answers import (
+    CONFIRM_ABOVE,
+    AfterAnswer,
+    BulkFilter,
+    after_answer,
+    bulk_keys,
+    check_bulk,
+    check_confirmed,
+    check_found,
+)
+from outlast.core.machine import CHOICES, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import ATTENTION, Attention
 from outlast.core.rows.run_rows import Run
 from outlast.errors import Conflict, NotFound
@@ -102,3 +111,39 @@ def test_a_number_that_has_changed_is_refused_for_every_choice() -> None:
 def test_a_job_without_runs_is_not_started() -> None:
     with pytest.raises(NotFound, match="no run that fits"):
         check_found(0, EXCEPTION)
+
+
+OVER = {"owner": "~", "ended_at": 5_000, "attention_text": ""}
+NEWER = Attention(EXCEPTION, 2_000, "KeyError: no price list for region US")
+ASKED = Attention(Reason.EFFECT_UNCERTAIN, 500, "perhaps", key="A-17")
+
+
+@pytest.mark.parametrize(
+    ("run", "choice", "found"),
+    [
+        (BROKEN._replace(status=RunStatus.COMPLETED, **OVER), Choice.CONTINUE, AfterAnswer.RECOVERED),
+        (BROKEN._replace(status=RunStatus.FAILED, **OVER), Choice.CONTINUE, AfterAnswer.FAILED),
+        (BROKEN._replace(status=RunStatus.CANCELLED, **OVER), Choice.CONTINUE, AfterAnswer.FAILED),
+        (BROKEN._replace(status=RunStatus.FAILED, **OVER), Choice.FAIL, AfterAnswer.RECOVERED),
+        (BROKEN._replace(attention_text=""), Choice.CONTINUE, AfterAnswer.UNFINISHED),
+        (BROKEN, Choice.CONTINUE, AfterAnswer.UNFINISHED),  # it has not read the answer yet
+        (flagged(NEWER), Choice.CONTINUE, AfterAnswer.SAME),
+        (flagged(NEWER._replace(reason=Reason.POISONED)), Choice.CONTINUE, AfterAnswer.OTHER),
+        (flagged(ASKED), Choice.CONTINUE, AfterAnswer.OTHER),  # not answered by the job, and older
+    ],
+)
+def test_what_has_become_of_an_answered_run(run: Run, choice: Choice, found: AfterAnswer) -> None:
+    assert after_answer(BulkFilter(EXCEPTION), choice, run, before=1_000) is found
+
+
+def test_a_cancelled_run_needs_a_person_for_its_uncertain_effect_only() -> None:
+    every = BulkFilter(None)
+    assert after_answer(every, Choice.CANCEL, BROKEN, before=1_000) is AfterAnswer.UNFINISHED
+    assert after_answer(every, Choice.CANCEL, flagged(ASKED), before=1_000) is AfterAnswer.OTHER
+
+
+def test_the_same_cause_is_that_of_the_filter() -> None:
+    of_cause = BulkFilter(EXCEPTION, cause="c1")
+    for cause, found in (("c1", AfterAnswer.SAME), ("c2", AfterAnswer.OTHER)):
+        again = flagged(NEWER._replace(cause=cause))
+        assert after_answer(of_cause, Choice.CONTINUE, again, before=1_000) is found

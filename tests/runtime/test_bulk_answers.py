@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -26,6 +27,7 @@ from outlast.engine.admission import set_slots
 from outlast.errors import Conflict, DefinitionError, Forbidden, InvalidInput, NotFound
 from outlast.flow.context import Context
 from outlast.insight.tenant_rows import TenantRows
+from outlast.models import milliseconds
 from outlast.models.attention import RunAttention
 from outlast.models.bulk import BulkAnswer
 from outlast.runtime import bulk_answers
@@ -153,6 +155,8 @@ def test_each_run_is_answered_once_on_every_store(kind: str, tmp_path: Path) -> 
             assert (job.total, job.answered, job.by) == (len(rows), 0, "local:ana")
             job = await ended(ops, job)
         assert (job.status, job.answered, job.refused, job.failures) == ("completed", len(rows), 0, [])
+        result = job.result
+        assert (result.runs, result.unfinished, result.again, result.at_least) == (len(rows), len(rows), 0, False)
         given = await answers(store, [*rows, *others])
         assert {run: len(each) for run, each in given.items()} == {row.run: row in rows for row in [*rows, *others]}
         assert {message.actor for each in given.values() for message in each} == {"local:ana"}
@@ -374,7 +378,7 @@ def test_a_job_without_a_reason_cancels_the_unfinished_runs_that_a_query_finds(k
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_query_narrows_the_runs_of_a_reason(kind: str, tmp_path: Path) -> None:
+def test_a_query_narrows_the_runs_of_a_reason(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [flagged(1), flagged(2)._replace(objective="Refund for acme")]
 
     async def test(store: Store) -> None:
@@ -386,6 +390,17 @@ def test_a_query_narrows_the_runs_of_a_reason(kind: str, tmp_path: Path) -> None
             job = await ended(ops, job)
         assert (job.total, job.answered) == (1, 1)
         assert {run for run, given in (await answers(store, rows)).items() if given} == {"r00002"}
+        row = await store.load(RUN, (TENANT, "r00002"))
+        assert row is not None
+        after = {job.before + timedelta(minutes=1): (1, 1, False), job.before: (0, 0, False)}
+        for at, expected in after.items():
+            again = flagged(2, since=milliseconds(at))._replace(version=row.version + 1)
+            await store.commit(Commit((Put(RUN, again, row.version),)))
+            found = (await ops.bulk_answer(job.run)).result
+            assert (found.again, found.same, found.at_least) == expected
+            row = again
+        monkeypatch.setattr(bulk_answers, "RESULT_MAX", 1)
+        assert (await ops.bulk_answer(job.run)).result.at_least, "there may be more answers than were read"
 
     with url_of(kind, tmp_path) as url:
         play(test, url)

@@ -56,19 +56,37 @@ def test_all_runs_of_a_reason_are_answered_from_their_list(own: Service) -> None
     own.ended(at)
     after = page(own, f"/ui/answers/{at}")
     assert "3 of 3 answered" in after.text and "the line is gone" in after.text and "Cancel this job" not in after.text
-    own.until("/v1/attention?reason=exception", lambda body: not body["attention"])  # once the runs have read it
-    assert "No run of this filter needs a person" in page(own, f"/ui/answers/{at}").text
+    own.until(f"/v1/bulk-answers/{at}", lambda body: body["result"]["recovered"] == 3)  # once the runs have read it
+    last = own.get(f"/ui/answers/{at}").text
+    assert 'class="result good"' in last and "3 of 3 ended." in HtmlPage(last).text and 'id="left"' not in last
 
 
 def test_a_job_that_did_not_help_says_so(own: Service) -> None:
-    """The runs are flagged again at once: 3 of 3 answered, and 3 need a person."""
+    """The runs are flagged again at once: 3 of 3 answered, none recovered, and nothing is green."""
     shown = page(own, "/ui/answers?reason=exception&choice=continue")
     assert started(own, shown.form("answer-all"))[0] == 303
     (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
     own.ended(at)
-    own.until("/v1/bulk-answers?attention=exception&choice=continue", lambda body: body["runs"] == 3)
-    after = page(own, f"/ui/answers/{at}").text
-    assert "3 of 3 answered" in after and "now 3 runs of this filter need a person" in after
+    own.until(f"/v1/bulk-answers/{at}", lambda body: body["result"]["again"] == 3)  # once the runs have read it
+    answer = own.get(f"/ui/answers/{at}").text
+    after = HtmlPage(answer).text
+    assert "3 of 3 answered" in after and "Now 3 runs of this filter need a person" in after
+    assert "0 of 3 recovered: 3 need a person again, 3 of them for the same reason." in after
+    assert 'class="result bad"' in answer and 'class="state good"' not in answer and "<progress" not in answer
+    run = page(own, f"/ui/runs/{at}")
+    assert "continue for 3 runs" in run.text and "is_last" not in run.text
+    assert [each for each in run.links if each.get("id") == "job" and each["href"] == f"/ui/answers/{at}"]
+    cause = own.get("/v1/causes").json()["causes"][0]["cause"]
+    asked = page(own, f"/ui/answers?reason=exception&choice=continue&cause={cause}").form("answer-all")
+    assert started(own, asked)[0] == 303
+    (second,) = {run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]} - {at}
+    own.until(f"/v1/bulk-answers/{second}", lambda body: body["ended"] and body["result"]["again"] == 3)
+    same = "0 of 3 recovered: 3 need a person again, 3 of them for the same cause"
+    assert same in page(own, f"/ui/causes/{cause}").text
+    job = own.get(f"/v1/bulk-answers/{at}").json()
+    assert job["result"] == {
+        "runs": 3, "recovered": 0, "again": 3, "same": 3, "failed": 0, "unfinished": 0, "at_least": False,
+    }  # fmt: skip
 
 
 def test_a_cancellation_names_the_uncertain_effects_that_hold_it_up(own: Service) -> None:
@@ -83,7 +101,8 @@ def test_a_cancellation_names_the_uncertain_effects_that_hold_it_up(own: Service
     assert "the run ends once its uncertain effect is settled" in page(own, f"/ui/runs/{asked}").text
     after = page(own, f"/ui/answers/{at}")
     assert (
-        "now 1 run that matches has not ended" in after.text
+        "Now 1 run that matches has not ended" in after.text
+        and "3 of 4 ended: 1 needs a person." in after.text
         and "1 uncertain effect must be settled first" in after.text
     )
     (there,) = [each["href"] for each in after.links if "effect_uncertain" in each.get("href", "")]

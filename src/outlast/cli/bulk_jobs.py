@@ -9,11 +9,12 @@ from outlast.cli.exit_codes import CONFLICT, OK
 from outlast.cli.screen import Screen
 from outlast.core.bulk_answers import BULK
 from outlast.core.machine import Choice, Reason, RunStatus
+from outlast.insight.job_words import result_of
 from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.runtime.client import Client
 
 FAILURES_SHOWN: Final = 50
-JOB_POLL_S: Final = 0.5
+JOB_POLL_S: Final = 1.0
 
 
 class Selection(NamedTuple):
@@ -119,6 +120,8 @@ def print_job(screen: Screen, job: BulkAnswer) -> None:
     many = "1 run is" if job.total == 1 else f"{job.total:,} runs are"
     head = f"{job.answered:,} of {many} answered: {job.choice.replace('_', ' ')}, says {job.by}"
     screen.line(f"{job.run} {job.status} · {head}")
+    if job.result.runs:
+        screen.line(f"  now: {result_of(job).text}")
     for each in job.failures[:FAILURES_SHOWN]:
         screen.line(f"  not {each.run}{f' {each.key}' if each.key else ''}: {each.error}")
     if job.refused > min(len(job.failures), FAILURES_SHOWN):

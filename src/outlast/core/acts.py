@@ -18,16 +18,20 @@ KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{IDEMPOTENCY_KEY_CHARS_MAX}}}")
 
 
 class KeyedAct(NamedTuple):
-    """Operation of a caller under an idempotency key. `content`: digest of what the caller asked for."""
+    """Operation of a caller under an idempotency key. `content`: digest of what the caller asked for.
+
+    `run`: run whose rows the token belongs to, '' for the tenant.
+    """
 
     tenant: str
     id: str
     content: str
+    run: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Return the key of the row that the act leaves."""
-        return self.tenant, "", f"act/{self.id}"
+        return self.tenant, self.run, f"act/{self.id}"
 
 
 def act_of(tenant: str, caller: str, operation: str, key: str, *content: object) -> KeyedAct | None:

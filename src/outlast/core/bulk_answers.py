@@ -5,11 +5,12 @@ start. A run that was flagged later, or for another reason, is left alone. A job
 runs that a query finds and that were started before it.
 """
 
+from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from outlast.core.attention import ENDS, check_for_all
 from outlast.core.lanes import BUILT_IN, is_built_in, version_in
-from outlast.core.machine import Choice, Reason
+from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import Attention
 from outlast.core.rows.run_rows import Run, is_over
 from outlast.errors import Conflict, InvalidInput, NotFound
@@ -23,6 +24,25 @@ CONFIRM_ABOVE: Final = 100
 """Number of runs above which a choice that ends runs needs their number."""
 REFUSED_MAX: Final = 100
 """Refused items that a job keeps with their errors. It counts the others."""
+
+
+RESULT_MAX: Final = 5_000
+"""Answers of a job whose runs are read for its result. It says "or more" if there are others."""
+
+
+class AfterAnswer(Enum):
+    """State of a run that a job has answered, as the result of the job counts it."""
+
+    RECOVERED = auto()
+    """It has ended as the answer wanted: completed, or ended in any way if the choice ends runs."""
+    FAILED = auto()
+    """It was to continue, and has failed or was cancelled."""
+    SAME = auto()
+    """It needs a person again, for a reason that fits the filter of the job."""
+    OTHER = auto()
+    """It needs a person for another reason."""
+    UNFINISHED = auto()
+    """It runs or waits, or has not read the answer yet."""
 
 
 class BulkFilter(NamedTuple):
@@ -58,6 +78,16 @@ class BulkFilter(NamedTuple):
         fitting = [entry for entry in entries if self._fits(entry)]
         return fitting if self.reason is Reason.EFFECT_UNCERTAIN or len(fitting) == len(entries) else []
 
+    def has(self, entry: Attention) -> bool:
+        """Return True if an entry has the reason of the filter and fits it."""
+        return entry.reason is self.reason and self._fits(entry)
+
+    def is_answered(self, entry: Attention) -> bool:
+        """Return True if an entry goes when its run reads the answer. A cancel leaves uncertain effects."""
+        if self.reason is None:
+            return entry.reason is not Reason.EFFECT_UNCERTAIN
+        return entry.reason is self.reason
+
     def _has_place(self, run: Run) -> bool:
         return (
             self.workflow in ("", run.workflow)
@@ -84,6 +114,17 @@ def bulk_keys(given: BulkFilter, run: Run, *, before: int) -> tuple[str, ...]:
     if given.reason is Reason.EFFECT_UNCERTAIN:
         return tuple(dict.fromkeys(entry.key for entry in entries if entry.since <= before))
     return ("",) if entries and all(entry.since <= before for entry in entries) else ()
+
+
+def after_answer(given: BulkFilter, choice: Choice, run: Run, *, before: int) -> AfterAnswer:
+    """Return what has become of a run that a job has answered. `before`: the business instant of the job."""
+    if is_over(run):
+        as_wanted = choice in ENDS or run.status is RunStatus.COMPLETED
+        return AfterAnswer.RECOVERED if as_wanted else AfterAnswer.FAILED
+    left = [entry for entry in run.attention if entry.since > before or not given.is_answered(entry)]
+    if not left:
+        return AfterAnswer.UNFINISHED
+    return AfterAnswer.SAME if any(given.has(entry) for entry in left) else AfterAnswer.OTHER
 
 
 def check_query(given: BulkFilter, query: str) -> None:

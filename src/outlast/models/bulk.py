@@ -21,6 +21,20 @@ class BulkPreview(Model):
     confirm: bool = Field(description="True if the choice ends so many runs that their number must be given.")
 
 
+class BulkResult(Model):
+    """State now of the runs that a job has answered. Each is in one of the numbers, but `same` is a part of `again`."""
+
+    runs: Count = Field(description="Runs that the job has answered.")
+    recovered: Count = Field(
+        description="Runs that have ended as the answer wanted: completed, or in any way after `cancel` or `fail`."
+    )
+    again: Count = Field(description="Runs that need a person.")
+    same: Count = Field(description="Of these, runs that need it for the reason, and the cause, of the job again.")
+    failed: Count = Field(description="Runs that were to continue, and have failed or were cancelled.")
+    unfinished: Count = Field(description="Runs that run or wait and need no person, or have not read the answer yet.")
+    at_least: bool = Field(description="True if the numbers are lower bounds.")
+
+
 class BulkAnswer(Model):
     """Job that gives one answer to every flagged run of a filter, and its progress.
 
@@ -34,6 +48,7 @@ class BulkAnswer(Model):
     answered: Count
     refused: Count
     moved_on: Count = Field(description="Once it has ended: those that no longer fitted when their turn came.")
+    result: BulkResult
     failures: list[RefusedAnswer] = Field(description="The first 100 refused runs.")
     reason: str = Field(description="Reason why the runs require a person. Empty: unfinished runs are cancelled.")
     query: str = Field(description="Text that finds the runs. Empty: none was given.")

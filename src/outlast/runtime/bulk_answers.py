@@ -16,6 +16,7 @@ then reads the next page. Faults, and why each run gets the answer once:
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -32,7 +33,10 @@ from outlast.core.bulk_answers import (
     OF_CAUSE,
     PAGE,
     REFUSED_MAX,
+    RESULT_MAX,
+    AfterAnswer,
     BulkFilter,
+    after_answer,
     bulk_keys,
     check_bulk,
     check_confirmed,
@@ -47,7 +51,8 @@ from outlast.core.keys import check_reason
 from outlast.core.limits import RUNS_PER_READ
 from outlast.core.machine import Choice, Reason
 from outlast.core.paging import pages
-from outlast.core.rows.run_rows import RUN, Run, is_over
+from outlast.core.rows.row_kind import Key
+from outlast.core.rows.run_rows import RUN, TOKEN, Run, Token, is_over
 from outlast.engine import commands
 from outlast.engine.node_context import NodeContext
 from outlast.errors import Conflict, Forbidden, NotFound, OutlastError, StoreError
@@ -56,7 +61,7 @@ from outlast.flow.workflow import Workflow
 from outlast.insight.tenant_rows import TenantRows, is_asked_for
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
-from outlast.models.bulk import BulkAnswer, RefusedAnswer
+from outlast.models.bulk import BulkAnswer, BulkResult, RefusedAnswer
 from outlast.operations.attention_operations import PreviewBulkAnswer, StartBulkAnswer
 from outlast.operations.run_query import parse_query
 from outlast.store.bounds import INT_MAX
@@ -67,6 +72,7 @@ from outlast.telemetry.audit import audit
 
 READS_MAX: Final = 5  # reads of one run that changes each time
 AT_ONCE: Final = 10  # concurrent answers, because they share the store's batches
+TOKENS_PER_READ: Final = 500
 WINDOW: Final = 100  # visits that the history of a job keeps
 EXTENSION: Final = timedelta(milliseconds=RUN_CEILING)
 """Default of `by` for the choice "extend"."""
@@ -243,10 +249,10 @@ def _found_by(query: str, now: int) -> Callable[[Run], bool]:
 
 
 def answer_act(tenant: str, job: str, item: BulkItem) -> KeyedAct:
-    """Return the identity of one answer of a job."""
+    """Return the identity of one answer of a job. Its token belongs to the job, so that its answers can be listed."""
     act = act_of(tenant, job, "bulk_answer", digest(job, item.run, item.key))
     assert act is not None
-    return act
+    return act._replace(run=job)
 
 
 async def _next_page(of: TenantRows, state: BulkState) -> tuple[tuple[BulkItem, ...], str, bool]:
@@ -340,6 +346,7 @@ async def job_of(of: TenantRows, run: str) -> BulkAnswer:
         answered=state.answered,
         refused=state.refused,
         moved_on=max(0, state.total - state.answered - state.refused) if is_over(rows.run) else 0,
+        result=await _result(of, run, state),
         failures=list(state.failures),
         reason=state.reason.value if state.reason is not None else "",
         query=state.query,
@@ -353,6 +360,35 @@ async def job_of(of: TenantRows, run: str) -> BulkAnswer:
         activity=state.activity,
         version=state.version,
         contains=state.contains,
+    )
+
+
+async def _result(of: TenantRows, job: str, state: BulkState) -> BulkResult:
+    """Count what has become of the runs that a job has answered, by the tokens of its answers."""
+    tokens: list[Token] = []
+    after: Key = ()
+    while len(tokens) < RESULT_MAX:
+        page = await of.store.rows(TOKEN, (of.tenant, job), after=after, limit=TOKENS_PER_READ)
+        tokens += page
+        if len(page) < TOKENS_PER_READ:
+            break
+        after = (of.tenant, job, page[-1].key)
+    names = list(dict.fromkeys(token.target for token in tokens[:RESULT_MAX]))
+    found: Counter[AfterAnswer] = Counter()
+    for first in range(0, len(names), TOKENS_PER_READ):
+        keys = [(of.tenant, name) for name in names[first : first + TOKENS_PER_READ]]
+        for run in await of.store.load_many(RUN, keys, listed=True):
+            if run is not None:  # not purged
+                found[after_answer(state.filter, state.choice, run, before=state.before)] += 1
+    runs = sum(found.values())
+    return BulkResult(
+        runs=runs,
+        recovered=found[AfterAnswer.RECOVERED],
+        again=found[AfterAnswer.SAME] + found[AfterAnswer.OTHER],
+        same=found[AfterAnswer.SAME],
+        failed=found[AfterAnswer.FAILED],
+        unfinished=found[AfterAnswer.UNFINISHED],
+        at_least=len(tokens) >= RESULT_MAX or len(tokens) < state.answered or runs < len(names),
     )
 
 

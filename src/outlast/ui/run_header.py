@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
+from outlast.core.bulk_answers import BULK
 from outlast.core.machine import TERMINAL
 from outlast.core.rows.run_rows import Run
 from outlast.insight.labels import nth_of, visit_text
@@ -61,6 +62,7 @@ class RunHeader(NamedTuple):
             "waits": self.waits,
             "decidable": self.decidable,
             "over": self.over,
+            "is_job": run.workflow == BULK,
             "budget": budget_bar(run.used_by_tree or run.used, run.budget),
             "visit_text": lambda node, visit: visit_text(node, nth.get(visit, 0), visit),
         }

@@ -13,6 +13,7 @@ from outlast.core.limits import NAME_CHARS_MAX, QUERY_CHARS_MAX, TEXT_CHARS_MAX
 from outlast.core.machine import CHOICES, Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
+from outlast.insight.job_words import result_of
 from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.bulk import BulkAnswer
 from outlast.models.causes import Cause
@@ -252,13 +253,17 @@ async def _job(ops: Operations, request: Request, run: str, *, status_code: int 
     job, summary = await ops.bulk_answer(run), await ops.run_summary(run)
     pauses = [] if job.ended else [each for each in await ops.pauses() if each.paused == f"workflow {BULK}"]
     left = await _still_there(ops, job) if job.ended else None
+    result = result_of(job)
+    if result.kind == "good" and left is not None and left.runs:
+        result = result._replace(kind="wait")
     return await render(
         request,
         "bulk_job.html",
         title=f"{job.choice.replace('_', ' ').capitalize()} all",
         live="attention",
-        versions={"job": stamp(job.answered, job.refused, summary.version, len(pauses), left)},
+        versions={"job": stamp(job.answered, job.refused, job.result, summary.version, len(pauses), left)},
         job=job,
+        result=result,
         left=left,
         summary=summary,
         bulk=BULK,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from outlast.core.bulk_answers import BULK, OF_CAUSE
 from outlast.core.machine import Reason
 from outlast.core.run_filters import Interval, interval_text
+from outlast.insight.job_words import result_of
 from outlast.models import checked_instant
 from outlast.models.bulk import BulkAnswer
 from outlast.models.causes import Cause
@@ -25,7 +26,7 @@ from outlast.ui.rendering import render
 from outlast.ui.routes.bulk_pages import ShownFilter, address, offered, runs_in
 
 router = APIRouter(prefix="/ui/causes", route_class=PageRoute)
-JOBS: Final = 5
+JOBS: Final = 3
 """Jobs of a cause that a page lists."""
 RUNS: Final = 40
 """Runs with a cause that a page lists."""
@@ -77,6 +78,8 @@ async def show_cause(ops: Ops, pages: Pages, request: Request, cause: CauseId) -
         spark=sparkline(found.bars),
         flagged=sum(found.bars),
         jobs=await jobs_of(ops, cause),
+        jobs_max=JOBS,
+        result_of=result_of,
         bulk=BULK,
         of_cause=OF_CAUSE,
         answers=answers_for(found) if found.runs else (),
