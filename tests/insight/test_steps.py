@@ -101,7 +101,8 @@ def test_an_agents_run_is_read_as_five_kinds_of_steps(outlast_app: AppFactory) -
     assert json.loads(response.input.text) == {
         "effect": "open_ticket", "key": "steps-ticket/disk", "arguments": {"title": "disk", "body": "", "api_key": ""},
     }, "what exactly"  # fmt: skip
-    call = of(page, "tool_call")[1]
+    looked, call = of(page, "tool_call")[:2]
+    assert (looked.what, looked.input.text) == ("read_log", '{"lines":2}'), "as the model has proposed it"
     assert (call.what, call.key, call.attempts, call.settled_by) == ("open_ticket", "steps-ticket/disk", 1, "call")
     assert (call.output.text, call.detail, call.approval) == ('{"id":"T-disk"}', "executed", request.approval)
     workers = {event.data()["worker"] for event in app.events(run.id) if event.kind == "run.claimed"}

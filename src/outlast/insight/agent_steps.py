@@ -12,11 +12,12 @@
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from outlast.core.approvals import approved_instead, votes_of
-from outlast.core.codec import compact
+from outlast.core.codec import canonical, compact, digest
 from outlast.core.effect_verbs import UNANSWERED
 from outlast.core.events import ENDINGS, EventType
 from outlast.core.keys import ADMISSION, MODEL
@@ -31,7 +32,7 @@ from outlast.core.usage import CallUsage, money_text
 from outlast.core.visible import is_blank
 from outlast.engine.policy_gate import MEMOS as VERDICTS
 from outlast.engine.policy_gate import RecordedDecision, decision_of
-from outlast.errors import InvalidInput, NotFound
+from outlast.errors import InvalidInput, NotFound, NotStorable
 from outlast.flow.policy import Allow, Deny, NeedsApproval
 from outlast.insight.course_steps import CourseRows, CourseStep, course_of
 from outlast.insight.labels import effect_label
@@ -210,7 +211,21 @@ class _Steps:
 
     def _lookup(self, memo: Memo, place: Place) -> Step:
         used = self._usage(memo.visit, memo.key.removeprefix(UNANSWERED))
-        return self._of_memo("tool_call", memo, place, **used)
+        return self._of_memo("tool_call", memo, place, input=self._proposed(memo), **used)
+
+    def _proposed(self, memo: Memo) -> bytes:
+        """Return the arguments of a lookup as a model of its visit proposed them; b"" if no proposal has its digest.
+
+        The row of a lookup has a digest in place of its arguments.
+        """
+        key = memo.key.removeprefix(UNANSWERED)
+        for answer in self._answers.get(memo.visit, ()):
+            for arguments in _proposed_in(_answer_of(answer)):
+                with suppress(NotStorable):
+                    data = canonical(arguments)
+                    if digest(memo.activity, key, data) == memo.digest:
+                        return data
+        return b""
 
     def _of_memo(self, kind: StepKind, memo: Memo, place: Place, *, end: str = "", **more: Any) -> Step:
         error = memo.error or NO_ERROR
@@ -434,6 +449,19 @@ def _answer_of(memo: Memo) -> dict[str, Any]:
     """Return the answer of a model as it is stored; an empty one if it has no answer."""
     answer = decoded(memo.response, f"the answer in memo {memo.key}") if memo.response is not None else None
     return answer if isinstance(answer, dict) else {}
+
+
+def _proposed_in(answer: dict[str, Any]) -> Iterator[Any]:
+    """Yield the arguments of each call that an answer proposes, as the agent or pydantic-ai has recorded it."""
+    for name, arguments in (("calls", "arguments"), ("parts", "args")):
+        found = answer.get(name)
+        for each in found if isinstance(found, list) else ():
+            given = each.get(arguments) if isinstance(each, dict) else None
+            if isinstance(given, str):
+                with suppress(ValueError):
+                    given = json.loads(given)
+            if isinstance(given, dict):
+                yield given
 
 
 def _words_of(answer: dict[str, Any]) -> str:
