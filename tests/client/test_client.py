@@ -614,6 +614,8 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         nearest = await client.budgeted_runs(limit=1)
         assert [(each.run, each.shares[0].percent) for each in nearest.runs] == [(run.id, 120.0)] and nearest.every
         await client.raise_budget(run.id, tokens=50, money="0.25", reason="worth it")
+        (act,) = (await client.audit(kind="budget", since="1h", limit=1)).entries
+        assert (act.run, act.what) == (run.id, "raised the budget by 50 tokens, 0.25 money")
         assert await run.result(PATIENCE) == "AB"
         after = await client.run(run.id)
         assert (after.used.tokens, after.budget.tokens) == (120, 100)

@@ -476,6 +476,43 @@ async def rows_that_wait_for_a_person_are_listed_alone(s: Subject) -> None:
     assert (await b.query(OpenRows(EFFECT, "acme", (("activity", "invite"),)))).rows == ()
 
 
+async def messages_of_callers_are_listed_alone(s: Subject) -> None:
+    """`OpenRows` has messages of people and programs, newest first, and none that a run sent or that only tells."""
+    a, b = await two(s)
+    for run in ("run-1", "run-2"):
+        await a.commit(start(run_row(run)))
+    await a.commit(start(run_row("run-1", "globex")))
+    sent = (
+        ("run-1", "signal", "ana", b"{}"),
+        ("run-1", "signal", "run run-2", b"{}"),
+        ("run-2", "child", "run-3", b"{}"),
+        ("run-2", "resolve", "run-3", b"{}"),
+        ("run-2", "budget", "run run-1", b"{}"),
+        ("run-2", "resolve", "ben", b'{"reason": "seen"}'),
+        ("run-1", "child", "ana", b'{"reason": "go on"}'),
+        ("run-1", "cancel", "run run-2", b'{"reason": "gone"}'),
+        ("run-1", "decision", "ben", b"{}"),
+    )
+    for run, kind, actor, payload in sent:
+        await a.commit(append_message(message_row(run, payload)._replace(kind=kind, actor=actor)))
+    of_job = message_row("run-2")._replace(kind="cancel", signal_id="job/run-9")
+    await a.commit(append_message(of_job))
+    await a.commit(append_message(message_row("run-1", tenant="globex")))
+    found: list[tuple[str, str, str]] = []
+    cursor = ""
+    while True:
+        page = await b.query(OpenRows(MESSAGE, "acme", cursor=cursor, limit=2))
+        found += [(row.run, row.kind, row.actor) for row in page.rows]
+        if not (cursor := page.cursor):
+            break
+    assert sorted(found) == sorted([
+        ("run-1", "decision", "ben"), ("run-1", "child", "ana"), ("run-2", "resolve", "ben"),
+        ("run-1", "signal", "ana"),
+    ])  # fmt: skip
+    of_ben = (await b.query(OpenRows(MESSAGE, "acme", (("actor", "ben"), ("kind", "decision"))))).rows
+    assert [(row.run, row.kind) for row in of_ben] == [("run-1", "decision")]
+
+
 async def pending_approvals_come_by_deadline(s: Subject) -> None:
     """Pages of pending approvals begin with the earliest deadline. Approvals are found by who decided them."""
     a, b = await two(s)

@@ -142,6 +142,7 @@ FEATURES: Final = (
         ("outlast budgets set", "outlast runs raise"),
         "budgets?",
     ),
+    Feature("operation", "[audit](docs/security.md#audit) over all runs", ("outlast audit ls",), "audit over"),
     Feature("operation", "pauses", ("outlast pause", "outlast pauses")),
     Feature("operation", "`check` before a deploy", ("outlast check",)),
     Feature(

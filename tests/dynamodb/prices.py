@@ -51,7 +51,7 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
         "1 per row, also for those that a filter passes over, and 0.5 per 30 of them",
     ),
     OpenRows: ReadPrice(
-        "a page of what waits for a person: flagged runs, pending approvals, uncertain effects",
+        "a page of what waits for a person: flagged runs, pending approvals, uncertain effects; of acts of callers",
         "1 per row, and 0.5 per 30",
     ),
     Summary: ReadPrice(

@@ -245,6 +245,7 @@ def _operate(ask: Recorder) -> dict[str, str]:
     ask("get", "/v1/tools?workflow=call")
     ask("post", "/v1/views", {"name": "calls that fail", "query": "workflow:call is:flagged"})
     ask("get", "/v1/views")
+    ask("get", "/v1/audit?kind=effect")
     ask("post", "/v1/slots", {"slots": 20, "everywhere": False})
     ask("post", "/v1/pauses/resume", hold)
     return {"continue": flagged[1], "resolve": flagged[2]}

@@ -13,7 +13,7 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_CHECKPOINT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind
-from outlast.core.rows.run_rows import RESULT, RUN
+from outlast.core.rows.run_rows import MESSAGE, RESULT, RUN
 from outlast.core.rows.store_rows import STORE
 from outlast.core.run_filters import Interval
 from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
@@ -125,6 +125,8 @@ def queries() -> dict[str, Query[Any]]:
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
+        "acts": OpenRows(MESSAGE, "acme"),
+        "acts of a person": OpenRows(MESSAGE, "acme", (("actor", "ana"), ("kind", "cancel"))),
         "decided by": Newest(APPROVAL, "acme", (("decided_by", "ana"),)),
         "summary": Summary("acme", 1, ("a@1", "b@1")),
         "lanes": LaneCounts("acme", ("a@1", "b@1")),

@@ -59,6 +59,9 @@ def test_all_runs_of_a_reason_are_answered_from_their_list(own: Service) -> None
     own.until(f"/v1/bulk-answers/{at}", lambda body: body["result"]["recovered"] == 3)  # once the runs have read it
     last = own.get(f"/ui/answers/{at}").text
     assert 'class="result good"' in last and "3 of 3 ended." in HtmlPage(last).text and 'id="left"' not in last
+    (act,) = own.get("/v1/audit").json()["entries"]
+    assert (act["kind"], act["run"], act["reason"]) == ("job", at, "the line is gone"), "one act, and not its answers"
+    assert act["what"] == "started a job: fail for 3 runs"
 
 
 def test_a_job_that_did_not_help_says_so(own: Service) -> None:

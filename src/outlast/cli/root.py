@@ -34,6 +34,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "prompts": ("outlast.cli.agent_commands:prompts", "List and compare prompts of requests to models."),
         "tools": ("outlast.cli.agent_commands:tools", "List tools with their calls, refusals and times."),
         "metrics": ("outlast.cli.metric_commands:metrics", "Measure runs, nodes and decisions."),
+        "audit": ("outlast.cli.audit_commands:audit", "List who did what, on which run, and why."),
         "workers": ("outlast.cli.workers:workers", "List workers and what they serve; drain one."),
     },
     "Decide": {

@@ -25,6 +25,7 @@ from outlast.flow.workflow import Workflow
 from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.audit_entries import AuditKind, AuditList
 from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
@@ -1228,6 +1229,22 @@ class SyncClient:
         Raises InvalidInput.
         """
         return self._loop.run(lambda: self._target.budgeted_runs(limit=limit))
+
+    def audit(
+        self,
+        *,
+        by: str = "",
+        kind: AuditKind | None = None,
+        since: Duration | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> AuditList:
+        """Return one page of the acts of people and programs over all runs, newest first. Raises InvalidInput.
+
+        `by`: only acts of this caller; `kind`: only acts of this kind; `since`: only acts of at most this age;
+        `cursor`: `next_cursor` of the page before; `limit`: maximum number of acts.
+        """
+        return self._loop.run(lambda: self._target.audit(by=by, kind=kind, since=since, cursor=cursor, limit=limit))
 
     def usage(self, *, days: int = 14) -> UsageList:
         """Add up the usage that calls have reported on each of the last `days` business days, today included.

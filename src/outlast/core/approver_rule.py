@@ -14,6 +14,8 @@ from outlast.errors import DefinitionError, InvalidInput
 
 LOCAL: Final = "local:"
 """Prefix of the names that the command line gives local users."""
+OF_RUN: Final = "run "
+"""Prefix of the names under which runs act on one another."""
 PERSON: Final = "person:"
 """Prefix of a person in the text of a rule. No role name has a colon."""
 
@@ -34,6 +36,8 @@ def refusal_of_name(name: object) -> str:
         return "contains invisible characters"
     if name.lower().startswith(LOCAL):
         return f"begins with {LOCAL}, which is reserved for the command line"
+    if name.lower().startswith(OF_RUN):
+        return "begins with the word run, which is reserved for runs"
     return ""
 
 

@@ -21,6 +21,7 @@ outcome:
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from outlast.core.approver_rule import OF_RUN
 from outlast.core.codec import digest
 from outlast.core.commit import AppendMessage, Commit, Expect, Instant, Put, When, append_to_inbox
 from outlast.core.divergence import SIGNAL
@@ -257,7 +258,7 @@ def signal_key(to: str, signal_id: str) -> str:
 
 def by_run(sender: Run) -> str:
     """Return the actor of the requests of a run to its child or parent."""
-    return f"run {sender.run}"
+    return f"{OF_RUN}{sender.run}"
 
 
 # --- an operator ----------------------------------------------------------------------------------------

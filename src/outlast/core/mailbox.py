@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Literal
 
 from outlast.core.approvals import withdraw
-from outlast.core.commit import EMPTY, Commit, Instant, Put, When, append_to_inbox, in_portions
+from outlast.core.commit import EMPTY, AppendMessage, Commit, Instant, Put, When, append_to_inbox, in_portions
 from outlast.core.durations import SECOND
 from outlast.core.events import iso
 from outlast.core.keys import check_reason
@@ -281,6 +281,15 @@ def _withdrawn(approvals: Sequence[Approval], now: Instant) -> tuple[Put, ...]:
     """Return the writes that withdraw open approvals, as many as one commit has room for."""
     portions = in_portions(put for a in approvals if (put := withdraw(a, now)) is not None)
     return portions[0] if portions else ()
+
+
+def of_job(commit: Commit, job: str) -> Commit:
+    """Return the commit of an answer with its job in the message: the audit lists the job, and not each answer."""
+    if not job:
+        return commit
+    sent = [each for each in commit.writes if isinstance(each, AppendMessage)]
+    named = [AppendMessage(each.message._replace(signal_id=f"job/{job}")) for each in sent]
+    return commit._replace(writes=(*named, *(each for each in commit.writes if each not in sent)))
 
 
 def before_message(commit: Commit) -> tuple[list[Commit], Commit]:

@@ -38,7 +38,7 @@ from outlast.core.attention import (
 )
 from outlast.core.business_days import BusinessDays
 from outlast.core.codec import canonical
-from outlast.core.commit import Commit, Expect, Instant, Put, in_portions
+from outlast.core.commit import Commit, Expect, Instant, Put, append_to_inbox, in_portions
 from outlast.core.drain import DRAINS, DrainRequest, drains_of, request_drain
 from outlast.core.kept_deadlines import ceiling_memo
 from outlast.core.keys import check_given_reason, check_name, check_reason, check_text
@@ -51,6 +51,7 @@ from outlast.core.rows.all_kinds import Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, MEMO, Approval, Effect
 from outlast.core.rows.limit_rows import TENANT_BUDGET
 from outlast.core.rows.row_kind import AnyKind, Key, key_of, version_of
+from outlast.core.rows.run_columns import REASON
 from outlast.core.rows.run_rows import EVENT, RUN, TOKEN, Run, Token
 from outlast.core.rows.store_rows import META, STORE, WORKER, Worker
 from outlast.core.start_details import NO_DETAILS, StartDetails, check_details
@@ -96,11 +97,12 @@ async def start(
     scheduler: str = "",
     details: StartDetails = NO_DETAILS,
     is_limited: bool = True,
+    message: tuple[str, str] | None = None,
 ) -> StartedRun:
     """Start a run durably. Raises InvalidInput with all problems at once, Conflict, DefinitionError (RUN-4).
 
     Without `key`, the workflow's own start key applies; without that, the run id. `scheduler`: '' is this package's.
-    `is_limited`: False for runs that need no admission slot.
+    `is_limited`: False for runs that need no admission slot. `message`: kind and reason of a first message to the run.
     """
     if scheduler:
         workflow = workflow.scheduled_by(check_scheduler(scheduler))
@@ -126,7 +128,12 @@ async def start(
     if workflow.attributes is not None:
         new = new._replace(attributes=beginning.attributes)
     try:
-        await store.commit(start_verb(new, now, limited=is_limited and bool(await limits_of(store, tenant))))
+        begin = start_verb(new, now, limited=is_limited and bool(await limits_of(store, tenant)))
+        if message is not None:
+            kind, reason = message
+            told = append_to_inbox(tenant, run, kind, workflow.name, actor, REASON.encode(reason).encode())
+            begin = begin._replace(writes=(*begin.writes, told))
+        await store.commit(begin)
     except Stale:
         return await _started_before(store, token, workflow, "" if key else derived)
     if trace:
@@ -348,8 +355,9 @@ async def cancel(
     reason: str,
     seen: Expect | None = None,
     act: KeyedAct | None = None,
+    job: str = "",
 ) -> None:
-    """Request the end of a run.
+    """Request the end of a run. `job`: the run of the job that does so.
 
     From now on none of its approvals can be decided.
 
@@ -362,7 +370,7 @@ async def cancel(
         check_seen(seen, row)
         check_unfinished(row)
         asked = await approvals_of(store, tenant, run)
-        return mailbox.cancel(row, asked, actor=actor, reason=reason, now=now), None
+        return mailbox.of_job(mailbox.cancel(row, asked, actor=actor, reason=reason, now=now), job), None
 
     await land(store, f"run {run}", decide, seen=seen, once=Once(act, run, nothing))
     await withdraw_late(store, tenant, run)
@@ -523,8 +531,9 @@ async def resolve_attention(
     actor: str,
     seen: Expect | None = None,
     act: KeyedAct | None = None,
+    job: str = "",
 ) -> Reason:
-    """Answer one reason of a run's attention, and return it.
+    """Answer one reason of a run's attention, and return it. `job`: the run of the job that answers.
 
     Raises NotFound, InvalidInput, Conflict (ended, not flagged so, not offered, answered before; moved: the run is not
     as `seen`).
@@ -534,7 +543,7 @@ async def resolve_attention(
     async def decide(now: Instant) -> tuple[Commit, DecidedAnswer]:
         rows = await _attention_rows(store, tenant, run, seen, ends=ends)
         decided = person_answers(rows, answer, actor=actor, now=now)
-        return decided.commit, decided
+        return mailbox.of_job(decided.commit, job), decided
 
     async def again() -> DecidedAnswer:
         reason = answer.reason or Reason.EXCEPTION

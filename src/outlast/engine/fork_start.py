@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from outlast.core.approver_rule import Rule
 from outlast.core.attributes import attribute_values
 from outlast.core.codec import digest
-from outlast.core.commit import Commit, Put, in_portions
+from outlast.core.commit import Commit, Put, append_to_inbox, in_portions
 from outlast.core.events import EventType, iso
 from outlast.core.fork_starts import ForkStart, ending, token_key
 from outlast.core.forks import (
@@ -54,6 +54,7 @@ from outlast.core.living_forks import ForkNote, note_fork, note_of, notes_of
 from outlast.core.machine import RunStatus
 from outlast.core.rows.effect_rows import MEMO, USAGE, Usage
 from outlast.core.rows.row_kind import key_of
+from outlast.core.rows.run_columns import REASON
 from outlast.core.rows.run_rows import EVENT, FLOOR, TOKEN, Event, Message, Run, Token, is_over
 from outlast.core.start_details import StartDetails
 from outlast.core.verbs import Forked
@@ -465,7 +466,11 @@ async def _first_commit(
         forked=Forked(of.run.run, point.seq, version, point.visit, visits, terms._asdict()),
         rows=(*new.rows, Put(MEMO, memo_of_terms(new.tenant, new.run, terms, now.business), 0)),
     )
-    return start_verb(new, now, limited=bool(await limits_of(store, new.tenant)))
+    begin = start_verb(new, now, limited=bool(await limits_of(store, new.tenant)))
+    reason = REASON.encode(terms.both_go_on).encode()
+    return begin._replace(
+        writes=(*begin.writes, append_to_inbox(new.tenant, new.run, "fork", of.run.run, actor, reason))
+    )
 
 
 def _visits_before(of: _Ancestor) -> Counter[str]:

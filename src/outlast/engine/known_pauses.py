@@ -113,9 +113,9 @@ async def resume(store: Store, tenant: str, key: str, *, actor: str, act: KeyedA
         found = await store.load(PAUSE, (tenant, key))
         if found is None or not found.up:
             raise NotFound(f"{key} is not paused", f"tenant {tenant} has no such pause", "list them: outlast pauses")
-        row = found._replace(version=found.version + 1, up=0, by=actor)
-        commit = Commit((Put(PAUSE, row, found.version),), label=f"release {key}")
-        await _change(store, commit, key, act, await store.now())
+        now = await store.now()
+        row = found._replace(version=found.version + 1, up=0, by=actor, reason="", since=now.business)
+        await _change(store, Commit((Put(PAUSE, row, found.version),), label=f"release {key}"), key, act, now)
     return await wake_all(store, tenant, key)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from outlast.operations import agent_operations as agents
 from outlast.operations import approval_operations as approvals
 from outlast.operations import attention_operations as attention
+from outlast.operations import audit_operations as audit
 from outlast.operations import cause_operations as causes
 from outlast.operations import effect_operations as effects
 from outlast.operations import fork_operations as forks
@@ -27,7 +28,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final[tuple[Operation[Any, Any], ...]] = tuple(
     each
-    for module in (runs, forks, effects, approvals, attention, causes, agents, metrics, service, views, webhooks)
+    for module in (runs, forks, effects, approvals, attention, audit, causes, agents, metrics, service, views, webhooks)
     for each in vars(module).values()
     if isinstance(each, Operation)
 )

@@ -217,7 +217,7 @@ async def _answer(store: Store, tenant: str, job: str, state: BulkState, item: B
             raise left_alone(state.filter, run)
         seen = Expect(RUN, (tenant, run.run), run.version)
         try:
-            await _land_answer(store, tenant, state, item, seen, act)
+            await _land_answer(store, tenant, job, state, item, seen, act)
         except Conflict as error:
             if error.refusal != "moved":
                 raise
@@ -227,15 +227,17 @@ async def _answer(store: Store, tenant: str, job: str, state: BulkState, item: B
 
 
 async def _land_answer(
-    store: Store, tenant: str, state: BulkState, item: BulkItem, seen: Expect, act: KeyedAct
+    store: Store, tenant: str, job: str, state: BulkState, item: BulkItem, seen: Expect, act: KeyedAct
 ) -> None:
     if state.reason is None:
-        await commands.cancel(store, tenant=tenant, run=item.run, actor=state.by, reason=state.text, seen=seen, act=act)
+        await commands.cancel(
+            store, tenant=tenant, run=item.run, actor=state.by, reason=state.text, seen=seen, act=act, job=job
+        )
         return
     by_ms = state.by_ms if state.choice is Choice.EXTEND else 0
     answer = AttentionAnswer(state.choice, state.text, state.reason, item.key, by_ms)
     await commands.resolve_attention(
-        store, tenant=tenant, run=item.run, answer=answer, actor=state.by, seen=seen, act=act
+        store, tenant=tenant, run=item.run, answer=answer, actor=state.by, seen=seen, act=act, job=job
     )
 
 
@@ -327,7 +329,14 @@ async def start_job(of: TenantRows, actor: Actor, request: StartBulkAnswer, run:
         query=request.query,
     )
     await commands.start(
-        of.store, bulk, state.model_dump_json().encode(), tenant=of.tenant, actor=actor.name, run=run, is_limited=False
+        of.store,
+        bulk,
+        state.model_dump_json().encode(),
+        tenant=of.tenant,
+        actor=actor.name,
+        run=run,
+        is_limited=False,
+        message=("job", request.text),
     )
     return await job_of(of, run)
 

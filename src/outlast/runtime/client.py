@@ -28,6 +28,7 @@ from outlast.flow.workflow import Workflow, encoded_input
 from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
+from outlast.models.audit_entries import AuditKind, AuditList
 from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
@@ -66,6 +67,7 @@ from outlast.models.views import SavedView
 from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
+from outlast.operations import audit_operations as audit_ops
 from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
@@ -1166,6 +1168,22 @@ class Client(ABC):
         Raises InvalidInput.
         """
         return await self._call(service_ops.ListBudgetedRuns(limit=limit))
+
+    async def audit(
+        self,
+        *,
+        by: str = "",
+        kind: AuditKind | None = None,
+        since: Duration | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> AuditList:
+        """Return one page of the acts of people and programs over all runs, newest first. Raises InvalidInput.
+
+        `by`: only acts of this caller; `kind`: only acts of this kind; `since`: only acts of at most this age;
+        `cursor`: `next_cursor` of the page before; `limit`: maximum number of acts.
+        """
+        return await self._call(audit_ops.ListAudit(by=by, kind=kind, since=since, cursor=cursor, limit=limit))
 
     async def usage(self, *, days: int = 14) -> UsageList:
         """Add up the usage that calls have reported on each of the last `days` business days, today included.

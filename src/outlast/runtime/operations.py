@@ -40,6 +40,7 @@ from outlast.insight.agent_steps import step_page
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
 from outlast.insight.attention_reads import answer_each, general_attention, run_attention
+from outlast.insight.audit_reads import audit_page
 from outlast.insight.budget_reads import daily_budgets, nearest_runs, usage_of_days
 from outlast.insight.cause_reads import cause_detail, cause_list, counted_bars
 from outlast.insight.explanation import explain
@@ -71,6 +72,7 @@ from outlast.models import exact_instant
 from outlast.models.agents import PromptDetail, PromptList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
+from outlast.models.audit_entries import AuditList
 from outlast.models.bulk import BulkAnswer, BulkPreview
 from outlast.models.causes import Bars, CauseDetail, CauseList
 from outlast.models.child_tree import RunTree
@@ -110,6 +112,7 @@ from outlast.operations import OPERATIONS
 from outlast.operations import agent_operations as agent_ops
 from outlast.operations import approval_operations as approval_ops
 from outlast.operations import attention_operations as attention_ops
+from outlast.operations import audit_operations as audit_ops
 from outlast.operations import cause_operations as cause_ops
 from outlast.operations import effect_operations as effect_ops
 from outlast.operations import fork_operations as fork_ops
@@ -780,6 +783,11 @@ class Operations(Client):
     async def _remove_view(self, request: view_ops.RemoveView) -> Sequence[SavedView]:
         act = self._act("remove_view", "", request.name)
         return await saved_views.remove(self.store, self.tenant, request.name, act=act)
+
+    @handles(audit_ops.LIST_AUDIT)
+    async def _list_audit(self, request: audit_ops.ListAudit) -> AuditList:
+        Arguments("audit", of_call=True).number("limit", request.limit, 1, PAGE_ROWS_MAX)
+        return await audit_page(self.rows, request)
 
     @handles(service_ops.LIST_USAGE)
     async def _list_usage(self, request: service_ops.ListUsage) -> UsageList:

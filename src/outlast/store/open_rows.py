@@ -1,7 +1,7 @@
-"""Reads of the rows that wait for a person, whatever number of other rows a store has.
+"""Reads of the rows that wait for a person, or that a caller left, whatever number of other rows a store has.
 
-These are flagged runs, pending approvals, uncertain effects and deliveries that were given up. Each kind has an index
-of such rows alone.
+These are flagged runs, pending approvals, uncertain effects, deliveries that were given up, and messages of callers.
+Each kind has an index of such rows alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from typing_extensions import override
 
+from outlast.core.approver_rule import OF_RUN
 from outlast.core.causes import cause_mark, reason_mark
 from outlast.core.durations import DAY
 from outlast.core.limits import COUNT_MAX
@@ -20,7 +21,7 @@ from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import RUN
+from outlast.core.rows.run_rows import ACTS, ACTS_WITH_REASON, MESSAGE, RUN
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.store.bars import EVERY, OfRuns
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
@@ -36,11 +37,22 @@ class _Open(NamedTuple):
     earliest: bool  # first; else the latest is
 
 
+def _among(kinds: Iterable[str]) -> str:
+    names = ", ".join(f"'{each}'" for each in sorted(kinds))
+    return f"kind IN ({names})"
+
+
 _OPEN: Final = {
     RUN.name: _Open("flagged_at <> 0", "created_at", False),
     APPROVAL.name: _Open(f"status = '{ApprovalStatus.PENDING}'", "within_until", True),
     EFFECT.name: _Open(f"status = '{EffectStatus.UNCERTAIN}'", "first_at", False),
     DELIVERY.name: _Open(f"status = '{DeliveryStatus.DEAD}'", "first_at", False),
+    MESSAGE.name: _Open(
+        f"({_among(ACTS)} OR ({_among(ACTS_WITH_REASON)} AND length(payload) > 2)) "
+        f"AND substr(actor, 1, {len(OF_RUN)}) <> '{OF_RUN}' AND (kind = 'signal' OR signal_id = '')",
+        "at",
+        False,
+    ),
 }
 
 

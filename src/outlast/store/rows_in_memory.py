@@ -12,7 +12,7 @@ from outlast.core.rows.all_kinds import KINDS, R, Row
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT
 from outlast.core.rows.outbox_rows import DELIVERY
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
-from outlast.core.rows.run_rows import RUN, Run, queue_order
+from outlast.core.rows.run_rows import MESSAGE, RUN, Run, is_act, queue_order
 from outlast.store.fair_queueing import DueQuery
 
 SLACK: Final = 1_000  # superseded entries that a heap may hold before it is rebuilt
@@ -21,8 +21,9 @@ IS_OPEN: Final[dict[str, Callable[[Any], bool]]] = {
     APPROVAL.name: lambda approval: approval.status is ApprovalStatus.PENDING,
     EFFECT.name: lambda effect: effect.status is EffectStatus.UNCERTAIN,
     DELIVERY.name: lambda delivery: delivery.status is DeliveryStatus.DEAD,
+    MESSAGE.name: is_act,
 }
-"""Conditions of rows that wait for a person. Their SQL is in `open_rows.py`."""
+"""Conditions of rows that wait for a person or are an act of a caller. Their SQL is in `open_rows.py`."""
 
 
 class RowsInMemory:
@@ -124,7 +125,7 @@ class RowsInMemory:
         return sorted(self._runs(self._queued), key=queue_order)
 
     def open(self, kind: Kind[R], tenant: str) -> list[R]:
-        """Return the rows of a tenant that wait for a person, in any order."""
+        """Return the rows of a tenant for which IS_OPEN holds, in any order."""
         rows = [self.get(kind, key) for key in self._open[kind.name].get(tenant, ())]
         return [row for row in rows if row is not None]
 

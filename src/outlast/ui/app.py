@@ -17,6 +17,7 @@ from outlast.ui.page_route import error_page as error_page
 from outlast.ui.routes import (
     agent_pages,
     assets,
+    audit_page,
     board,
     bulk_pages,
     cause_pages,
@@ -42,6 +43,7 @@ ROUTERS = (
     comparison_page.router, fork_pages.router, run_actions.router, deliveries.router, threads.router, workers.router,
     workflows.router, usage_page.router, sign_in.router, themes.router, bulk_pages.router, cause_pages.router,
     agent_pages.router,
+    audit_page.router,
     metric_pages.router,
 )  # fmt: skip
 

@@ -59,6 +59,7 @@ PAGES: Final[dict[str, dict[str, str]]] = {
         "approvals": "", "approvals-all": "?show=all", "approvals-none": "?show=undecided&text=nothing-like-this",
     },
     "/ui/approvals/{approval}": {"approval": "", "approval-decided": "/ui/approvals/{decided}"},
+    "/ui/audit": {"audit": ""},
     "/ui/budgets": {"budgets": ""},
     "/ui/attention/{reason}": {"attention": "/ui/attention/exception", "attention-uncertain": ""},
     "/ui/causes/{cause}": {"cause": ""},

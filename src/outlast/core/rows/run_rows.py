@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from outlast.core import machine
+from outlast.core.approver_rule import OF_RUN
 from outlast.core.events import TYPES, make_body
 from outlast.core.lanes import scheduler_of
 from outlast.core.rows import run_columns
@@ -275,6 +276,24 @@ def start_token_of(run: Run) -> tuple[str, str, str]:
 def is_over(run: Run) -> bool:
     """True if the run has ended. A terminal run never changes again."""
     return run.status in machine.TERMINAL
+
+
+ACTS: Final = frozenset({
+    "answer", "cancel", machine.Choice.CONTINUE.value, "decision", "fork", "job", machine.Choice.RAISE.value,
+    "reassign", "signal",
+})  # fmt: skip
+"""Kinds of messages that callers send. Those of the kinds ACTS_WITH_REASON are of callers if they have a payload."""
+ACTS_WITH_REASON: Final = frozenset({"child", "resolve"})
+
+
+def is_act(message: Message) -> bool:
+    """Return True if a caller sent the message: a person or a program, not another run, and not by a job.
+
+    A message of a job names it in the place of the id of a signal. The SQL is in `store/open_rows.py`.
+    """
+    if message.actor.startswith(OF_RUN) or (message.kind != "signal" and message.signal_id):
+        return False
+    return message.kind in ACTS or (message.kind in ACTS_WITH_REASON and len(message.payload) > len(b"{}"))
 
 
 def queue_order(run: Run) -> tuple[int, int, int, str, str]:

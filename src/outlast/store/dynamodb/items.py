@@ -24,7 +24,7 @@ from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
 from outlast.core.rows.limit_rows import CALL_USAGE, PAUSE, SLOT, TENANT_BUDGET
 from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION, UNPUBLISHED
 from outlast.core.rows.row_kind import AnyKind, Key
-from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, RUN, TOKEN, Run
+from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, MESSAGE, RUN, TOKEN, Run, is_act
 from outlast.core.rows.store_rows import META, REQUEST, STORE, TOPOLOGY, WORKER, WRITER
 from outlast.core.rows.text_rows import MODEL_TEXT
 from outlast.core.verbs import completed_node
@@ -475,6 +475,7 @@ _EXTRAS: Final[dict[str, Callable[[Any], Item]]] = {
     EFFECT.name: _of_ledger(EFFECT),
     APPROVAL.name: _of_approval,
     DELIVERY.name: _of_ledger(DELIVERY),
+    MESSAGE.name: lambda row: _open(open_list_of(MESSAGE, row.tenant), row.at) if is_act(row) else {},
     REQUEST.name: lambda row: _listed(list_of(REQUEST, row.tenant), row.at),
     ATTRIBUTE.name: lambda row: _listed(list_of(ATTRIBUTE, row.tenant, f"{row.name}={row.value}"), row.at),
     FLAGGING.name: lambda row: _listed(list_of(FLAGGING, row.tenant), row.at),

@@ -203,6 +203,8 @@ LISTS: Final = {
     GRAPH_THREAD.name: RUNS,
 }
 """Kinds with a list of all rows of a tenant, and the table that has it."""
+OPEN_LISTS: Final = {**LISTS, MESSAGE.name: RUNS}
+"""Kinds with a list of open rows."""
 
 
 async def _newest(reads: DynamoReads, query: Newest[Any], rows: RowsInMemory) -> None:
@@ -318,7 +320,7 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
         return after is None or (open_place(kind, row) > after) is earliest
 
     limit = min(query.limit, PAGE_MAX) + 1
-    listing = Listing(LISTS[kind.name], OPEN, open_list_of(kind, query.tenant))
+    listing = Listing(OPEN_LISTS[kind.name], OPEN, open_list_of(kind, query.tenant))
     at = int(after[0]) if after else None
     how = {"low": at} if earliest else {"high": at, "backwards": True}
     await _gather(reads, kind, listing.pages(reads, limit=_page(limit), **how), listing, rows, limit, fits)

@@ -6,7 +6,7 @@ have.
 
 from typing import Final
 
-from outlast.core.machine import ApprovalStatus, Reason
+from outlast.core.machine import ApprovalStatus, Choice, Reason
 
 _CAUSES: Final = "' ' || " + " || ".join(
     f"CASE WHEN replace(attention, '\"reason\":\"{reason.value}\"', '') <> attention "
@@ -282,5 +282,12 @@ CREATE TABLE flagging (
     (
         "DROP INDEX run_page",
         "CREATE INDEX run_page ON run (tenant, created_at, run, workflow, lane)",
+    ),
+    # 15: messages of people and programs by time. Those between runs, and of jobs, have no entry.
+    (
+        "CREATE INDEX message_acts ON message (tenant, at, run, n, kind, actor) "
+        f"WHERE (kind IN ('answer', 'cancel', '{Choice.CONTINUE}', 'decision', 'fork', 'job', '{Choice.RAISE}', "
+        "'reassign', 'signal') OR (kind IN ('child', 'resolve') AND length(payload) > 2)) "
+        "AND substr(actor, 1, 4) <> 'run ' AND (kind = 'signal' OR signal_id = '')",
     ),
 )
