@@ -18,13 +18,15 @@ from outlast.agent import ModelAnswer, ScriptedModel, ToolCall, agent_workflow
 from outlast.core.usage import NOTHING_USED
 from outlast.insight.agent_steps import Placed
 from outlast.insight.labels import ordinal, visit_text
-from outlast.insight.run_story import StoryEntry, WaitedTime
+from outlast.insight.run_story import StoryEntry, WaitedTime, messages_before
+from outlast.models import exact_instant
 from outlast.models.runs import AllowedAmounts, UsedAmounts
-from outlast.models.steps import ProposedCall, Step, StepText
+from outlast.models.steps import ProposedCall, Step, StepKind, StepText
 from outlast.service.event_stream import EventListener, notice
 from outlast.ui.live import signals
-from outlast.ui.story_rows import budget_bar, elapsed, fitting
+from outlast.ui.story_rows import budget_bar, elapsed, fitting, took_ms
 from tests.ui.conftest import Running, Service
+from tests.ui.html_page import HtmlPage
 from tests.ui.test_axe import complaints
 from tests.ui.test_hostile import HOSTILE, STRANGERS
 from tests.ui.test_run_pages import PAGE_MAX, waiting
@@ -52,7 +54,8 @@ def hostile_agent() -> Any:
     )
     turn = ModelAnswer(text=HIDDEN_WORDS, calls=calls, model=HIDDEN_WORDS[:80], input_tokens=3, output_tokens=4)
     tools = [story_reads, story_writes]
-    return agent_workflow("story_agent", model=ScriptedModel([turn, HIDDEN_WORDS]), tools=tools)
+    model = ScriptedModel([turn, HIDDEN_WORDS])
+    return agent_workflow("story_agent", model=model, tools=tools, instructions=HIDDEN_WORDS)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +192,7 @@ def test_waits_that_overlap_are_counted_once() -> None:
 def test_a_traceback_is_folded_behind_its_first_line(service: Service, page: Page) -> None:
     run = service.start("call", order="broken")
     service.flagged(run)
-    page.goto(f"{service.url}/ui/runs/{run}")
+    page.goto(f"{service.url}/ui/runs/{run}?failed=yes")
     entry = page.locator("#story > li.attention")
     expect(entry).to_contain_text("RuntimeError: no line")
     expect(entry.locator("pre")).not_to_be_visible()
@@ -300,3 +303,73 @@ def test_requests_to_models_and_lookups_are_bars_that_open_their_step(agent: tup
     assert all(page.count(f"/steps?step={quote(name, safe='/')}") == 2 for name in calls), (
         "in the drawing and the table"
     )
+
+
+def test_a_gap_in_a_filtered_story_is_that_to_the_entry_above(agent: tuple[Service, str]) -> None:
+    service, run = agent
+    steps = service.get(f"/v1/runs/{run}/steps?limit=100").json()["steps"]
+    page = service.get(f"/ui/runs/{run}?failed=yes").text
+    shown = re.findall(r'<li id="step-(\d+)".*?<div class="at">(.*?)</div>', page, re.DOTALL)
+    assert 1 < len(shown) < len(steps) and "later" not in shown[0][1]
+    began = [int(n) for n, _ in shown]
+    assert began != list(range(began[0], began[0] + len(began))), "a step between them is left out"
+    times = [float(re.findall(r"\+([\d.]+) s", at)[0]) for _, at in shown]
+    for before, (after, (_, at)) in zip(times, zip(times[1:], shown[1:], strict=True), strict=False):
+        ms = round((after - before) * 1_000)
+        assert f"{ms} ms later" in at or ms >= 1_000
+
+
+def test_a_turn_of_a_model_shows_the_messages_before_it(agent: tuple[Service, str]) -> None:
+    service, run = agent
+    turns = service.get(f"/v1/runs/{run}/steps?kind=model_decision").json()["steps"]
+    page = HtmlPage(service.get(f"/ui/runs/{run}/steps?step={quote(turns[-1]['id'])}").text).text
+    order = [page.index(word) for word in ("Messages before it", "system", "user", "assistant", "tool story_reads")]
+    assert order == sorted(order) and "refused no_story" in page.partition("Words")[0]
+    first = service.get(f"/ui/runs/{run}/steps?step={quote(turns[0]['id'])}").text
+    messages = first.partition('id="messages"')[2].partition("</details>")[0]
+    assert "<b>user</b>" in messages and "<b>assistant</b>" not in messages
+    calls = service.get(f"/v1/runs/{run}/steps?kind=tool_call").json()["steps"]
+    assert 'id="messages"' not in service.get(f"/ui/runs/{run}/steps?step={quote(calls[0]['id'])}").text
+
+
+def test_messages_before_a_turn_are_cut_and_counted() -> None:
+    words = StepText(text="words", bytes=5, cut=False)
+
+    def placed(n: int) -> Placed:
+        name = f"lookup/{n}"
+        return Placed((n, 1, 0, name), "model_decision", lambda _: step_with("model_decision", id=name, said=words))
+
+    messages, earlier = messages_before([placed(n) for n in range(10)], "lookup/9", 8)
+    assert (earlier, [each.step for each in messages]) == (1, [f"lookup/{n}" for n in range(1, 9)])
+    assert {(each.role, each.text) for each in messages} == {("assistant", "words")}
+    assert messages_before([placed(0)], "lookup/0", 8) == ([], 0)
+
+
+def step_with(kind: StepKind, **fields: Any) -> Step:
+    """Return a step whose other fields are empty."""
+    plain: dict[str, Any] = dict.fromkeys(
+        ("id", "status", "what", "node", "detail", "by", "key", "digest", "external_id", "settled_by", "allowed_by"), ""
+    )
+    plain |= {"approval": "", "model": "", "money": "", "visit": 1, "attempts": 0, "tokens": 0, "input_tokens": 0}
+    empty = StepText(text="", bytes=0, cut=False)
+    more = {"output_tokens": 0, "began": None, "ended": None, "proposals": [], "input": empty, "output": empty}
+    return Step(**{**plain, **more, **fields}, kind=kind)
+
+
+def test_a_step_took_the_time_between_its_instants() -> None:
+    ended = exact_instant(1_140)
+    assert took_ms(step_with("tool_call", began=exact_instant(1_000), ended=ended)) == 140
+    assert took_ms(step_with("model_decision", ended=ended, ms=7)) == 7
+    assert took_ms(step_with("tool_call", ended=ended)) is None, "only the end of a lookup is recorded"
+    assert took_ms(step_with("checkpoint", began=ended, ended=ended)) is None
+
+
+def test_an_error_is_said_once_on_the_page_of_a_run(service: Service) -> None:
+    run = service.start("call", order="broken")
+    service.flagged(run)
+    (item,) = service.get(f"/v1/runs/{run}").json()["attention"]
+    message = item["detail"].splitlines()[0]
+    text = HtmlPage(re.sub(r"<pre.*?</pre>", "", service.get(f"/ui/runs/{run}").text, flags=re.DOTALL)).text
+    assert text.count(message) == 1 and text.count("gnored: ") == 1 and "if ignored" not in text
+    filtered = HtmlPage(service.get(f"/ui/runs/{run}?failed=yes").text).text.partition("All steps")[2]
+    assert message in filtered, "a filtered story has its messages"

@@ -7,6 +7,7 @@ from outlast.cli.screen import Screen
 from outlast.core.durations import measured_span
 from outlast.insight.labels import visit_text
 from outlast.insight.run_timeline import measured_ms
+from outlast.insight.step_names import proposal_text
 from outlast.models.steps import ProposedCall, Step
 from outlast.models.timeline import Timeline, TimelineBar
 
@@ -100,4 +101,4 @@ def _head(text: str) -> str:
 
 def _proposal(call: ProposedCall) -> str:
     why = ": ".join(filter(None, (call.code, call.reason)))
-    return f"{call.tool} {call.outcome}" + (f" ({why})" if why else "")
+    return f"{call.tool} {proposal_text(call.outcome)}" + (f" ({why})" if why else "")

@@ -122,6 +122,12 @@ async def _texts(of: TenantRows, digests: Sequence[str]) -> dict[str, StoredMode
     return {row.digest: row for row in await of.store.load_many(MODEL_TEXT, keys) if row is not None}
 
 
+async def stored_text(of: TenantRows, digest: str) -> str:
+    """Return the instructions or tools with a digest as people may see them; '' if they are not stored."""
+    row = (await _texts(of, [digest])).get(digest) if digest else None
+    return shown_text(row) if row is not None else ""
+
+
 def shown_text(row: StoredModelText) -> str:
     """Return a text as people may see it: tools as lines of JSON, without secrets."""
     if row.kind == TOOLS:

@@ -1,10 +1,12 @@
 """The story of a run: its steps with the time since its start, the gap to the step before, and the running totals.
 
-A pure function of the rows that its steps are made from. A filter leaves steps out; it changes no time and no total.
+A pure function of the rows that its steps are made from. A filter leaves steps out: a gap is then that to the step
+before which is left, and no other time and no total changes.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
@@ -16,7 +18,7 @@ from outlast.insight.step_names import DENIED, NOT_ANSWERED, UNKNOWN
 from outlast.models import milliseconds
 from outlast.models.attention import RunAttention
 from outlast.models.runs import RunDetail, RunExplanation
-from outlast.models.steps import Step
+from outlast.models.steps import Step, StepKind
 
 SEARCHED_CHARS: Final = 1_000
 """Characters at the beginning of a text in which a search looks."""
@@ -42,7 +44,8 @@ _ALWAYS: Final = frozenset({"attention", "takeover"})
 class StoryEntry(NamedTuple):
     """A step in the story. `n`: its number, from 1; `spent`: usage up to it.
 
-    `gap_ms`: time since the step before began; None for the first. `busy_ms`: time since the start without waits.
+    `gap_ms`: time since the step before in the list began; None for the first. `busy_ms`: since the start without
+    waits.
     """
 
     n: int
@@ -86,6 +89,51 @@ def story_of(rows: StepRows) -> list[StoryEntry]:
     return found
 
 
+class TurnMessage(NamedTuple):
+    """Message before a turn of a model. `role`: user, assistant, or tool, whose `name` it has."""
+
+    role: str
+    name: str
+    text: str
+    cut: bool
+    step: str
+
+
+class ModelTurn(NamedTuple):
+    """Messages before a turn of a model, as far as rows have them. `instructions`: '' if they are not stored.
+
+    `earlier`: number of messages before them that are left out.
+    """
+
+    instructions: str
+    messages: Sequence[TurnMessage]
+    earlier: int
+
+
+def messages_before(steps: Sequence[Placed], step: str, limit: int) -> tuple[list[TurnMessage], int]:
+    """Return the last messages before a turn of a model, and the number of those before them.
+
+    A request to a model is stored as a digest. The steps before it have what was said: input of the run, signals,
+    words of the model, answers of tools.
+    """
+    n = next((n for n, each in enumerate(steps) if each.place[-1] == step), 0)
+    before = [each for each in steps[:n] if each.kind in _ROLES]
+    return [_message(each.step) for each in before[-limit:]], max(0, len(before) - limit)
+
+
+_ROLES: Final[dict[StepKind, str]] = {
+    "start": "user", "signal": "user", "model_decision": "assistant", "tool_call": "tool",
+}  # fmt: skip
+
+
+def _message(step: Step) -> TurnMessage:
+    name = "" if step.kind in ("start", "model_decision") else step.what
+    found = step.said if step.kind == "model_decision" else step.output if step.kind == "tool_call" else step.input
+    calls = ", ".join(f"{call.tool} {call.arguments}".strip() for call in step.proposals)
+    text = found.text or (f"calls {calls}" if calls else step.detail)
+    return TurnMessage(_ROLES[step.kind], name, text, found.cut, step.id)
+
+
 class WaitedTime:
     """Time in which a run waited for anything, also for a worker or a person."""
 
@@ -119,11 +167,13 @@ def chosen(rows: StepRows, entries: Sequence[StoryEntry], *, failed: bool, text:
     if not failed and not text:
         return list(entries)
     heads = steps_of(rows, head=SEARCHED_CHARS) if text else [each.placed for each in entries]
-    return [
+    kept = [
         entry
         for entry, placed in zip(entries, heads, strict=True)
         if _is_kept(placed.step, failed=failed, text=text.casefold())
     ]
+    gaps = [None, *(max(0, each.at - before.at) for before, each in pairwise(kept))]
+    return [entry._replace(gap_ms=gap) for entry, gap in zip(kept, gaps, strict=False)]
 
 
 def _is_kept(step: Step, *, failed: bool, text: str) -> bool:

@@ -12,6 +12,10 @@ ANSWERED: Final = "answered"
 NOT_ANSWERED: Final = "unanswered"  # a lookup whose attempts are used up
 DENIED: Final = "denied"
 UNKNOWN: Final = "unknown"  # a call that a person gave up: it may have happened
+_PROPOSED: Final = {
+    "admitted": "allowed", "not_admitted": "not allowed", "already_done": "already done",
+    "needs_approval": "needs an approval",
+}  # fmt: skip
 _OF_MODELS: Final = (f"{VERDICTS}offer/", f"{VERDICTS}proposal/")
 """Keys of verdicts before and after a model, which belong to its decision."""
 
@@ -48,3 +52,8 @@ def lookup_outcome(memo: Memo) -> str:
     if memo.error_text:
         return EffectStatus.REFUSED.value
     return ANSWERED if memo.activity == MODEL else EffectStatus.DONE.value
+
+
+def proposal_text(outcome: str) -> str:
+    """Return in words what became of a call that a model proposed."""
+    return _PROPOSED.get(outcome, outcome.replace("_", " "))

@@ -35,8 +35,8 @@ from outlast.engine.detached_children import detach
 from outlast.engine.fork_start import ForkRequest, fork
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
-from outlast.insight.agent_calls import prompt_detail, prompt_list, tool_list
-from outlast.insight.agent_steps import step_page
+from outlast.insight.agent_calls import prompt_detail, prompt_list, stored_text, tool_list
+from outlast.insight.agent_steps import step_page, steps_of
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
 from outlast.insight.attention_reads import answer_each, general_attention, run_attention
@@ -61,7 +61,7 @@ from outlast.insight.run_reads import (
     state_of_run,
     summaries_of,
 )
-from outlast.insight.run_story import RunStory, chosen, story_of
+from outlast.insight.run_story import ModelTurn, RunStory, chosen, messages_before, story_of
 from outlast.insight.run_tally import RunTally, tally_of
 from outlast.insight.run_timeline import timeline_of
 from outlast.insight.run_tree import runs_below, tree_of
@@ -934,6 +934,11 @@ class Operations(Client):
         entries = story_of(steps)
         kept = chosen(steps, entries, failed=failed, text=text)
         return RunStory(facts.run, detail, explain(facts), items, kept, len(entries))
+
+    async def turn(self, run: str, step: str, *, prompt: str, limit: int) -> ModelTurn:
+        """Return the last messages before a step of a model. `prompt`: digest of its instructions; '' reads none."""
+        steps = await self.rows.steps_from(await self.rows.rows_of(run))
+        return ModelTurn(await stored_text(self.rows, prompt), *messages_before(steps_of(steps), step, limit))
 
     @of_one
     async def acts(self, run: str) -> ActsOfRun:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -108,8 +109,8 @@ def kind_of_step(step: Step) -> str:
 def totals(entry: StoryEntry) -> str:
     """Return the usage that calls reported from the start up to an entry, and the time without waits."""
     tokens = f"{entry.spent.tokens:,} tokens" if entry.spent.tokens else ""
-    money = money_text(entry.spent.money) if entry.spent.money else ""
-    return " · ".join(filter(None, (tokens, money, f"busy {measured_span(entry.busy_ms)}")))
+    money = f"{money_text(entry.spent.money)} paid" if entry.spent.money else ""
+    return " · ".join(filter(None, (tokens, money, f"{measured_span(entry.busy_ms)} busy")))
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
@@ -144,6 +145,15 @@ def shown_text(text: str) -> FoldedValue:
     except (ValueError, RecursionError):
         shown = text
     return FoldedValue(shown if len(shown) <= FOLDED else "", len(shown))
+
+
+def took_ms(step: Step) -> int | None:
+    """Return how long a step took in milliseconds; None if it is unknown, lasts, or is an instant."""
+    if step.kind not in ("tool_call", "model_decision", "approval_request", "wait") or step.ended is None:
+        return None
+    if step.began is None:
+        return step.ms or None
+    return max(0, (step.ended - step.began) // timedelta(milliseconds=1))
 
 
 class BudgetBar(NamedTuple):

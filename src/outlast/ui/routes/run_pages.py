@@ -1,6 +1,6 @@
 """Pages of one run: its wait and the way to end it, its ledger, results, events, input and people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -15,8 +15,10 @@ from outlast.core.start_details import BY_PLACE
 from outlast.errors import NotFound
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import measured_ms
+from outlast.insight.step_names import proposal_text
 from outlast.insight.value_changes import changed_places, shown_change
 from outlast.models import milliseconds
+from outlast.models.runs import RunExplanation
 from outlast.models.steps import Step
 from outlast.models.timeline import Timeline, TimelineBar
 from outlast.operations.field_types import Word
@@ -34,10 +36,12 @@ from outlast.ui.run_words import child_kind, effect_kind, event_data, folded, ki
 from outlast.ui.story_rows import (
     PROPOSALS_MAX,
     STORY_WORDS,
+    StoryRow,
     elapsed,
     fitting,
     kind_of_step,
     shown_text,
+    took_ms,
 )
 from outlast.ui.timeline_drawing import LEFT, DrawnTimeline, drawn_timeline
 from outlast.upkeep.export import export
@@ -49,6 +53,8 @@ ROWS: Final = 50
 """Rows of a tab's page."""
 CHANGES: Final = 20
 """Changed places of a state that its page shows."""
+MESSAGES: Final = 8
+"""Messages before a turn of a model that its page shows."""
 After = Annotated[int, Query(ge=0, le=2**31)]
 Begin = Annotated[At, Query(alias="from")]
 Finish = Annotated[At, Query(alias="to")]
@@ -147,9 +153,20 @@ async def story(
         total=found.total,
         query=query,
         story_words=STORY_WORDS,
+        proposal_text=proposal_text,
+        said_above=said_above(found.explained, query),
         most_calls=PROPOSALS_MAX,
         **head.shown(),
     )
+
+
+def said_above(explained: RunExplanation, query: StoryQuery) -> Callable[[StoryRow], bool]:
+    """Return the test whether the header has the message of an entry, so that the story need not repeat it.
+
+    A story with a filter repeats it, because one reads the entries that match without the rest.
+    """
+    whole = not query.failed and not query.text
+    return lambda row: whole and bool(row.first) and row.first in explained.sentence
 
 
 @router.get("/overview", operation_id="ui:get_run")
@@ -201,17 +218,26 @@ async def show_step(ops: Ops, request: Request, run: RunId, step: StepId = "") -
     """Show one step with its whole texts: a page, and the card beside the story and the timeline."""
     head = await header_of(ops, request, run)
     found = await one_step(ops, run, step)
+    at, start = found.began or found.ended, head.run.created_at
+    turn = None
+    if found.kind == "model_decision":
+        prompt = found.prompt if is_permitted(request.state.principal, "get_prompt") else ""
+        turn = await ops.turn(run, step, prompt=prompt, limit=MESSAGES)
     return await tab(
         request,
         "step",
         head=head,
         versions=[(found.id, found.status)],
         step=found,
+        turn=turn,
         step_kind=kind_of_step(found),
         given=shown_text(found.input.text),
         said=shown_text(found.said.text),
         answer=shown_text(found.output.text),
         story_words=STORY_WORDS,
+        proposal_text=proposal_text,
+        since_start=elapsed(max(0, milliseconds(at) - milliseconds(start))) if at and start else "",
+        took_ms=took_ms(found),
     )
 
 
