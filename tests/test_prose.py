@@ -67,6 +67,7 @@ SUBJECT_CHARS_MAX = 72
 SUBJECTS_SINCE = "2026-11-22T23:46:00Z"  # earlier subjects are sentences
 PUSHED = {  # too long, and not rewritten
     "client: check the arguments of every method, and read what validators raise",
+    "runs: compare the exceptions of two runs, and a failed run with a completed one",
     "examples: count a run that was queued again as a crash in the office's demo",
     "limits: raise core and engine for two functions of pauses and refused amounts",
     "outbox: leave a receiver alone that asks to wait, and sum up what gathers",

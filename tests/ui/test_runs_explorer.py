@@ -94,7 +94,11 @@ def test_numbers_beyond_the_rows_that_are_read_are_exact_or_lower_bounds(
 ) -> None:
     monkeypatch.setattr(type(place.state.store), "count_max", 20, raising=False)
     orders = "workflow:order-fulfilment"
-    for query, exact in (("", {"completed", "need a person"}), ("is:flagged", {"all"}), (orders, {"completed", "need a person"})):
+    for query, exact in (
+        ("", {"completed", "need a person"}),
+        ("is:flagged", {"all"}),
+        (orders, {"completed", "need a person"}),
+    ):
         text = place.get(f"/ui/runs?q={query}").text
         totals = re.findall(r'<a href="([^"]+)"[^>]* id="total-[^"]+">([^<]+) <b>([0-9,]+)( or more)?</b>', text)
         assert exact == {name for _, name, _, more in totals if not more}
