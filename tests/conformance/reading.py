@@ -8,6 +8,7 @@ from outlast.core.commit import AppendMessage, Commit, Mapping, Put
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus, WaitStatus
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.approval_columns import VOTES, ApprovalVote
+from outlast.core.rows.effect_columns import ERROR, EffectError
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, WAIT, Effect, Evidence, Memo, Wait
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.row_kind import Key
@@ -474,6 +475,28 @@ async def rows_that_wait_for_a_person_are_listed_alone(s: Subject) -> None:
     assert (await b.query(OpenRows(EFFECT, "acme"))).rows == (uncertain,)
     await a.commit(Commit((Put(EFFECT, done(uncertain), 1),)))
     assert (await b.query(OpenRows(EFFECT, "acme", (("activity", "invite"),)))).rows == ()
+
+
+async def effects_that_a_person_gave_up_are_listed_alone(s: Subject) -> None:
+    """`OpenRows` with `unknown` has effects that a person gave up, and none that certainly did not happen."""
+    a, b = await two(s)
+    await a.commit(start(run_row()))
+    found = {
+        "unknown": ("given_up", "local:ana"), "spent": ("given_up", "call"), "again": ("did_not_happen", "ben"),
+        "other": ("given_up_later", "ben"), "second": ("given_up", "ben"),
+    }  # fmt: skip
+    for n, (key, (code, by)) in enumerate(found.items()):
+        error = ERROR.encode(EffectError(code, 'because "x"'))
+        row = effect_row(key=key)._replace(
+            status=EffectStatus.REFUSED, error_text=error, settled_by=by, settled_at=T0, first_at=T0 + n
+        )
+        await a.commit(Commit((Put(EFFECT, row, 0),)))
+    await a.commit(Commit((Put(EFFECT, effect_row(key="open")._replace(status=EffectStatus.UNCERTAIN), 0),)))
+    first = await b.query(OpenRows(EFFECT, "acme", limit=1, unknown=True))
+    rest = await b.query(OpenRows(EFFECT, "acme", cursor=first.cursor, unknown=True))
+    assert [row.key for row in (*first.rows, *rest.rows)] == ["second", "unknown"] and not rest.cursor
+    assert [row.key for row in (await b.query(OpenRows(EFFECT, "acme"))).rows] == ["open"]
+    assert (await b.query(OpenRows(EFFECT, "globex", unknown=True))).rows == ()
 
 
 async def messages_of_callers_are_listed_alone(s: Subject) -> None:

@@ -125,6 +125,7 @@ def queries() -> dict[str, Query[Any]]:
         "pending": OpenRows(APPROVAL, "acme"),
         "uncertain": OpenRows(EFFECT, "acme"),
         "given up": OpenRows(DELIVERY, "acme"),
+        "unknown": OpenRows(EFFECT, "acme", unknown=True),
         "acts": OpenRows(MESSAGE, "acme"),
         "acts of a person": OpenRows(MESSAGE, "acme", (("actor", "ana"), ("kind", "cancel"))),
         "decided by": Newest(APPROVAL, "acme", (("decided_by", "ana"),)),

@@ -104,6 +104,12 @@ def test_a_call_that_was_given_up_is_unknown_and_not_corrected_after_the_end(tmp
         own.ended(run)
         (effect,) = own.get(f"/v1/runs/{run}/effects").json()["effects"]
         assert (effect["status"], effect["unknown"], effect["correctable"]) == ("refused", True, False)
+        (unknown,) = own.get("/v1/effects?unknown=true").json()["effects"]
+        assert unknown["id"] == effect["id"], "and not the uncertain one"
+        assert own.get(f"/v1/effects?unknown=true&run={other}").json()["effects"] == []
+        assert own.get("/v1/effects?unknown=true&status=refused").status_code == 422
+        listed = own.get("/ui/effects?unknown=true").text
+        assert listed.count('<tr id="effect-') == 1 and "1 in this list." in HtmlPage(listed).text
         page = HtmlPage(own.get(f"/ui/effects/{effect['id']}").text)
         assert "Correct the answer" not in page.text and "The run has ended: cancelled" in page.text
         (following,) = [each["href"] for each in page.links if "/ui/effects/" in each["href"]]

@@ -139,6 +139,7 @@ def effects() -> None:
 @effects.command("ls")
 @click.option("--uncertain", is_flag=True, help="Only uncertain effects.")
 @click.option("--status", type=click.Choice([s.value for s in EffectStatus]), help="Only effects in this status.")
+@click.option("--unknown", is_flag=True, help="Only effects that a person gave up: they may have happened.")
 @click.option("--activity", default="", metavar="NAME", help="Only calls of this activity.")
 @click.option("--run", default="", metavar="RUN", help="Only effects of this run.")
 @click.option("--since", type=duration, metavar="DURATION", help="Only effects of this period, e.g. 24h.")
@@ -150,6 +151,7 @@ async def ls(
     screen: Screen,
     uncertain: bool,
     status: str | None,
+    unknown: bool,
     activity: str,
     run: str,
     since: int | None,
@@ -157,10 +159,11 @@ async def ls(
     cursor: str,
 ) -> int:
     """List the effects of all runs, newest first."""
-    if uncertain and status:
-        raise click.UsageError("--uncertain and --status exclude each other")
+    if bool(uncertain) + bool(status) + bool(unknown) > 1:
+        raise click.UsageError("--uncertain, --status and --unknown exclude each other")
     page = await client.ledger(
         status=EffectStatus.UNCERTAIN if uncertain else EffectStatus(status) if status else None,
+        unknown=unknown,
         activity=activity,
         run=run,
         since=ago(since),
@@ -173,7 +176,7 @@ async def ls(
         if run and (gone := purged_text(await client.run(run))):
             screen.line(gone)
             return OK
-        filtered = uncertain or status or activity or run or since is not None or cursor
+        filtered = uncertain or status or unknown or activity or run or since is not None or cursor
         screen.line("no effect matches" if filtered else "no effect yet → outlast runs ls")
         return OK
     print_effects(screen, page.effects, across=True, now=await client.now())

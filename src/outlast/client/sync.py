@@ -761,16 +761,20 @@ class SyncClient:
         self,
         *,
         status: EffectStatus | None = None,
+        unknown: bool = False,
         activity: str = "",
         run: str = "",
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
-        """Return one page of the effects of all runs, newest first. `status`: only these."""
+        """Return one page of the effects of all runs, newest first. `status`: only these.
+
+        `unknown`: only those that a person gave up, which may have happened.
+        """
         return self._loop.run(
             lambda: self._target.ledger(
-                status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+                status=status, unknown=unknown, activity=activity, run=run, since=since, cursor=cursor, limit=limit
             )
         )
 

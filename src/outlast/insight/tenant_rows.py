@@ -22,6 +22,7 @@ from outlast.core.lanes import lane_of, version_in
 from outlast.core.limits import ATTRIBUTE_CHARS_MAX, DESCENDANTS_MAX, RUNS_PER_READ
 from outlast.core.living_forks import notes_of
 from outlast.core.machine import ApprovalStatus, EffectStatus, Reason, RunStatus
+from outlast.core.mailbox import is_unknown
 from outlast.core.maps import calls_of, living
 from outlast.core.paging import pages
 from outlast.core.rows.columns import decoded, stored_text
@@ -817,15 +818,19 @@ class TenantRows:
         """Return effects of all runs by first intent, newest first, and the next cursor; `since` limits their age."""
         _check_page(of.limit)
         since_real = (await self.store.now()).real - ms_of("since", of.since) if of.since is not None else 0
+        if of.unknown and of.status is not None:
+            raise InvalidInput("status and unknown exclude each other", "an unknown effect is refused", "leave one out")
         if of.run:
             of_run = await self.store.rows(EFFECT, (self.tenant, of.run))
             rows = [e for e in of_run if of.activity in ("", e.activity) and of.status in (None, e.status)]
+            rows = [e for e in rows if is_unknown(e)] if of.unknown else rows
             rows.sort(key=lambda e: (e.first_at, e.ordinal), reverse=True)
             left = _behind([e for e in rows if e.first_at >= since_real], of.cursor)
             return tuple(left[: of.limit]), cursor_of(EFFECT, left[of.limit - 1]) if len(left) > of.limit else ""
         where: tuple[tuple[str, str | int], ...] = (("activity", of.activity),) if of.activity else ()
-        if of.status is EffectStatus.UNCERTAIN:
-            found = await self.store.query(OpenRows(EFFECT, self.tenant, where, of.cursor, of.limit))
+        if of.status is EffectStatus.UNCERTAIN or of.unknown:
+            query = OpenRows(EFFECT, self.tenant, where, of.cursor, of.limit, unknown=of.unknown)
+            found = await self.store.query(query)
         else:
             where += () if of.status is None else (("status", of.status.value),)
             found = await self.store.query(Newest(EFFECT, self.tenant, where, of.cursor, of.limit))

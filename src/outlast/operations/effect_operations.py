@@ -49,6 +49,9 @@ class ListLedger(OperationRequest[EffectList]):
     status: Annotated[
         EffectStatus | None, Field(description="Only this status. `uncertain` effects wait for a person.")
     ] = None
+    unknown: Annotated[
+        bool, Field(description="Only effects that a person gave up: they may have happened. Not with `status`.")
+    ] = False
     activity: Annotated[str, Field(max_length=100, description="Only effects of this activity.")] = ""
     run: Annotated[str, Field(max_length=100, description="Only effects of this run.")] = ""
     since: Since = None

@@ -689,15 +689,21 @@ class Client(ABC):
         self,
         *,
         status: EffectStatus | None = None,
+        unknown: bool = False,
         activity: str = "",
         run: str = "",
         since: Duration | None = None,
         cursor: str = "",
         limit: int = 50,
     ) -> EffectList:
-        """Return one page of the effects of all runs, newest first. `status`: only these."""
+        """Return one page of the effects of all runs, newest first. `status`: only these.
+
+        `unknown`: only those that a person gave up, which may have happened.
+        """
         return await self._call(
-            effect_ops.ListLedger(status=status, activity=activity, run=run, since=since, cursor=cursor, limit=limit)
+            effect_ops.ListLedger(
+                status=status, unknown=unknown, activity=activity, run=run, since=since, cursor=cursor, limit=limit
+            )
         )
 
     @abstractmethod

@@ -15,9 +15,11 @@ from outlast.core.causes import cause_mark, reason_mark
 from outlast.core.durations import DAY
 from outlast.core.limits import COUNT_MAX
 from outlast.core.machine import ApprovalStatus, DeliveryStatus, EffectStatus, LeaseStatus, Reason, SubscriptionStatus
+from outlast.core.mailbox import GIVEN_UP, is_unknown
 from outlast.core.row_checks import listed
 from outlast.core.rows.all_kinds import R, Row
-from outlast.core.rows.effect_rows import APPROVAL, EFFECT, Approval
+from outlast.core.rows.effect_columns import ERROR, EffectError
+from outlast.core.rows.effect_rows import APPROVAL, BY_ITSELF, EFFECT, Approval, Effect
 from outlast.core.rows.limit_rows import PAUSE, Pause
 from outlast.core.rows.outbox_rows import DELIVERY, SUBSCRIPTION, Delivery, Subscription
 from outlast.core.rows.row_kind import AnyKind, Key, Kind, key_of
@@ -25,7 +27,7 @@ from outlast.core.rows.run_rows import ACTS, ACTS_WITH_REASON, MESSAGE, RUN
 from outlast.core.rows.store_rows import STORE, WORKER, lanes_served
 from outlast.store.bars import EVERY, OfRuns
 from outlast.store.queries import PAGE_MAX, Page, Query, Select, check_columns, cursor_at, place_after
-from outlast.store.rows_in_memory import RowsInMemory
+from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
 from outlast.store.sql import MARK, SQL, Values, equal, listed_rows
 
 
@@ -54,6 +56,17 @@ _OPEN: Final = {
         False,
     ),
 }
+
+
+_NOT_STATED: Final = ", ".join(f"'{each}'" for each in sorted(BY_ITSELF))
+_CODE: Final = ERROR.encode(EffectError(GIVEN_UP, "")).partition(",")[0]
+_UNKNOWN: Final = _Open(
+    f"status = '{EffectStatus.REFUSED}' AND settled_by NOT IN ({_NOT_STATED}) "
+    f"AND substr(error, 1, {len(_CODE)}) = '{_CODE}'",
+    "first_at",
+    False,
+)
+"""Effects whose outcome is unknown (`mailbox.is_unknown`)."""
 
 
 def open_order(kind: AnyKind) -> str:
@@ -101,7 +114,8 @@ class OpenRows(Query[Page[R]]):
     """One page of a tenant's open rows whose columns equal `where`.
 
     Approvals come by their deadline, the earliest first. The rows of other kinds come newest first. `reason`, `cause`:
-    only runs with an entry of this reason and this cause.
+    only runs with an entry of this reason and this cause. `unknown`: in place of uncertain effects, those that a person
+    gave up.
     """
 
     polls: ClassVar[bool] = True
@@ -113,12 +127,13 @@ class OpenRows(Query[Page[R]]):
     limit: int = 50
     reason: str = ""
     cause: str = ""
+    unknown: bool = False
 
     @override
     def statements(self) -> Sequence[Select]:
         kind, names = self.kind, [name for name, _ in self.where]
         check_columns(kind, names)
-        after, of = place_after(kind, self.cursor), _OPEN[kind.name]
+        after, of = place_after(kind, self.cursor), _UNKNOWN if self.unknown else _OPEN[kind.name]
         place = (of.order, *kind.columns[1 : kind.key])
         begin = f" AND ({', '.join(place)}) {'>' if of.earliest else '<'} ({', '.join(MARK for _ in place)})"
         order = ", ".join(name if of.earliest else f"{name} DESC" for name in place)
@@ -155,14 +170,20 @@ class OpenRows(Query[Page[R]]):
         after, earliest = place_after(self.kind, self.cursor), _OPEN[self.kind.name].earliest
         columns = [(self.kind.columns.index(name), value) for name, value in self.where]
         found = []
-        for row in rows.open(self.kind, self.tenant):
+        for row in rows.under(self.kind, (self.tenant,)) if self.unknown else rows.open(self.kind, self.tenant):
             place = open_place(self.kind, row)
             if (after is None or (place > after if earliest else place < after)) and self._fits(row, columns):
                 found.append((place, row))
         found.sort(reverse=not earliest)
         return self._page(tuple([listed(self.kind, row) for _, row in found[: self._rows_max() + 1]]))
 
+    def is_among(self, row: Row) -> bool:
+        """Return True if the row is one of those that are listed without filters."""
+        return isinstance(row, Effect) and is_unknown(row) if self.unknown else IS_OPEN[self.kind.name](row)
+
     def _fits(self, row: Row, columns: Sequence[tuple[int, object]]) -> bool:
+        if not self.is_among(row):
+            return False
         wanted = marks(self.reason, self.cause)
         return has_marks(self.kind, row, wanted) and all(row[i] == value for i, value in columns)
 

@@ -18,6 +18,7 @@ from outlast.core.commit import further_items
 from outlast.core.events import EventType
 from outlast.core.limits import ITEM_BYTES, KEY_BYTES_MAX, NAME_CHARS_MAX
 from outlast.core.machine import NO_HOLDER
+from outlast.core.mailbox import is_unknown
 from outlast.core.rows.all_kinds import KINDS
 from outlast.core.rows.effect_rows import APPROVAL, EFFECT, EVIDENCE, MEMO, USAGE
 from outlast.core.rows.graph_rows import GRAPH_KINDS, GRAPH_THREAD
@@ -375,6 +376,11 @@ def decided_list_of(tenant: str, person: str) -> str:
     return f"decided#{_part(tenant)}#{_part(person)}"
 
 
+def unknown_list_of(tenant: str) -> str:
+    """Return the name of the list, in the index `asking`, of the effects that a person gave up."""
+    return f"unknown#{_part(tenant)}"
+
+
 def lane_list_of(tenant: str, lane: str) -> str:
     """Return the name of the list, in the index `lane`, of a tenant's unfinished runs in a lane."""
     return f"{_part(tenant)}#{lane}"
@@ -452,6 +458,8 @@ def _of_ledger(kind: AnyKind) -> Callable[[Any], Item]:
         found = _listed(list_of(kind, row.tenant), row.first_at)
         if IS_OPEN[kind.name](row):
             found |= _open(open_list_of(kind, row.tenant), row.first_at)
+        elif kind is EFFECT and is_unknown(row):
+            found |= _open(unknown_list_of(row.tenant), row.first_at)
         return found
 
     return extra

@@ -55,6 +55,7 @@ from outlast.store.dynamodb.items import (
     queue_of,
     spending_of,
     tree_list_of,
+    unknown_list_of,
     within,
 )
 from outlast.store.dynamodb.reads import AT_ONCE, PAGE, DynamoReads, Unreadable, place_of
@@ -96,7 +97,7 @@ from outlast.store.queries import (
     place_after,
 )
 from outlast.store.queries import place_of as position_of
-from outlast.store.rows_in_memory import IS_OPEN, RowsInMemory
+from outlast.store.rows_in_memory import RowsInMemory
 from outlast.store.unused_threads import UnusedThreads
 from outlast.store.usage_sums import RunsUsage, RunUsage, TenantDayUsage, TenantUsage, TreeUsage
 
@@ -313,14 +314,18 @@ async def _open_rows(reads: DynamoReads, query: OpenRows[Any], rows: RowsInMemor
     wanted = marks(query.reason, query.cause)
 
     def fits(row: Row) -> bool:
-        if not IS_OPEN[kind.name](row) or not all(row[i] == value for i, value in columns):
+        if not query.is_among(row) or not all(row[i] == value for i, value in columns):
             return False
         if not has_marks(kind, row, wanted):
             return False
         return after is None or (open_place(kind, row) > after) is earliest
 
     limit = min(query.limit, PAGE_MAX) + 1
-    listing = Listing(OPEN_LISTS[kind.name], OPEN, open_list_of(kind, query.tenant))
+    listing = Listing(
+        OPEN_LISTS[kind.name],
+        OPEN,
+        unknown_list_of(query.tenant) if query.unknown else open_list_of(kind, query.tenant),
+    )
     at = int(after[0]) if after else None
     how = {"low": at} if earliest else {"high": at, "backwards": True}
     await _gather(reads, kind, listing.pages(reads, limit=_page(limit), **how), listing, rows, limit, fits)

@@ -6,7 +6,7 @@ have.
 
 from typing import Final
 
-from outlast.core.machine import ApprovalStatus, Choice, Reason
+from outlast.core.machine import ApprovalStatus, Choice, EffectStatus, Reason
 
 _CAUSES: Final = "' ' || " + " || ".join(
     f"CASE WHEN replace(attention, '\"reason\":\"{reason.value}\"', '') <> attention "
@@ -289,5 +289,11 @@ CREATE TABLE flagging (
         f"WHERE (kind IN ('answer', 'cancel', '{Choice.CONTINUE}', 'decision', 'fork', 'job', '{Choice.RAISE}', "
         "'reassign', 'signal') OR (kind IN ('child', 'resolve') AND length(payload) > 2)) "
         "AND substr(actor, 1, 4) <> 'run ' AND (kind = 'signal' OR signal_id = '')",
+    ),
+    # 16: effects that a person gave up, whose outcome is unknown
+    (
+        f"CREATE INDEX effect_unknown ON effect (tenant, first_at) WHERE status = '{EffectStatus.REFUSED}' "
+        "AND settled_by NOT IN ('', 'call', 'reconcile', 'withheld') "
+        """AND substr(error, 1, 19) = '{{"code": "given_up"'""",
     ),
 )

@@ -45,24 +45,32 @@ async def list_effects(
     request: Request,
     status: EffectStatus | None = None,
     every: bool = False,
+    unknown: bool = False,
     activity: Annotated[str, Query(max_length=100)] = "",
     run: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """Show the effects of all runs, newest first; uncertain ones unless another status or `every` is asked for."""
+    """Show the effects of all runs, newest first; uncertain ones unless another status or `every` is asked for.
+
+    `unknown`: those that a person gave up, in place of a status.
+    """
     wanted = status if status is not None or every else EffectStatus.UNCERTAIN
+    wanted = None if unknown else wanted
     found = await pages.sealed(
-        await ops.ledger(status=wanted, activity=activity, run=run, cursor=pages.after, limit=pages.limit)
+        await ops.ledger(
+            status=wanted, unknown=unknown, activity=activity, run=run, cursor=pages.after, limit=pages.limit
+        )
     )
     version = stamp([(each.id, each.version) for each in found.effects])
     return await render(
         request,
         "effects.html",
-        title=f"{wanted.value.capitalize()} effects" if wanted else "Effects",
+        title=f"{'unknown' if unknown else wanted.value if wanted else ''} effects".strip().capitalize(),
         main_line=main_line,
         live="attention",
         versions={"effects": version},
         found=found,
         wanted=wanted,
+        unknown=unknown,
         every=every,
         activity=activity,
         run=run,
