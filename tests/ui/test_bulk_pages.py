@@ -1,10 +1,13 @@
 """One answer for all without scripts: preview, number typed, job, refused runs, pause and cancel."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from outlast.core import bulk_answers
+from outlast.models.causes import CauseDetail, CountedValue, FirstSeen
+from outlast.ui.routes.bulk_pages import deploy_text
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
 from tests.ui.test_board import press, stopped
@@ -90,6 +93,46 @@ def test_a_job_that_did_not_help_says_so(own: Service) -> None:
     assert job["result"] == {
         "runs": 3, "recovered": 0, "again": 3, "same": 3, "failed": 0, "unfinished": 0, "at_least": False,
     }  # fmt: skip
+
+
+def test_a_preview_names_the_cause_the_version_and_a_trial(own: Service) -> None:
+    for _ in range(3):
+        stopped(own, "broken")
+    (cause,) = own.get("/v1/causes").json()["causes"]
+    answer = own.get(f"/ui/answers?reason=exception&choice=continue&cause={cause['cause']}").text
+    shown = HtmlPage(answer)
+    assert f"for {cause['text']} at call" in shown.text and f"<b>{cause['cause']}" not in answer
+    assert "Version 1 is still the newest: the code is the same as when they failed" in shown.text
+    (first,) = [each["href"] for each in shown.links if each.get("id") == "first"]
+    listed = page(own, first)
+    assert len([name for name, _ in listed.form("many").fields if name == "run"]) == 5
+    few = page(own, "/ui/answers?reason=exception&choice=continue&contains=nothing")
+    assert not [each for each in few.links if each.get("id") == "first"]
+
+
+def _known(at: int, *versions: tuple[int, int]) -> CauseDetail:
+    """Return a cause of runs of version 2 that were last flagged at an instant. `versions`: with their first sights."""
+    when = datetime.fromtimestamp(at, UTC)
+    return CauseDetail.model_construct(
+        runs=3,
+        version=2,
+        last=when,
+        versions=[CountedValue(value="2", runs=3)],
+        deploys=[FirstSeen(version=n, at=datetime.fromtimestamp(seen, UTC)) for n, seen in versions],
+    )
+
+
+def test_a_newer_version_does_not_reach_runs_that_are_continued() -> None:
+    assert "Version 3 was deployed since then" in deploy_text(_known(100, (2, 50), (3, 150)))
+    assert "this executes version 2 again" in deploy_text(_known(100, (2, 50), (3, 150)))
+    assert "before the last of them failed" in deploy_text(_known(100, (2, 50), (3, 60)))
+    assert "Version 2 is still the newest" in deploy_text(_known(100, (1, 10), (2, 50)))
+
+
+def test_a_preview_of_a_cancellation_says_what_is_undone(own: Service) -> None:
+    shown = page(own, "/ui/answers?query=workflow%3Acall")
+    assert shown.text.count("No effect is undone.") == 3 and "what happens to their effects" in shown.text
+    assert "what happens" not in page(own, "/ui/answers?reason=exception&choice=continue").text
 
 
 def test_a_cancellation_names_the_uncertain_effects_that_hold_it_up(own: Service) -> None:

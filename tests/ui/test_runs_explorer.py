@@ -185,9 +185,11 @@ def test_a_bar_with_ends_and_flags_has_a_link_for_each() -> None:
 
 def test_all_that_match_lead_to_the_page_of_one_job(place: Service) -> None:
     text = place.get("/ui/runs?q=is:flagged&ticked=page").text
-    (all_of,) = re.findall(r'<p class="all" id="all".*?</p>', text, re.DOTALL)
-    counted = re.search(r"50 on this page are chosen. All ([0-9,]+) that match:", all_of)
-    assert counted is not None
+    (of_ticked,) = re.findall(r'<p class="all" id="all".*?</p>', text, re.DOTALL)
+    assert "Cancel the 50 ticked …" in HtmlPage(of_ticked).text and text.count('id="many-cancel"') == 1
+    (all_of,) = re.findall(r'<p class="all" id="all-of-them".*?</p>', text, re.DOTALL)
+    counted = re.search(r"All ([0-9,]+) that match:", all_of)
+    assert counted is not None and f"Cancel all {counted[1]} …" in HtmlPage(all_of).text
     links = [unescape(each) for each in re.findall(r'href="([^"]+)"', all_of)]
     assert links[0] == "/ui/answers?choice=cancel&query=is%3Aflagged"
     shown = HtmlPage(place.get(links[0]).text)
@@ -198,7 +200,15 @@ def test_all_that_match_lead_to_the_page_of_one_job(place: Service) -> None:
     text = place.get("/ui/runs?ticked=page").text
     assert "To choose all that match, write a query first." in text and "/ui/answers" not in text
     text = place.get("/ui/runs?q=workflow%3Arefund&ticked=page").text
-    assert f"All {len(rows(text))} that match are chosen." in text
+    assert f"All {len(rows(text))} that match are ticked." in text
+
+
+def test_the_first_rows_are_ticked_by_a_number(place: Service) -> None:
+    text = place.get("/ui/runs?q=is:flagged&ticked=5").text
+    boxes = re.findall(r'type="checkbox" name="run"[^>]*>', text)
+    assert [" checked" in each for each in boxes] == [True] * 5 + [False] * (len(boxes) - 5)
+    assert "Continue 5 …" in HtmlPage(text).text
+    assert place.get("/ui/runs?ticked=many").status_code == 422
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from outlast.core.attention import ENDS
 from outlast.core.bulk_answers import BULK
+from outlast.core.lanes import is_built_in
 from outlast.core.limits import NAME_CHARS_MAX, QUERY_CHARS_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, Choice, Reason
+from outlast.core.machine import CHOICES, TERMINAL, Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
 from outlast.insight.job_words import result_of
 from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.bulk import BulkAnswer
-from outlast.models.causes import Cause
+from outlast.models.causes import Cause, CauseDetail
 from outlast.operations.run_query import filters_of, merged, parse_query, query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
@@ -30,16 +32,29 @@ from outlast.ui.run_words import line_of
 router = APIRouter(prefix="/ui/answers", route_class=PageRoute)
 EXAMPLES: Final = 5
 """Runs that the preview shows."""
+LOOKED_AT: Final = 50
+"""Newest runs of a query among which the preview looks for unfinished ones."""
+FIRST: Final = 5
+"""Runs that a preview offers to try first."""
+CODE_AGAIN: Final = frozenset({Choice.CONTINUE, Choice.RETRY})
+"""Choices after which a run executes the code that has failed."""
+ONE_BY_ONE: Final = frozenset({Choice.CONTINUE, Choice.EXTEND, Choice.CANCEL})
+"""Choices that the list of runs gives to ticked runs."""
 Filter = Annotated[str, Query(max_length=NAME_CHARS_MAX)]
 
 
 class Example(NamedTuple):
-    """Run that a job would answer, and why it needs a person or what it waits for."""
+    """Run that a job would answer, and why it needs a person or what it waits for.
+
+    `undone`, `remain`: effects that are undone if it is cancelled, and that remain.
+    """
 
     run: str
     workflow: str
     node: str
     line: str
+    undone: Sequence[str] = ()
+    remain: Sequence[str] = ()
 
 
 class ShownFilter(NamedTuple):
@@ -119,12 +134,18 @@ async def _preview(
 ) -> Response:
     found = await ops.preview_bulk_answer(given.reason, given.choice, **given.terms)
     causes = await _causes(ops, given)
+    cause = await _cause_of(ops, given.cause)
     return await render(
         request,
         "bulk_answer.html",
         title=f"{given.choice.value.replace('_', ' ').capitalize()} all",
         given=given,
         found=found,
+        cause=cause,
+        deploy=deploy_text(cause) if cause is not None and given.choice in CODE_AGAIN else "",
+        first=_first_of(given) if found.runs > FIRST else "",
+        first_runs=FIRST,
+        ends=given.choice in ENDS,
         items=[] if causes else await _examples(ops, given),
         causes=[(each, address(given._replace(cause=each.cause))) for each in causes],
         uncertain=await _uncertain(ops, given.query) if given.reason is None else 0,
@@ -137,6 +158,37 @@ async def _preview(
     )
 
 
+def deploy_text(cause: CauseDetail) -> str:
+    """Return whether a newer version was deployed since runs were flagged, and which one a continued run executes."""
+    if not cause.deploys or not cause.runs:
+        return ""
+    mine = max(int(each.value) for each in cause.versions) if cause.versions else cause.version
+    newest = max(cause.deploys, key=lambda each: each.version)
+    if newest.version <= mine:
+        return f"Version {mine} is still the newest: the code is the same as when they failed, and they may fail again."
+    since = "since then" if newest.at > cause.last else "before the last of them failed"
+    return (
+        f"Version {newest.version} was deployed {since}, but a run stays at its version: this executes version {mine} "
+        "again. Move the runs to execute the newer one."
+    )
+
+
+def _first_of(given: ShownFilter) -> str:
+    """Return the address of the list of the same runs with the first ones ticked; '' if no list has them."""
+    if given.reason is None or given.contains or given.choice not in ONE_BY_ONE:
+        return ""
+    of = merged(
+        parse_query(given.query),
+        reason="" if given.cause else given.reason.value,  # a cause is of one reason
+        cause=given.cause,
+        workflow=given.workflow,
+        node=given.node,
+        version=given.version,
+        attention=True,
+    )
+    return f"/ui/runs?{urlencode({'q': query_text(query_terms(of)), 'ticked': FIRST})}"
+
+
 async def _causes(ops: Operations, given: ShownFilter) -> Sequence[Cause]:
     """Return the causes of the runs of a filter, if its terms are those by which causes are counted."""
     if given.reason is None or given.cause or given.version or given.contains or given.query:
@@ -146,13 +198,23 @@ async def _causes(ops: Operations, given: ShownFilter) -> Sequence[Cause]:
 
 
 async def _examples(ops: Operations, given: ShownFilter) -> Sequence[Example]:
-    """Return some of the runs of a filter; without a reason none, because the list of the query shows them."""
-    if given.contains or given.reason is None:
+    """Return some of the runs of a filter. Of those that are ended by the choice, with their effects."""
+    found = await _some(ops, given)
+    if given.choice not in ENDS:
+        return found
+    return [
+        each._replace(undone=await ops.to_undo(each.run), remain=await ops.not_undone(each.run)) for each in found
+    ]
+
+
+async def _some(ops: Operations, given: ShownFilter) -> list[Example]:
+    if given.contains:
         return []
     if given.query:
-        of = merged(parse_query(given.query), reason=given.reason.value)
-        runs = (await ops.runs(**filters_of(of), limit=EXAMPLES)).runs
-        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in runs]
+        of = merged(parse_query(given.query), reason=given.reason.value if given.reason else "")
+        runs = (await ops.runs(**filters_of(of), limit=LOOKED_AT)).runs
+        unfinished = [each for each in runs if each.status not in TERMINAL and not is_built_in(each.workflow)]
+        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in unfinished[:EXAMPLES]]
     listed = await ops.attention(
         reason=given.reason,
         workflow=given.workflow,
@@ -263,6 +325,7 @@ async def _job(ops: Operations, request: Request, run: str, *, status_code: int 
         live="attention",
         versions={"job": stamp(job.answered, job.refused, job.result, summary.version, len(pauses), left)},
         job=job,
+        cause=await _cause_of(ops, job.cause),
         result=result,
         left=left,
         summary=summary,
@@ -271,6 +334,14 @@ async def _job(ops: Operations, request: Request, run: str, *, status_code: int 
         refused=refused,
         status_code=status_code,
     )
+
+
+async def _cause_of(ops: Operations, cause: str) -> CauseDetail | None:
+    """Return a cause, or None without one and for one whose runs were deleted."""
+    try:
+        return await ops.cause(cause) if cause else None
+    except NotFound:
+        return None
 
 
 # No version: it holds every job of the tenant, and a second pause is refused.

@@ -49,6 +49,8 @@ TEXT_BYTES: Final = 170
 """Bytes of the name and the line of a run in the list, so that a row has at most 600."""
 NAME_BYTES: Final = 90
 UNTIL_BYTES: Final = 55
+PAGE: Final = "page"
+"""Value of `ticked` that chooses all rows of the page."""
 OFFERED: Final = 2
 """Choices of a reason that are offered for all runs of a query."""
 _MS: Final = timedelta(milliseconds=1)
@@ -121,12 +123,12 @@ async def list_runs(
     below: Annotated[Name | Literal[""], Query(alias="root")] = "",
     no_children: Literal["", "yes"] = "",
     top: Name | Literal[""] = "",
-    ticked: Literal["", "page"] = "",
+    ticked: Annotated[str, Query(pattern="^(page|[1-9][0-9]?)?$")] = "",
     bars: Literal["", "starts"] = "",
 ) -> Response:
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
-    `top`: first row before a refresh; newer runs are behind it. `ticked`: rows are chosen. `bars`: "starts" or ends.
+    `top`: first row before a refresh; newer runs are behind it. `ticked`: so many rows are chosen, or all of the page. `bars`: "starts" or ends.
     """
     error = None
     try:
@@ -153,6 +155,7 @@ async def list_runs(
         return Response(status_code=204)  # too many new ones, or the first row no longer matches: nothing moves
     now = exact_instant((await state.store.now()).business)
     rows = [run_row(each, now) for each in found.runs[max(0, new) :][:ROWS]]
+    chosen = rows[: ROWS if ticked == PAGE else int(ticked or 0)]
     sealed = await pages.sealed(found) if not top else None
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
     return await render(
@@ -167,9 +170,9 @@ async def list_runs(
         top=top or (rows[0].run.run if rows and not of.sort else ""),
         text=q if error is not None else query_text(query_terms(of)),
         bars=bars,
-        **_above_rows(of, tally, "started" if bars else "stopped", rows if ticked else ()),
+        **_above_rows(of, tally, "started" if bars else "stopped", chosen),
         **_terms_of(of, found, sorted({*state.by_name, of.workflow} - {""})),
-        ticked=ticked,
+        ticked=len(chosen),
         error=error,
         paged=bool(pages.after),
         status_code=422 if error is not None else 200,
@@ -186,7 +189,16 @@ async def _page_of(
     return await asyncio.gather(rows, ops.run_tally(of, starts=starts))
 
 
-def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
+def _unfinished(of: ListRuns, tally: RunTally) -> str:
+    """Return how many runs of a list have not ended: those that a job would cancel."""
+    wanted = [each for each in RunStatus if each not in TERMINAL and of.status in ("", each.value)]
+    runs = sum(tally.by_status.get(each.value, 0) for each in wanted)
+    runs = max(runs, tally.flagged if of.attention else 0)
+    more = ALL in tally.at_least if of.attention else not tally.at_least.isdisjoint(wanted)
+    return f"{runs:,}{' or more' if more else ''}"
+
+
+def _answers_for(of: ListRuns, rows: Sequence[RunRow], unfinished: str) -> list[tuple[str, str]]:
     """Return what one job can do with all runs of a query, each with the address of its page.
 
     It can cancel them, or answer those with one of the reasons that are on the page. Without a query, there is none, so
@@ -195,10 +207,10 @@ def _answers_for(of: ListRuns, rows: Sequence[RunRow]) -> list[tuple[str, str]]:
     text = query_text(query_terms(replace(of, sort="")))
     if not text:
         return []
-    found = [("cancel", address(ShownFilter(None, Choice.CANCEL, query=text)))]
+    found = [(f"cancel all {unfinished}", address(ShownFilter(None, Choice.CANCEL, query=text)))]
     reasons = {item.reason for each in rows for item in each.run.attention}
     for reason in (each for each in Reason if each in reasons):
-        flagged = f"those flagged {reason.value.replace('_', ' ')}"
+        flagged = f"all flagged {reason.value.replace('_', ' ')}"
         for choice in offered(reason)[:OFFERED]:
             there = address(ShownFilter(reason, choice, query=text))
             found.append((f"{choice.value.replace('_', ' ')} {flagged}", there))
@@ -245,7 +257,7 @@ def _above_rows(of: ListRuns, tally: RunTally | None, field: str, chosen: Sequen
     return {
         "tally": tally,
         "totals": totals,
-        "many": _answers_for(of, chosen) if chosen and tally is not None else (),
+        "many": _answers_for(of, chosen, _unfinished(of, tally)) if chosen and tally is not None else (),
         "chosen": next((each for each in totals if each.chosen), None),
         "drawing": drawing,
         "bar_queries": _bar_queries(of, drawing) if drawing is not None else {},

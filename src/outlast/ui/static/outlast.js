@@ -105,6 +105,15 @@
   });
   document.addEventListener("htmx:after:swap", tick);
 
+  // --- the number of ticked runs on the buttons that act on them ---
+  const ticked = () => {
+    const n = document.querySelectorAll("#many .pick input:checked").length;
+    for (const each of document.querySelectorAll("#many [data-ticked]")) each.textContent = n || "";
+  };
+  document.addEventListener("change", event => { if (event.target.closest("#many .pick")) ticked(); });
+  addEventListener("pageshow", ticked);
+  document.addEventListener("htmx:after:swap", ticked);
+
   // --- the story of a run: clocks in the zone of the viewer, cards beside it, words that a run streams ---
   const clocks = () => {
     const format = new Intl.DateTimeFormat("en-GB", {day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit"});
