@@ -7,6 +7,7 @@ import pytest
 
 from outlast.core import bulk_answers
 from outlast.models.causes import CauseDetail, CountedValue, FirstSeen
+from outlast.operations.run_query import beyond_flagged
 from outlast.ui.routes.bulk_pages import deploy_text
 from tests.service.conftest import Running, Service
 from tests.ui.html_page import HtmlForm, HtmlPage
@@ -133,6 +134,24 @@ def test_a_preview_of_a_cancellation_says_what_is_undone(own: Service) -> None:
     shown = page(own, "/ui/answers?query=workflow%3Acall")
     assert shown.text.count("No effect is undone.") == 3 and "what happens to their effects" in shown.text
     assert "what happens" not in page(own, "/ui/answers?reason=exception&choice=continue").text
+
+
+def test_a_cancellation_of_flagged_runs_says_which_others_are_left(own: Service) -> None:
+    assert beyond_flagged("workflow:call is:flagged reason:exception") == "workflow:call"
+    assert beyond_flagged("workflow:call") == beyond_flagged("is:flagged") == ""
+    own.asked()
+    listed = page(own, "/ui/runs?q=since%3A2h")
+    (waiting,) = [each["href"] for each in listed.links if each.get("id") == "total-wait"]
+    assert "wait for an approval 1" in listed.text and own.get(waiting).text.count('<tr id="run-') == 1
+    form = page(own, "/ui/answers?query=since%3A2h+is%3Aflagged").form("answer-all")
+    assert started(own, form)[0] == 303
+    (at,) = [run["run"] for run in own.get("/v1/runs?workflow=outlast.bulk").json()["runs"]]
+    own.until(f"/v1/bulk-answers/{at}", lambda body: body["ended"] and body["result"]["recovered"] == 3)
+    after = page(own, f"/ui/answers/{at}")
+    assert "3 of 3 ended." in after.text
+    assert "1 other run of since:2h is unfinished: 1 waits for an approval . Runs of this query" in after.text
+    (there,) = [each["href"] for each in after.links if "approval" in each["href"] and "/ui/runs" in each["href"]]
+    assert own.get(there).text.count('<tr id="run-') == 1
 
 
 def test_a_cancellation_names_the_uncertain_effects_that_hold_it_up(own: Service) -> None:

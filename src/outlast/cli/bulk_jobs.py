@@ -11,6 +11,7 @@ from outlast.core.bulk_answers import BULK
 from outlast.core.machine import Choice, Reason, RunStatus
 from outlast.insight.job_words import result_of
 from outlast.models.bulk import BulkAnswer, BulkPreview
+from outlast.operations.run_query import beyond_flagged
 from outlast.runtime.client import Client
 
 FAILURES_SHOWN: Final = 50
@@ -110,7 +111,14 @@ async def _left(client: Client, job: BulkAnswer) -> str:
     of = Selection(job.cause, job.workflow, job.node, job.activity, job.version, job.contains, job.query)
     found = await client.preview_bulk_answer(reason, Choice(job.choice), **of._asdict())
     now = f"flagged {job.reason}" if reason is not None else "unfinished"
-    return f"now {found.runs:,} run{'' if found.runs == 1 else 's'}{of} {'is' if found.runs == 1 else 'are'} {now}"
+    others = ""
+    if reason is None and (wider := beyond_flagged(job.query)):
+        every = await client.preview_bulk_answer(None, Choice.CANCEL, query=wider)
+        if (n := every.runs - found.runs) > 0:
+            others = f"; {n:,} other run{'' if n == 1 else 's'} of {wider} {'is' if n == 1 else 'are'} unfinished"
+    return (
+        f"now {found.runs:,} run{'' if found.runs == 1 else 's'}{of} {'is' if found.runs == 1 else 'are'} {now}{others}"
+    )
 
 
 def print_job(screen: Screen, job: BulkAnswer) -> None:

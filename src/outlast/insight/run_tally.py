@@ -29,6 +29,8 @@ RUNNING: Final = "started"
 ALL: Final = "all"
 DEPLOY: Final = "deploy"
 PAUSED: Final = "pause"
+APPROVAL: Final = "approval"
+"""Kind of the wait for an approval, and the number of runs that have it."""
 _WIDTHS: Final = (
     SECOND, 10 * SECOND, 30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR,
     2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 28 * DAY,
@@ -64,7 +66,7 @@ class RunTally(NamedTuple):
     by_status: dict[str, int]
     flagged: int
     at_least: frozenset[str]
-    """Numbers that are lower bounds, because older runs match and were not counted: statuses, FLAGGED, ALL."""
+    """Numbers that are lower bounds, as older runs match and were not counted: statuses, FLAGGED, ALL, APPROVAL."""
     bars: Sequence[TallyBar]
     whole_bars: bool
     """False: runs before the first bar are not drawn."""
@@ -74,6 +76,8 @@ class RunTally(NamedTuple):
     """True: a bar has the runs that ended, and those that began to need a person, answered or not. One may be both."""
     marks: Sequence[TimeMark] = ()
     """Deploys and pauses in the time of the bars, the earliest first."""
+    approvals: int = 0
+    """Runs that were read and wait for an approval, without the filter by status."""
 
     @property
     def total(self) -> int:
@@ -98,7 +102,10 @@ async def tally_of(rows: TenantRows, of: ListRuns, *, starts: bool = False) -> R
         _counted(rows, of if by_kind else None, bars, complete=complete),
         _marks(rows, {run.workflow for run in kept}, bars),
     )
-    return RunTally(by_status, flagged, at_least, counted, whole and complete, exact, by_kind, marks)
+    approvals = sum(any(wait.kind == APPROVAL for wait in run.waiting_for) for run in found)
+    if not complete:
+        at_least |= {APPROVAL}
+    return RunTally(by_status, flagged, at_least, counted, whole and complete, exact, by_kind, marks, approvals)
 
 
 def is_counted(of: ListRuns) -> bool:

@@ -170,6 +170,13 @@ def merged(of: ListRuns, **given: Any) -> ListRuns:
     return replace(of, **found)
 
 
+def beyond_flagged(text: str) -> str:
+    """Return a query without its terms about why runs need a person, or '' if it has none or no other terms."""
+    of = parse_query(text)
+    wider = replace(of, attention=False, reason="", cause="", flagged="")
+    return query_text(query_terms(wider)) if wider != of else ""
+
+
 def filters_of(of: ListRuns) -> dict[str, Any]:
     """Return the filters of a list as keywords of `Client.runs`."""
     return {name: value for name, value in vars(of).items() if name not in ("cursor", "limit")}

@@ -16,10 +16,11 @@ from outlast.core.machine import CHOICES, TERMINAL, Choice, Reason
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
 from outlast.insight.job_words import result_of
+from outlast.insight.run_tally import APPROVAL
 from outlast.models.attention import AttentionList, RunAttention
 from outlast.models.bulk import BulkAnswer
 from outlast.models.causes import Cause, CauseDetail
-from outlast.operations.run_query import filters_of, merged, parse_query, query_terms, query_text
+from outlast.operations.run_query import beyond_flagged, filters_of, merged, parse_query, query_terms, query_text
 from outlast.runtime.operations import Operations
 from outlast.service.problems import status_of
 from outlast.service.request_parts import RunId
@@ -202,9 +203,7 @@ async def _examples(ops: Operations, given: ShownFilter) -> Sequence[Example]:
     found = await _some(ops, given)
     if given.choice not in ENDS:
         return found
-    return [
-        each._replace(undone=await ops.to_undo(each.run), remain=await ops.not_undone(each.run)) for each in found
-    ]
+    return [each._replace(undone=await ops.to_undo(each.run), remain=await ops.not_undone(each.run)) for each in found]
 
 
 async def _some(ops: Operations, given: ShownFilter) -> list[Example]:
@@ -268,6 +267,15 @@ async def start(ops: Ops, request: Request) -> Response:
     return see_other(request, f"/ui/answers/{job.run}", done)
 
 
+class Others(NamedTuple):
+    """Unfinished runs that match the query of a job without its terms about flagged runs, such as `is:flagged`."""
+
+    runs: int
+    query: str
+    approvals: int
+    approvals_address: str
+
+
 class StillThere(NamedTuple):
     """Runs that fit the filter of a job now, whether the job reached them or not, and the address of their list."""
 
@@ -275,6 +283,7 @@ class StillThere(NamedTuple):
     address: str
     uncertain: int
     uncertain_address: str
+    others: "Others | None" = None
 
 
 async def _still_there(ops: Operations, job: BulkAnswer) -> StillThere:
@@ -285,7 +294,19 @@ async def _still_there(ops: Operations, job: BulkAnswer) -> StillThere:
     )
     found = await ops.preview_bulk_answer(given.reason, given.choice, activity=job.activity, **given.terms)
     uncertain = await _uncertain(ops, job.query) if reason is None else 0
-    return StillThere(found.runs, _listed(given), uncertain, _runs_at(job.query, Reason.EFFECT_UNCERTAIN))
+    others = await _others(ops, job.query, found.runs) if reason is None else None
+    return StillThere(found.runs, _listed(given), uncertain, _runs_at(job.query, Reason.EFFECT_UNCERTAIN), others)
+
+
+async def _others(ops: Operations, query: str, matching: int) -> Others | None:
+    """Count unfinished runs beside those that match a query of flagged runs; None if there are none."""
+    if not (wider := beyond_flagged(query)):
+        return None
+    waiting = query_text(query_terms(merged(parse_query(wider), waiting_for=APPROVAL)))
+    every = await ops.preview_bulk_answer(None, Choice.CANCEL, query=wider)
+    approvals = await ops.preview_bulk_answer(None, Choice.CANCEL, query=waiting)
+    left = every.runs - matching
+    return Others(left, wider, approvals.runs, f"/ui/runs?{urlencode({'q': waiting})}") if left > 0 else None
 
 
 def _listed(given: ShownFilter) -> str:

@@ -18,7 +18,7 @@ from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.insight.cause_reads import FLAGGED
 from outlast.insight.labels import cost_text
 from outlast.insight.run_sorting import ASCENDING
-from outlast.insight.run_tally import ALL, RunTally
+from outlast.insight.run_tally import ALL, APPROVAL, RunTally
 from outlast.models import exact_instant
 from outlast.models.attention import why_not
 from outlast.models.runs import RunList, RunListItem, RunSummary
@@ -128,7 +128,8 @@ async def list_runs(
 ) -> Response:
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
-    `top`: first row before a refresh; newer runs are behind it. `ticked`: so many rows are chosen, or all of the page. `bars`: "starts" or ends.
+    `top`: first row before a refresh; newer runs are behind it. `ticked`: so many rows are chosen, or all of
+    the page. `bars`: "starts" or ends.
     """
     error = None
     try:
@@ -289,6 +290,10 @@ def _totals(of: ListRuns, tally: RunTally) -> list[Total]:
     if tally.flagged and not of.attention:
         query = query_text(query_terms(replace(every, attention=True)))
         found.append(Total("need a person", tally.flagged, query, chosen=False, at_least=FLAGGED in tally.at_least))
+    if tally.approvals and not of.waiting_for:
+        query = query_text(query_terms(replace(every, waiting_for=APPROVAL)))
+        more = APPROVAL in tally.at_least
+        found.append(Total("wait for an approval", tally.approvals, query, chosen=False, at_least=more))
     return found
 
 
