@@ -1,6 +1,7 @@
 """One answer for every run of a filter: its page with a preview, and the page of the job that gives it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlencode
 
@@ -10,9 +11,8 @@ from starlette.responses import Response
 
 from outlast.core.attention import ENDS
 from outlast.core.bulk_answers import BULK
-from outlast.core.lanes import is_built_in
 from outlast.core.limits import NAME_CHARS_MAX, QUERY_CHARS_MAX, TEXT_CHARS_MAX
-from outlast.core.machine import CHOICES, TERMINAL, Choice, Reason
+from outlast.core.machine import CHOICES, Choice, Reason, RunStatus
 from outlast.errors import Conflict, InvalidInput, NotFound
 from outlast.insight.attention_reads import NOT_FOR_ALL
 from outlast.insight.job_words import result_of
@@ -33,8 +33,6 @@ from outlast.ui.run_words import line_of
 router = APIRouter(prefix="/ui/answers", route_class=PageRoute)
 EXAMPLES: Final = 5
 """Runs that the preview shows."""
-LOOKED_AT: Final = 50
-"""Newest runs of a query among which the preview looks for unfinished ones."""
 FIRST: Final = 5
 """Runs that a preview offers to try first."""
 CODE_AGAIN: Final = frozenset({Choice.CONTINUE, Choice.RETRY})
@@ -147,7 +145,7 @@ async def _preview(
         first=_first_of(given) if found.runs > FIRST else "",
         first_runs=FIRST,
         ends=given.choice in ENDS,
-        items=[] if causes else await _examples(ops, given),
+        items=[] if causes or not found.runs else await _examples(ops, given),
         causes=[(each, address(given._replace(cause=each.cause))) for each in causes],
         uncertain=await _uncertain(ops, given.query) if given.reason is None else 0,
         uncertain_runs=_runs_at(given.query, Reason.EFFECT_UNCERTAIN) if given.reason is None else "",
@@ -211,9 +209,10 @@ async def _some(ops: Operations, given: ShownFilter) -> list[Example]:
         return []
     if given.query:
         of = merged(parse_query(given.query), reason=given.reason.value if given.reason else "")
-        runs = (await ops.runs(**filters_of(of), limit=LOOKED_AT)).runs
-        unfinished = [each for each in runs if each.status not in TERMINAL and not is_built_in(each.workflow)]
-        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in unfinished[:EXAMPLES]]
+        # Most unfinished runs wait: the list has no term for all that have not ended.
+        unfinished = replace(of, status=of.status or RunStatus.WAITING.value)
+        runs = (await ops.runs(**filters_of(unfinished), limit=EXAMPLES)).runs
+        return [Example(each.run, each.workflow, each.node, line_of(each)) for each in runs]
     listed = await ops.attention(
         reason=given.reason,
         workflow=given.workflow,

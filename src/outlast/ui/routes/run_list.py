@@ -128,8 +128,7 @@ async def list_runs(
 ) -> Response:
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
-    `top`: first row before a refresh; newer runs are behind it. `ticked`: so many rows are chosen, or all of
-    the page. `bars`: "starts" or ends.
+    `top`: first row before a refresh; newer runs are behind it. `ticked`: chosen rows. `bars`: "starts" or ends.
     """
     error = None
     try:
