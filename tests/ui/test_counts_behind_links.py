@@ -71,7 +71,7 @@ def walked(service: Service) -> dict[str, str]:
         if address in found or kinds[kind] >= OF_A_KIND:
             continue
         kinds[kind] += 1
-        answer = service.get(address)
+        answer = service.get(address, follow_redirects=True)
         assert answer.status_code == 200, f"{address}: {answer.status_code}"
         found[address] = answer.text
         queue += [each for each, _ in links(answer.text)]

@@ -234,11 +234,13 @@ class TenantRows:
         """Return the row of a run."""
         return await commands.find_run(self.store, self.tenant, run)
 
-    async def runs(self, of: ListRuns = EVERY_RUN, *, is_unfinished: bool = False) -> Page[Run]:
+    async def runs(
+        self, of: ListRuns = EVERY_RUN, *, is_unfinished: bool = False, pages: int = PAGES_PER_CALL
+    ) -> Page[Run]:
         """Return runs, newest first, and the cursor of the next page ('' at the end). For filters, see `Client.runs`.
 
-        Filters that no index serves (`is_free`) are applied to at most PAGES_PER_CALL pages, so a page may hold fewer
-        than `limit` runs and still have a cursor. The children of a run are found by its ledger. `is_unfinished`: runs
+        Filters that no index serves (`is_free`) are applied to at most `pages` pages, so a page may hold fewer than
+        `limit` runs and still have a cursor. The children of a run are found by its ledger. `is_unfinished`: runs
         that have ended are passed over, if they would have to be read. The order is not that of `sort`, for which see
         `sorted_page`.
         """
@@ -266,14 +268,14 @@ class TenantRows:
             return Newest(RUN, self.tenant, where, after, size)
 
         if of.flagged:
-            return await self._flagged_in(of, earliest or 0)
+            return await self._flagged_in(of, earliest or 0, pages)
         if of.ended and not of.where and not of.parent and not flagged:
-            return await self._ended_in(of, earliest or 0)
+            return await self._ended_in(of, earliest or 0, pages)
         parent = await self.store.load(RUN, (self.tenant, of.parent)) if of.parent else None
         if parent is not None and not await ledger_purged(self.store, parent):
             return await self._children(of, earliest or 0)
         if of.where:
-            return await self._with_attributes(of, earliest or 0)
+            return await self._with_attributes(of, earliest or 0, pages)
         filtered = is_free(of)
         size = of.limit if earliest is None else of.limit + 1
         size = max(size, RUNS_PER_READ) if filtered else size
@@ -282,6 +284,7 @@ class TenantRows:
             (lambda row: is_asked_for(row, of)) if filtered else None,
             of.cursor,
             of.limit,
+            pages=pages,
             earliest=earliest,
         )
 
@@ -302,20 +305,22 @@ class TenantRows:
         return Page((), after)
 
     async def matching(self, of: ListRuns, most: int) -> tuple[list[Run], bool]:
-        """Return the newest runs of a list, and whether these are all. At most `most` rows are looked at."""
+        """Return the newest runs of a list, at most `most`, and whether these are all.
+
+        With a filter that no index serves it looks at as many rows as a page of the list does.
+        """
         found: list[Run] = []
-        looked, of = 0, replace(of, limit=min(most, PAGE_ROWS_MAX))
-        async for page in pages(partial(self._page_of, of), of.cursor):
+        free = is_free(of)
+        of = replace(of, limit=min(most, RUNS_PER_READ if free else PAGE_ROWS_MAX))
+        for _ in range(PAGES_PER_CALL):
+            page = await self.runs(of, pages=1 if free else PAGES_PER_CALL)
             found += page.rows
-            looked += max(len(page.rows), RUNS_PER_READ if is_free(of) else 0)
-            if len(found) >= most or looked >= most:
+            if not page.cursor or len(found) >= most:
                 return found[:most], not page.cursor and len(found) <= most
-        return found, True
+            of = replace(of, cursor=page.cursor)
+        return found, False
 
-    async def _page_of(self, of: ListRuns, *, cursor: str) -> Page[Run]:
-        return await self.runs(replace(of, cursor=cursor))
-
-    async def _with_attributes(self, of: ListRuns, earliest: int) -> Page[Run]:
+    async def _with_attributes(self, of: ListRuns, earliest: int, pages: int) -> Page[Run]:
         """Return a page of the runs with attributes, newest first, by the index of the first one.
 
         Raises InvalidInput for a name that no workflow declares, if no run is found.
@@ -325,7 +330,7 @@ class TenantRows:
         where = (("name", name), ("value", stored_text(value, ATTRIBUTE_CHARS_MAX)))
         after, found = place_after(RUN, of.cursor), list[Run]()
         cursor = cursor_at((*after, name)) if after is not None else ""
-        for _ in range(PAGES_PER_CALL):
+        for _ in range(pages):
             page = await self.store.query(Newest(ATTRIBUTE, self.tenant, where, cursor, RUNS_PER_READ))
             keys = [(self.tenant, each.run) for each in page.rows if each.at >= earliest]
             rows = await self.store.load_many(RUN, keys, listed=True) if keys else ()
@@ -341,7 +346,7 @@ class TenantRows:
         further = cursor_at(place_after(ATTRIBUTE, cursor)[:-1]) if cursor else ""  # type: ignore[index]
         return Page(tuple(found), further)
 
-    async def _ended_in(self, of: ListRuns, earliest: int) -> Page[Run]:
+    async def _ended_in(self, of: ListRuns, earliest: int, pages: int) -> Page[Run]:
         """Return a page of the runs that ended in an interval, the latest end first."""
         interval = interval_of("ended", of.ended)
         assert interval is not None
@@ -357,10 +362,11 @@ class TenantRows:
             keep if filtered else None,
             of.cursor,
             of.limit,
+            pages=pages,
             place=end_place,
         )
 
-    async def _flagged_in(self, of: ListRuns, earliest: int) -> Page[Run]:
+    async def _flagged_in(self, of: ListRuns, earliest: int, pages: int) -> Page[Run]:
         """Return a page of the runs that began to need a person in an interval, the latest first.
 
         Workflow, version, reason and cause are those of that time.
@@ -370,7 +376,7 @@ class TenantRows:
         wanted, rest = _of_index(of), _of_rows(of)
         size = of.limit if rest == EVERY_RUN else max(of.limit, RUNS_PER_READ)
         cursor, found = of.cursor, list[tuple[Flagging, Run]]()
-        for _ in range(PAGES_PER_CALL):
+        for _ in range(pages):
             page = await self.store.query(LastFlaggings(self.tenant, interval, wanted, cursor, size))
             rows = await self.store.load_many(RUN, [(self.tenant, each.run) for each in page.rows], listed=True)
             for each, row in zip(page.rows, rows, strict=True):
@@ -422,16 +428,17 @@ class TenantRows:
         cursor: str,
         limit: int,
         *,
+        pages: int = PAGES_PER_CALL,
         earliest: int | None = None,
         place: Callable[[Run], Key] = run_place,
     ) -> Page[Run]:
-        """Return at most `limit` runs to keep (None: all), and the next cursor. Reads at most PAGES_PER_CALL pages.
+        """Return at most `limit` runs to keep (None: all), and the next cursor. Reads at most `pages` pages.
 
         Ends at the first run that was created before `earliest`, because pages are newest first. After the last run of
         a page it looks for one more to keep, so that a cursor leads to further runs.
         """
         found: list[Run] = []
-        for _ in range(PAGES_PER_CALL):
+        for _ in range(pages):
             page = await self.store.query(page_after(cursor))
             for row in page.rows:
                 if earliest is not None and row.created_at < earliest:
