@@ -14,7 +14,7 @@ from tests.ui.review.store import filled
 
 LINK: Final = re.compile(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 COUNT: Final = re.compile(r"(?<![\w.,@:-])(\d[\d,]*)(\+| or more)?(?![\w.@:-])")
-NO_COUNT: Final = re.compile(r"^(First|Last|Show|event) |^20\d\d-|^\W*$")
+NO_COUNT: Final = re.compile(r"^Try \d+ first|^(First|Last|Show|event) |^20\d\d-|^\W*$")
 """Links whose number is none of rows, and bars, which tests/ui/test_runs_explorer.py follows."""
 OF_A_KIND: Final = 3
 """Pages of one kind that are walked."""
