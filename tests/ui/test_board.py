@@ -122,6 +122,30 @@ def test_a_call_that_was_given_up_is_unknown_and_not_corrected_after_the_end(tmp
             assert "service-ring/o4: give up" in text and "service-ring/o4 service-ring/o4" not in text, address
 
 
+def test_that_an_answer_is_needed_is_said_before_the_press(service: Service) -> None:
+    run = stopped(service, "o7")
+    (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
+    assert (
+        "Needs the answer of the receiver : a string" in HtmlPage(service.get(f"/ui/effects/{effect['id']}").text).text
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "uncertain", "shown"),
+    [
+        ("did_not_happen", True, 'class="warn" id="done" role="status">Uncertain again: '),
+        ("did_not_happen", False, 'class="done no" id="done" role="status">Recorded'),
+        ("happened", False, 'class="done" id="done" role="status">Recorded'),
+    ],
+)
+def test_only_an_answer_that_calls_nothing_is_green(verb: str, uncertain: bool, shown: str) -> None:
+    """The strip was green while the repeated call was uncertain again."""
+    page = environment().get_template("effect.html")
+    answers = [SAID._replace(verb=verb)]
+    context = {"feedback": "Recorded", "answers": answers, "uncertain": uncertain, "since_then": "called again"}
+    assert shown in "".join(page.blocks["done"](page.new_context(context)))
+
+
 FOUND = EffectRecord.model_construct(
     effect="pay", version=5, status="uncertain", reopened=False, correctable=False, settled_at=None, outcome="UNCERTAIN"
 )
