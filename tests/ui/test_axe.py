@@ -49,6 +49,8 @@ def samples(service: Service) -> Iterator[dict[str, list[str]]]:
         hook = service.post("/v1/webhooks", {"url": url, "name": "ledger"}).json()["webhook"]
         ended = service.start("job", rounds=3)
         service.ended(ended)
+        for n in range(10):
+            service.post("/v1/views", {"name": f"view {n}", "query": f"status:waiting since:{n + 1}d"})
         approval, _ = service.asked()
         waiting = service.get(f"/v1/approvals/{approval}").json()["run"]
         wish = service.start("wish", text="?")

@@ -25,6 +25,7 @@ from outlast.ui.routes import (
     fork_pages,
     metric_pages,
     run_actions,
+    saved_view_forms,
     sign_in,
     themes,
     usage_page,
@@ -45,6 +46,7 @@ ROUTERS = (
     agent_pages.router,
     audit_page.router,
     metric_pages.router,
+    saved_view_forms.router,
 )  # fmt: skip
 
 

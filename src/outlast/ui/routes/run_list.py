@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,6 +14,7 @@ from outlast.core.limits import QUERY_CHARS_MAX
 from outlast.core.machine import TERMINAL, Choice, Reason, RunStatus
 from outlast.core.rows.run_columns import WaitingKind
 from outlast.core.run_filters import RunOrder
+from outlast.core.saved_views import view_named
 from outlast.errors import InvalidInput, NotFound, OutlastError
 from outlast.insight.cause_reads import FLAGGED
 from outlast.insight.labels import cost_text
@@ -33,6 +34,7 @@ from outlast.ui.page_route import Form, PageRoute, form_of
 from outlast.ui.rendering import render, stamp
 from outlast.ui.routes.bulk_pages import ShownFilter, address, offered
 from outlast.ui.routes.run_actions import MORE_TIME
+from outlast.ui.routes.saved_view_forms import ViewName, shown_views
 from outlast.ui.run_words import kind_of, line_of, name_of
 from outlast.ui.shown_text import cut_to
 
@@ -106,44 +108,59 @@ class Chip(NamedTuple):
     without: str
 
 
+async def filters_in_address(
+    status: RunStatus | Literal[""] = "",
+    workflow: Annotated[str, Query(max_length=100)] = "",
+    waiting_for: WaitingKind | Literal[""] = "",
+    attention: Literal["", "yes"] = "",
+    since: Since = "",
+    forked_from: Name | Literal[""] = "",
+    parent: Name | Literal[""] = "",
+    below: Annotated[Name | Literal[""], Query(alias="root")] = "",
+    no_children: Literal["", "yes"] = "",
+) -> dict[str, Any]:
+    """Return the filters of an address beside its query. They are terms of the query, too."""
+    return {
+        "status": status,
+        "workflow": workflow,
+        "waiting_for": waiting_for,
+        "attention": bool(attention),
+        "since": since,
+        "forked_from": forked_from,
+        "parent": parent,
+        "root": below,
+        "no_children": bool(no_children),
+    }
+
+
+Filters = Annotated[dict[str, Any], Depends(filters_in_address)]
+
+
 @router.get("/runs", operation_id="ui:list_runs")
 async def list_runs(
     ops: Ops,
     state: State,
     pages: Pages,
     request: Request,
-    status: RunStatus | Literal[""] = "",
-    workflow: Annotated[str, Query(max_length=100)] = "",
-    waiting_for: WaitingKind | Literal[""] = "",
-    attention: Literal["", "yes"] = "",
-    since: Since = "",
+    filters: Filters,
     q: Annotated[str, Query(max_length=QUERY_CHARS_MAX)] = "",
-    forked_from: Name | Literal[""] = "",
-    parent: Name | Literal[""] = "",
-    below: Annotated[Name | Literal[""], Query(alias="root")] = "",
-    no_children: Literal["", "yes"] = "",
     top: Name | Literal[""] = "",
     ticked: Annotated[str, Query(pattern="^(page|[1-9][0-9]?)?$")] = "",
     bars: Literal["", "starts"] = "",
+    view: ViewName = "",
+    save_as: ViewName = "",
 ) -> Response:
     """Show the runs that a query finds, newest first. `q`: words and terms; the other filters are terms of it, too.
 
     `top`: first row before a refresh; newer runs are behind it. `ticked`: chosen rows. `bars`: "starts" or ends.
+    `view`: name of a saved view, whose terms come first. `save_as`: name that the form for a view begins with.
     """
     error = None
+    views = await ops.views()
+    if view:
+        q = f"{view_named(views, view).query} {q}".strip()
     try:
-        of = merged(
-            parse_query(q),
-            status=status,
-            workflow=workflow,
-            waiting_for=waiting_for,
-            attention=bool(attention),
-            since=since,
-            forked_from=forked_from,
-            parent=parent,
-            root=below,
-            no_children=bool(no_children),
-        )
+        of = merged(parse_query(q), **filters)
         top = "" if of.sort else top
         found, tally = await _page_of(ops, of, pages.after, ROWS + (ANNOUNCED if top else 0), starts=bool(bars))
     except InvalidInput as refused:
@@ -157,6 +174,7 @@ async def list_runs(
     rows = [run_row(each, now) for each in found.runs[max(0, new) :][:ROWS]]
     chosen = rows[: ROWS if ticked == PAGE else int(ticked or 0)]
     sealed = await pages.sealed(found) if not top else None
+    text = q if error is not None else query_text(query_terms(of))
     version = stamp(new, [(each.run.run, each.run.version, each.run.shown, each.run.served) for each in rows], tally)
     return await render(
         request,
@@ -168,7 +186,9 @@ async def list_runs(
         new=max(0, new),
         next_cursor=sealed.next_cursor if sealed else "",
         top=top or (rows[0].run.run if rows and not of.sort else ""),
-        text=q if error is not None else query_text(query_terms(of)),
+        text=text,
+        views=shown_views(views, text),
+        save_as=save_as,
         bars=bars,
         **_above_rows(of, tally, "started" if bars else "stopped", chosen),
         **_terms_of(of, found, sorted({*state.by_name, of.workflow} - {""})),
