@@ -147,6 +147,25 @@ def test_every_tab_is_a_page(service: Service, tab: str) -> None:
     assert "style=" not in page.text
 
 
+@pytest.mark.parametrize(
+    ("page", "current", "below"),
+    [
+        ("", "story", ""), ("/overview", "overview", ""), ("/compare", "compare", ""), ("/actions", "actions", ""),
+        ("/data", "data", "data"), ("/results", "data", "results"), ("/checkpoints", "data", "checkpoints"),
+        ("/state", "data", "checkpoints"), ("/effects", "records", "effects"), ("/events", "records", "events"),
+        ("/people", "records", "people"), ("/fork", "", ""),
+    ],
+)  # fmt: skip
+def test_a_page_names_its_tab_and_its_place_in_a_group(service: Service, page: str, current: str, below: str) -> None:
+    run = flagged(service)
+    text = service.get(f"/ui/runs/{run}{page}").text
+    tabs, sub = (text.partition(f'id="{name}"')[2].partition("</nav>")[0] for name in ("tabs", "subtabs"))
+    assert re.findall(r'aria-current="\w+" id="tabs?-(\w+)"', tabs) == ([current] if current else [])
+    assert re.findall(r'aria-current="page" id="tab-(\w+)"', sub) == ([below] if below else [])
+    links = re.findall(rf'href="(/ui/runs/{run}[^"]*)"[^>]*id="tabs?-', tabs + sub)
+    assert len(links) == (10 if below else 7) and all(service.get(each).status_code == 200 for each in links)
+
+
 @pytest.mark.parametrize("page", ["/fork", "/fork?from=1", "/signals/said"])
 def test_the_page_of_a_form_has_the_header_without_its_action(service: Service, page: str) -> None:
     run = flagged(service)
