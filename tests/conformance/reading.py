@@ -44,6 +44,7 @@ from outlast.store.bars import (
     LastFlaggings,
     OfRuns,
     RunsByEnd,
+    StartBars,
     TimesOfCauses,
 )
 from outlast.store.open_rows import FlaggedCounts, FlaggedRuns, LaneCounts, OpenRows, PendingApprovals, Summary
@@ -638,6 +639,11 @@ async def flaggings_are_counted_and_listed_by_time(s: Subject) -> None:
     assert await counted((one,), (both, one), ("none",)) == ((1, 1, 0, 1), (2, 1, 0, 1), (0, 0, 0, 0))
     assert await b.query(FlaggedBars("acme", span, most=1)) == CountedBars(((0, 0, 0, 1),), all=False)
     assert await b.query(FlaggedBars("acme", span, most=2)) == CountedBars(((0, 1, 0, 1),), all=False)
+    entries = sum(map(len, of_run.values()))
+    for most in range(1, entries + 2):
+        found = await b.query(FlaggedBars("acme", span, most=most))
+        assert found.all is (most > entries), f"{most}: entries are read, of which a run has several in a bar"
+    assert await b.query(FlaggedBars("acme", span, most=entries)) == CountedBars(((2, 1, 0, 1),), all=False)
     assert await b.query(TimesOfCauses("acme")) == (
         FlaggingTimes(both, T0 + 1, T0 + 1, LANE),
         FlaggingTimes(one, T0, T0 + 7, LANE),
@@ -658,6 +664,25 @@ async def flaggings_are_counted_and_listed_by_time(s: Subject) -> None:
     assert await listed(2, 7) == [("run-3", 3)]
     assert await listed(0, 8, OfRuns(cause=f"/{'2' * 12} ")) == [("run-2", 1), ("run-1", 1)]
     assert await listed(0, 8, OfRuns("3", LANE)) == [("run-3", 3)]
+
+
+async def starts_are_counted_by_time(s: Subject) -> None:
+    """`StartBars` counts the runs that started in each part of time, whatever became of them."""
+    a, b = await two(s)
+    for name, after in {"run-1": 0, "run-2": 1, "run-3": 3, "run-4": 7, "run-5": 8}.items():
+        await a.commit(start(run_row(name, workflow=name[-1], created_at=T0 + after)))
+    await a.commit(start(run_row("run-1", "globex")))
+    row = await the_run(a, "run-3")
+    await a.commit(Commit((Put(RUN, ended(row), row.version),)))
+    span = BarSpan(T0, 2, 4)
+    assert await b.query(StartBars("acme", span)) == CountedBars(((2, 1, 0, 1),))
+    assert await b.query(StartBars("acme", span, OfRuns("2", LANE))) == CountedBars(((1, 0, 0, 0),))
+    assert await b.query(StartBars("acme", span, OfRuns(lane="auction@2"))) == CountedBars(((0, 0, 0, 0),))
+    assert await b.query(StartBars("initech", span)) == CountedBars(((0, 0, 0, 0),))
+    assert await b.query(StartBars("acme", span, most=5)) == CountedBars(((2, 1, 0, 1),))
+    assert await b.query(StartBars("acme", span, most=4)) == CountedBars(((2, 1, 0, 1),), all=False)
+    assert await b.query(StartBars("acme", span, most=2)) == CountedBars(((0, 1, 0, 1),), all=False)
+    assert await b.query(StartBars("acme", BarSpan(T0, 8, 1), most=3)) == CountedBars(((3,),), all=False)
 
 
 async def ends_are_counted_by_time(s: Subject) -> None:
@@ -687,6 +712,8 @@ async def ends_are_counted_by_time(s: Subject) -> None:
     assert await counted("initech") == (none, none, none)
     newest = CountedBars(((1, 0, 0, 0), (0, 0, 0, 1), none), all=False)
     assert await b.query(EndBars("acme", span, most=1)) == newest, "the newest end of each outcome, then no further bar"
+    assert (await b.query(EndBars("acme", span, most=2))).all is False, "two have failed: there may be more"
+    assert (await b.query(EndBars("acme", span, most=3))).all
     one = await b.query(EndBars("acme", BarSpan(T0, 8, 1), most=1))
     assert one == CountedBars(((1,), (1,), (0,)), all=False), "no more entries of one bar either"
 

@@ -138,17 +138,20 @@ def _counted(found: Sequence[Sequence[Values]], span: BarSpan, most: int) -> Cou
     return CountedBars(tuple(counts), is_all)
 
 
-def _cut(counts: Sequence[Counts], most: int) -> CountedBars:
-    """Return counts of rows in memory as far as statements of `_select` count."""
-    found, is_all = list[Counts](), True
-    for each in counts:
+def _cut(found: Sequence[tuple[Counts, Counts]], most: int) -> CountedBars:
+    """Return counts of rows in memory as far as statements of `_select` count.
+
+    `found`: for each statement the entries of each bar, and how many of them count.
+    """
+    counts, is_all = list[Counts](), True
+    for read, counted in found:
         left, kept = most, list[int]()
-        for n in reversed(each):
+        for entries, n in zip(reversed(read), reversed(counted), strict=True):
             kept.append(min(n, most) if left > 0 else 0)
-            left -= kept[-1]
-        found.append(tuple(reversed(kept)))
+            left -= min(entries, most) if left > 0 else 0
+        counts.append(tuple(reversed(kept)))
         is_all = is_all and left > 0
-    return CountedBars(tuple(found), is_all)
+    return CountedBars(tuple(counts), is_all)
 
 
 def _rows_max(limit: int) -> int:
@@ -184,7 +187,8 @@ class StartBars(Query[CountedBars]):
     @override
     def find(self, rows: RowsInMemory) -> CountedBars:
         runs = [run for run in rows.under(RUN, (self.tenant,)) if self.of.keep(run)]
-        return _cut([self.span.counts([run.created_at for run in runs])], self.most)
+        counts = self.span.counts([run.created_at for run in runs])
+        return _cut([(counts, counts)], self.most)
 
 
 # --- ends --------------------------------------------------------------------------------
@@ -217,7 +221,8 @@ class EndBars(Query[CountedBars]):
     def find(self, rows: RowsInMemory) -> CountedBars:
         runs = [run for run in rows.over(self.tenant, self.span.since) if self.of.keep(run)]
         ends = [[run.ended_at for run in runs if run.status is each] for each in OUTCOMES]
-        return _cut([*map(self.span.counts, ends)], self.most)
+        counts = map(self.span.counts, ends)
+        return _cut([(each, each) for each in counts], self.most)
 
 
 def _with_causes(outcomes: Sequence[RunStatus], of: OfRuns) -> list[RunStatus]:
@@ -307,10 +312,11 @@ class FlaggedBars(Query[CountedBars]):
         there = [row for row in there if self.of.keep(row)]
         return _cut([self._counted(there, each) for each in self.causes], self.most)
 
-    def _counted(self, rows: Iterable[Flagging], causes: Causes) -> Counts:
+    def _counted(self, rows: Iterable[Flagging], causes: Causes) -> tuple[Counts, Counts]:
         span = self.span
-        once = {((row.at - span.since) // span.width, row.run) for row in rows if not causes or row.causes in causes}
-        return span.counts([span.since + n * span.width for n, _ in once])
+        of_causes = [row for row in rows if not causes or row.causes in causes]
+        once = {((row.at - span.since) // span.width, row.run) for row in of_causes}
+        return span.counts([row.at for row in of_causes]), span.counts([span.since + n * span.width for n, _ in once])
 
 
 def flagging_place(row: Flagging) -> Key:
