@@ -4,19 +4,16 @@ No index has the duration or the cost of a run. So the newest runs that match ar
 counts at once, and sorted here. The answer says among how many a list was sorted if further runs match.
 """
 
-import json
-from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from outlast.core.rows.run_rows import Run
 from outlast.core.usage import NOTHING_USED, Amounts
-from outlast.errors import InvalidInput
 from outlast.insight.tenant_rows import TenantRows, stopped_at
 from outlast.operations.run_operations import ListRuns
 from outlast.store.bounds import INT_MAX
-from outlast.store.queries import Page, cursor_at
+from outlast.store.queries import Page, cursor_at, place_in
 
 ASCENDING: Final = "-asc"
 Place = tuple[int, int, str]
@@ -52,10 +49,10 @@ def page_in_order(
     `used`: the usage of the runs; `at`: the instant up to which the duration of a run counts that neither
     ended nor needs a person.
     """
-    value_of, sign = _VALUES[sort.removesuffix(ASCENDING)], 1 if sort.endswith(ASCENDING) else -1
+    name, sign = sort.removesuffix(ASCENDING), 1 if sort.endswith(ASCENDING) else -1
 
     def place(run: Run) -> Place:
-        value = value_of(run, used, at)
+        value = _value(name, run, used, at)
         return (INT_MAX if value is None else sign * value, -run.created_at, run.run)
 
     left = sorted((place(run), run) for run in runs if after is None or place(run) > after)
@@ -63,34 +60,20 @@ def page_in_order(
     return tuple([run for _, run in page]), page[-1][0] if len(left) > limit else None
 
 
-def _started(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
-    return run.created_at
-
-
-def _ended(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
-    return run.ended_at or None
-
-
-def _took(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
-    return (stopped_at(run) or at) - run.created_at if run.created_at else None
-
-
-def _cost(run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
-    return used.get(run.run, NOTHING_USED).money or None
-
-
-_VALUES: Final[Mapping[str, Callable[[Run, Mapping[str, Amounts], int], int | None]]] = {
-    "started": _started, "ended": _ended, "took": _took, "cost": _cost,
-}  # fmt: skip
+def _value(name: str, run: Run, used: Mapping[str, Amounts], at: int) -> int | None:
+    """Return the value by which a list is sorted; None for a run without it."""
+    match name:
+        case "started":
+            return run.created_at
+        case "ended":
+            return run.ended_at or None
+        case "took":
+            return (stopped_at(run) or at) - run.created_at if run.created_at else None
+        case _:
+            return used.get(run.run, NOTHING_USED).money or None
 
 
 def _place_in(cursor: str) -> tuple[Place, int]:
     """Return the place and the instant in a cursor. Raises InvalidInput."""
-    try:
-        found: Any = json.loads(urlsafe_b64decode(cursor))
-        value, start, run, at = found
-        if not isinstance(run, str) or not all(type(n) is int and abs(n) <= INT_MAX for n in (value, start, at)):
-            raise ValueError("another list")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput("this cursor was not issued by this list", fix="begin again without a cursor") from error
-    return (value, start, run), at
+    value, start, run, at = place_in(cursor, (int, int, str, int))
+    return (int(value), int(start), str(run)), int(at)

@@ -587,14 +587,16 @@ def place_after(kind: AnyKind, cursor: str) -> Key | None:
     """
     if not cursor:
         return None
+    return place_in(cursor, (int, *list(get_type_hints(kind.row).values())[1 : kind.key]))
+
+
+def place_in(cursor: str, types: Sequence[type]) -> Key:
+    """Return the position in a cursor whose parts have these types. Raises InvalidInput."""
     try:
         place = tuple(json.loads(urlsafe_b64decode(cursor)))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput("this cursor was not issued by this list", fix="begin again without a cursor") from error
-    hints = list(get_type_hints(kind.row).values())[1 : kind.key]
-    if len(place) != kind.key or not all(
-        _could_be(hint, part) for hint, part in zip((int, *hints), place, strict=True)
-    ):
+    if len(place) != len(types) or not all(_could_be(hint, part) for hint, part in zip(types, place, strict=True)):
         raise InvalidInput("this cursor belongs to another list", fix="begin again without a cursor")
     return place
 
