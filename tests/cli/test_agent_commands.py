@@ -44,3 +44,9 @@ def test_prompts_and_tools_of_a_run(outlast: Terminal) -> None:
     (tool,) = outlast("tools", "-o", "json").json["tools"]
     assert (tool["tool"], tool["calls"]) == ("open_window", 1)
     assert "open_window" in outlast("tools", "--workflow", "airing").out
+    assert f"outlast tools {tool['tool']}" in outlast("tools").err
+    (call,) = outlast("tools", "open_window", "--outcome", "made", "-o", "json").json["calls"]
+    assert (call["key"], call["outcome"], call["attempts"]) == ("terminal-window/kitchen", "done", 1)
+    assert call["run"] in outlast("tools", "open_window", "--workflow", "airing", "--version", "1").out
+    assert outlast("tools", "open_window", "--outcome", "again").out == "no counted call matches\n"
+    assert "need TOOL" in outlast("tools", "--outcome", "done").err

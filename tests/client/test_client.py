@@ -24,6 +24,7 @@ from outlast.errors import (
     RunFailed,
     WaitTimeout,
 )
+from outlast.models.agents import ToolFilter
 from outlast.models.attention import RunAttention
 from outlast.models.runs import RunDelta
 from outlast.runtime.webhook_client import WebhookClient
@@ -626,6 +627,8 @@ def test_a_budget_is_raised_and_set_for_each_day(place: Place) -> None:
         assert (await client.usage(days=3)).every
         assert (await client.prompts(workflow="none", model="none", days=3)).every
         assert (await client.tools(workflow="none")).tools == []
+        none = await client.tool_calls(tool="none", workflow="none", version=1, outcome=ToolFilter.AGAIN, limit=1)
+        assert (none.calls, none.every, none.next_cursor) == ([], True, "")
         with pytest.raises(NotFound, match="no instructions"):
             await client.prompt("0" * 32, workflow="none")
         assert (budget.limits.tokens, budget.limits.money, budget.limits.calls) == (1_000_000, "2.5", None)

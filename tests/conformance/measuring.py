@@ -1,9 +1,11 @@
-"""Promises about the rows from which durations are measured."""
+"""Promises about the rows from which durations are measured and calls of tools are counted."""
 
 from outlast.core.commit import Commit, Put
-from outlast.core.machine import ApprovalStatus, RunStatus
-from outlast.core.rows.effect_rows import EFFECT
+from outlast.core.keys import ADMISSION, MODEL
+from outlast.core.machine import ApprovalStatus, EffectStatus, RunStatus
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
 from outlast.core.rows.run_rows import EVENT, RUN
+from outlast.store.agent_calls import CountedCall, CountedMemo, NewestCalls, NewestMemos
 from outlast.store.bars import OfRuns
 from outlast.store.measured_rows import (
     LastEnds,
@@ -16,6 +18,7 @@ from outlast.store.measured_rows import (
     RunCourses,
 )
 from tests.conformance.subject import (
+    LANE,
     T0,
     Subject,
     approval_row,
@@ -111,3 +114,55 @@ async def courses_have_events_and_calls_without_their_values(s: Subject) -> None
     assert [each[1:7] for each in one.events] == [each[1:7] for each in stored]
     assert {each.snapshot for each in one.events} == {None}
     assert [each.details for each in one.events] == [each.details for each in stored]
+
+
+async def the_newest_calls_are_read(s: Subject) -> None:
+    """`NewestCalls` reads rows of the ledger by their first intent, newest first, with the lane of their runs."""
+    a, b = await two(s)
+    await a.commit(start(run_row("run-1")))
+    first = effect_row()
+    child = effect_row(key="invite/2")._replace(first_at=T0 + 2, child_text="{}", attempts=2)
+    shared = effect_row("", "invite/3", visit=0)._replace(first_at=T0 + 1, by_run="run-9")
+    undo = effect_row(key="undo")._replace(first_at=T0 + 3, undoes="1:invite/1")
+    for row in (first, child, shared, undo, effect_row("run-1", tenant="globex")):
+        await a.commit(Commit((Put(EFFECT, row, 0),)))
+    settled = done(first)
+    await a.commit(Commit((Put(EFFECT, settled, 1),)))
+    status = EffectStatus.INTENDED
+    found = (
+        CountedCall("invite", status, T0 + 2, 0, "run-1", 1, "invite/2", 2, "", is_child=True, lane=LANE),
+        CountedCall("invite", status, T0 + 1, 0, "run-9", 0, "invite/3", 1, "", is_child=False, lane=""),
+        CountedCall("invite", settled.status, T0, T0, "run-1", 1, "invite/1", 1, "call", is_child=False, lane=LANE),
+    )
+    assert await b.query(NewestCalls("acme")) == found
+    assert await b.query(NewestCalls("acme", most=2)) == found[:2]
+    assert await b.query(NewestCalls("initech")) == ()
+
+
+async def memos_of_the_newest_runs_are_read(s: Subject) -> None:
+    """`NewestMemos` reads lookups without answers, and verdicts, of the runs that were created last."""
+    a, b = await two(s)
+    for n in range(3):
+        await a.commit(start(run_row(f"run-{n}", created_at=T0 + n)))
+    lookup = Memo("acme", "run-1", 1, "read/a", "read_log", "d", b'"a"', "", T0 + 5)
+    verdict = lookup._replace(key="policy/pay/1", activity="outlast.policy", digest="", response=b'{"verdict":"deny"}')
+    rows = [
+        lookup,
+        lookup._replace(run="run-2", error_text='["no","gone","",0]', response=None, visit=2),
+        verdict,
+        verdict._replace(key="policies", visit=2),
+        lookup._replace(key="model/1", activity=MODEL),
+        lookup._replace(key="admission/1", activity=ADMISSION),
+        lookup._replace(run="run-0"),
+    ]
+    for row in rows:
+        await a.commit(Commit((Put(MEMO, row, 0),)))
+    found = (
+        CountedMemo("read_log", "run-2", 2, "read/a", T0 + 5, failed=True, body=b"", lane=LANE),
+        CountedMemo("outlast.policy", "run-1", 1, verdict.key, T0 + 5, False, b'{"verdict":"deny"}', LANE),
+        CountedMemo("read_log", "run-1", 1, "read/a", T0 + 5, failed=False, body=b"", lane=LANE),
+    )
+    assert await b.query(NewestMemos("acme", runs=2)) == found
+    assert await b.query(NewestMemos("acme", most=2)) == found[:2]
+    assert len(await b.query(NewestMemos("acme"))) == 4
+    assert await b.query(NewestMemos("globex")) == ()

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
-from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
+from outlast.store.agent_calls import NewestCalls, NewestMemos, NewestRequests
 from outlast.store.bars import EndBars, FirstFlagged, FlaggedBars, LastFlaggings, RunsByEnd, StartBars, TimesOfCauses
 from outlast.store.budgeted_runs import SpentOfRuns, UnfinishedRuns
 from outlast.store.due_runs import DueRuns
@@ -98,7 +98,7 @@ PRICES: Final[dict[type[Query[Any]], ReadPrice]] = {
         "newest requests to models", "0.5 per 4 KB, about 10 calls, up to 10,000 requests of 90 days; 1 per run"
     ),
     NewestCalls: ReadPrice("newest calls by tool", "1 per 4 KB of each call, up to 10,000, and 0.5 per 30; 1 per run"),
-    NewestVerdicts: ReadPrice("verdicts of policies in the newest runs", "of 200 runs 1 each, and 1 per 4 KB of memos"),
+    NewestMemos: ReadPrice("lookups and verdicts in the newest runs", "of 200 runs 1 each, and 1 per 4 KB of memos"),
     MeasuredRuns: ReadPrice(
         "durations of runs", "1 per run that ended in the time, and 0.5 per 30, up to 1,000; 2 per run, up to 200"
     ),

@@ -243,6 +243,7 @@ def _operate(ask: Recorder) -> dict[str, str]:
     prompts = ask("get", "/v1/prompts?workflow=clerk")["uses"]
     ask("get", "/v1/prompts/{prompt}", prompt=prompts[0]["prompt"])
     ask("get", "/v1/tools?workflow=call")
+    ask("get", "/v1/tools/calls?workflow=call&limit=2")
     ask("post", "/v1/views", {"name": "calls that fail", "query": "workflow:call is:flagged"})
     ask("get", "/v1/views")
     ask("get", "/v1/audit?kind=effect")

@@ -16,7 +16,7 @@ from outlast.core.rows.row_kind import AnyKind
 from outlast.core.rows.run_rows import MESSAGE, RESULT, RUN
 from outlast.core.rows.store_rows import STORE
 from outlast.core.run_filters import Interval
-from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
+from outlast.store.agent_calls import NewestCalls, NewestMemos, NewestRequests
 from outlast.store.bars import (
     BarSpan,
     EndBars,
@@ -151,7 +151,7 @@ def queries() -> dict[str, Query[Any]]:
         "spent of runs": SpentOfRuns("acme", ("run-1", "run-2")),
         "newest requests": NewestRequests("acme", 20_000, 20_013),
         "newest calls": NewestCalls("acme"),
-        "newest verdicts": NewestVerdicts("acme"),
+        "newest memos": NewestMemos("acme"),
     }
     for kind in KINDS:
         key = _key(kind)

@@ -10,6 +10,7 @@ from outlast.cli.global_options import Command, Group
 from outlast.cli.screen import Screen, json_of_model
 from outlast.cli.text import took
 from outlast.core.limits import USAGE_DAYS_MAX
+from outlast.models.agents import ToolFilter
 from outlast.runtime.client import Client
 
 MARKS: Final = {"same": "  ", "old": "- ", "new": "+ ", "left_out": "… "}
@@ -76,10 +77,63 @@ async def show(client: Client, screen: Screen, prompt: str, workflow: str) -> in
 
 
 @click.command(cls=Command)
+@click.argument("tool", default="")
 @click.option("--workflow", default="", metavar="NAME", help="Only calls of runs of this workflow.")
+@click.option("--version", type=click.IntRange(0), metavar="N", help="Only calls of this version, with TOOL.")
+@click.option(
+    "--outcome",
+    type=click.Choice([each.value for each in ToolFilter]),
+    help="Only calls that ended so, or were sent again; with TOOL.",
+)
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="Maximum number of calls of TOOL [50].")
+@click.option("--cursor", default="", help="Continue after the previous page of calls.")
 @reads_client
-async def tools(client: Client, screen: Screen, workflow: str) -> int:
-    """List tools with their calls, refusals and times."""
+async def tools(
+    client: Client,
+    screen: Screen,
+    tool: str,
+    workflow: str,
+    version: int | None,
+    outcome: str | None,
+    limit: int,
+    cursor: str,
+) -> int:
+    """List tools with their calls, refusals and times, or the counted calls of TOOL."""
+    if not tool:
+        if version is not None or outcome or cursor:
+            raise click.UsageError("--version, --outcome and --cursor need TOOL")
+        return await _tools(client, screen, workflow)
+    page = await client.tool_calls(
+        tool=tool,
+        workflow=workflow,
+        version=version,
+        outcome=ToolFilter(outcome) if outcome else None,
+        limit=limit,
+        cursor=cursor,
+    )
+    if screen.data(json_of_model(page)):
+        return OK
+    if not page.calls:
+        screen.line("no counted call matches")
+        return OK
+    rows = [
+        (
+            screen.since(each.at),
+            each.outcome,
+            f"{each.workflow}@{each.version}" if each.workflow else "",
+            each.run,
+            each.key,
+            f"{each.attempts}" if each.attempts else "",
+            took(each.took_ms),
+        )
+        for each in page.calls
+    ]
+    screen.table(("AT", "OUTCOME", "WORKFLOW", "RUN", "KEY", "ATTEMPTS", "TOOK"), rows)
+    screen.further("calls", page.next_cursor)
+    return OK
+
+
+async def _tools(client: Client, screen: Screen, workflow: str) -> int:
     found = await client.tools(workflow=workflow)
     if screen.data(json_of_model(found)):
         return OK
@@ -90,14 +144,18 @@ async def tools(client: Client, screen: Screen, workflow: str) -> int:
         (
             use.tool,
             f"{use.workflow}@{use.version}" if use.workflow else "",
-            *(f"{n:,}" for n in (use.calls, use.refused, use.denied, use.rejected, use.uncertain)),
+            f"{use.calls:,}{' read-only' if use.read_only else ''}",
+            *(f"{n:,}" for n in (use.refused, use.denied, use.rejected, use.uncertain, use.again)),
             took(use.p50_ms),
             took(use.p95_ms),
         )
         for use in found.tools
     ]
-    names = ("TOOL", "WORKFLOW", "CALLS", "REFUSED", "DENIED", "REJECTED", "UNCERTAIN", "P50", "P95")
+    names = ("TOOL", "WORKFLOW", "CALLS", "REFUSED", "DENIED", "REJECTED", "UNCERTAIN", "AGAIN", "P50", "P95")
     screen.table(names, rows)
     older = "" if found.every else f"only the newest {found.read:,} calls are counted; "
-    screen.line(f"{older}denials are those of the newest {found.denials_of} runs")
+    rest = "" if found.every_lookup else ", of which there are more than were counted"
+    screen.line(f"{older}lookups and denials are those of the newest {found.newest_runs} runs{rest}")
+    screen.line("times are those of calls that were answered at their first attempt")
+    screen.advice(f"outlast tools {found.tools[0].tool}")
     return OK

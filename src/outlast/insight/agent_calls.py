@@ -1,32 +1,22 @@
-"""Requests to models by prompt, and calls by tool: counts of the newest rows of a tenant."""
+"""Requests to models by prompt: counts of the newest rows of a tenant."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from outlast.core.distributions import percentile
 from outlast.core.durations import DAY
 from outlast.core.lanes import version_in, workflow_in
-from outlast.core.machine import ApprovalStatus, EffectStatus
-from outlast.core.rows.effect_rows import APPROVAL, Approval
 from outlast.core.rows.row_kind import Key
-from outlast.core.rows.run_rows import RUN
 from outlast.core.rows.text_rows import MODEL_TEXT, StoredModelText
 from outlast.core.usage import TOOLS, day_of, money_text
-from outlast.errors import Corrupt, NotFound
+from outlast.errors import NotFound
 from outlast.insight.tenant_rows import TenantRows
 from outlast.models import exact_instant, instant
-from outlast.models.agents import DifferenceLine, PromptDetail, PromptList, PromptUse, ToolList, ToolUse
-from outlast.store.agent_calls import (
-    AskedRequest,
-    CountedCall,
-    NewestCalls,
-    NewestRequests,
-    NewestVerdicts,
-    RecordedVerdict,
-)
+from outlast.models.agents import DifferenceLine, PromptDetail, PromptList, PromptUse
+from outlast.store.agent_calls import AskedRequest, NewestRequests
 from outlast.telemetry.redact import redacted
 
 UNUSABLE: Final = frozenset({"cut", "filtered", "refusal", "too_large", "empty", "declined"})
@@ -38,8 +28,6 @@ AROUND: Final = 3
 """Equal lines of a difference before and after a changed one."""
 LINES_MAX: Final = 2_000
 """Lines of a text that are compared."""
-REJECTED_MAX: Final = 1_000
-OFFERS: Final = "policy/offer/"
 DAYS: Final = 90
 
 
@@ -68,7 +56,7 @@ def _use(group: _Group, found: Sequence[AskedRequest], head: str) -> PromptUse:
     last, first = max(found, key=lambda each: each.at), min(found, key=lambda each: each.at)
     outcomes = Counter(each.outcome for each in found if each.outcome)
     unusable = sum(n for outcome, n in outcomes.items() if outcome in UNUSABLE)
-    p50, p95 = _percentiles(each.ms for each in found if each.ms and (not each.outcome or each.outcome in UNUSABLE))
+    p50, p95 = percentiles(each.ms for each in found if each.ms and (not each.outcome or each.outcome in UNUSABLE))
     return PromptUse(
         prompt=group.prompt,
         tools=group.tools,
@@ -93,7 +81,7 @@ def _use(group: _Group, found: Sequence[AskedRequest], head: str) -> PromptUse:
     )
 
 
-def _percentiles(times: Iterable[int]) -> tuple[int | None, int | None]:
+def percentiles(times: Iterable[int]) -> tuple[int | None, int | None]:
     """Return the median and the 95th percentile of times; None without any."""
     ordered = sorted(times)
     return (percentile(ordered, 50), percentile(ordered, 95)) if ordered else (None, None)
@@ -195,83 +183,3 @@ def line_difference(before: str, after: str) -> list[DifferenceLine]:
     if lines and len(old) > end:
         lines.append(DifferenceLine(mark="left_out", text=f"{len(old) - end:,} equal lines"))
     return lines
-
-
-# --- tools ----------------------------------------------------------------------------------------------------
-async def tool_list(of: TenantRows, *, workflow: str) -> ToolList:
-    """Return the newest calls by tool and version of a workflow, with denials and rejected requests."""
-    query, verdicts = NewestCalls(of.tenant), NewestVerdicts(of.tenant)
-    calls = await of.store.query(query)
-    denied = denials(await of.store.query(verdicts))
-    rejected = await _rejected(of)
-    uses = tool_uses(calls, denied, rejected, of.store.mapping().business)
-    kept = [use for use in uses if workflow in ("", use.workflow)]
-    read = len(calls) if not workflow else sum(use.calls for use in kept)
-    return ToolList(tools=kept, read=read, every=len(calls) < query.most, denials_of=verdicts.runs)
-
-
-def denials(verdicts: Iterable[RecordedVerdict]) -> Counter[tuple[str, str]]:
-    """Count the calls that policies denied by lane and activity. A tool that was not offered is no call."""
-    found: Counter[tuple[str, str]] = Counter()
-    for each in verdicts:
-        if each.key.startswith(OFFERS) or b'"deny"' not in each.body:
-            continue
-        try:
-            body: Any = json.loads(each.body)
-        except ValueError:
-            continue  # fsck reports it
-        if isinstance(body, dict) and body.get("verdict") == "deny":
-            found[each.lane, str(body.get("activity", ""))] += 1
-    return found
-
-
-async def _rejected(of: TenantRows) -> Counter[tuple[str, str]]:
-    """Count the newest requests that people rejected by lane and activity."""
-    rows: list[Approval] = []
-    for status in (ApprovalStatus.REJECTED, ApprovalStatus.AGAIN):
-        rows += (await of.store.page(APPROVAL, of.tenant, {"status": status.value}, limit=REJECTED_MAX)).rows
-    runs = await of.store.load_many(RUN, [*dict.fromkeys((row.tenant, row.run) for row in rows)], listed=True)
-    lanes = {run.run: run.lane for run in runs if run is not None}
-    return Counter((lanes.get(row.run, ""), name) for row in rows for name in _offered(row))
-
-
-def _offered(row: Approval) -> tuple[str, ...]:
-    try:
-        return (row.plans[0].activity,) if row.plans else ()
-    except Corrupt:
-        return ()  # fsck reports it
-
-
-def tool_uses(
-    calls: Iterable[CountedCall],
-    denied: Counter[tuple[str, str]],
-    rejected: Counter[tuple[str, str]],
-    business: Callable[[int], int],
-) -> list[ToolUse]:
-    """Return a line for each version of a workflow and tool, those with most calls first."""
-    groups: dict[tuple[str, str], list[CountedCall]] = {name: [] for name in (*denied, *rejected)}
-    for call in calls:
-        groups.setdefault((call.lane, call.activity), []).append(call)
-    uses = []
-    for (lane, tool), found in groups.items():
-        by = Counter(call.status for call in found)
-        settled = (call for call in found if call.settled_at and call.status is EffectStatus.DONE)
-        p50, p95 = _percentiles(max(0, call.settled_at - business(call.first_at)) for call in settled)
-        uses.append(
-            ToolUse(
-                tool=tool,
-                workflow=workflow_in(lane),
-                version=version_in(lane),
-                calls=len(found),
-                done=by[EffectStatus.DONE],
-                refused=by[EffectStatus.REFUSED],
-                uncertain=by[EffectStatus.UNCERTAIN],
-                undone=by[EffectStatus.UNDONE],
-                open=by[EffectStatus.INTENDED],
-                denied=denied[lane, tool],
-                rejected=rejected[lane, tool],
-                p50_ms=p50,
-                p95_ms=p95,
-            )
-        )
-    return sorted(uses, key=lambda use: (-use.calls, use.tool, use.workflow, -use.version))

@@ -1,10 +1,12 @@
 """Requests to models by prompt, and calls of tools, counted from the newest rows of a tenant."""
 
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
 
-from outlast.models import Count, Instant, Model
+from outlast.core.machine import ApprovalStatus, EffectStatus
+from outlast.models import Count, Instant, Model, PagedList
 
 
 class PromptUse(Model):
@@ -65,21 +67,50 @@ class PromptDetail(Model):
     every: bool = Field(description="False if earlier requests are not counted.")
 
 
+class ToolOutcome(StrEnum):
+    """How a call of a tool ended."""
+
+    DONE = EffectStatus.DONE.value
+    REFUSED = EffectStatus.REFUSED.value
+    UNCERTAIN = EffectStatus.UNCERTAIN.value
+    UNDONE = EffectStatus.UNDONE.value
+    UNDER_WAY = "under_way"
+    DENIED = "denied"
+    REJECTED = ApprovalStatus.REJECTED.value
+
+
+class ToolFilter(StrEnum):
+    """Calls that a list has: of one outcome; `made`: all but denials and rejections; `again`: sent more than once."""
+
+    MADE = "made"
+    DONE = ToolOutcome.DONE.value
+    REFUSED = ToolOutcome.REFUSED.value
+    UNCERTAIN = ToolOutcome.UNCERTAIN.value
+    UNDONE = ToolOutcome.UNDONE.value
+    UNDER_WAY = ToolOutcome.UNDER_WAY.value
+    AGAIN = "again"
+    DENIED = ToolOutcome.DENIED.value
+    REJECTED = ToolOutcome.REJECTED.value
+
+
 class ToolUse(Model):
-    """Calls of one activity, or starts of one workflow, by a version of a workflow."""
+    """Calls of one activity, lookups of one function, or starts of one workflow, by a version of a workflow."""
 
     tool: str
     workflow: str = Field(description="'' if the runs were purged.")
     version: int = Field(description="0 if the runs were purged.")
-    calls: Count = Field(description="Counted calls of the ledger.")
+    read_only: bool = Field(description="True for lookups, which change nothing.")
+    calls: Count = Field(description="Counted calls of the ledger, or lookups.")
     done: Count
     refused: Count = Field(description="Calls that the receiver refused, or that failed for good.")
     uncertain: Count = Field(description="Calls that may or may not have happened.")
     undone: Count
-    open: Count = Field(description="Calls under way.")
+    under_way: Count = Field(description="Calls without an outcome yet.")
+    again: Count = Field(description="Calls that were sent more than once.")
     denied: Count = Field(description="Calls that a policy denied, in the newest runs. They have no row in the ledger.")
     rejected: Count = Field(description="Requests for a call that a person rejected, of the newest rejected ones.")
-    p50_ms: Count | None = Field(description="Median time from the first intent to the end. None without one.")
+    timed: Count = Field(description="Calls with a time: answered at their first attempt. Lookups have none.")
+    p50_ms: Count | None = Field(description="Median time from the intent to the answer of these. None without one.")
     p95_ms: Count | None
 
 
@@ -89,4 +120,30 @@ class ToolList(Model):
     tools: list[ToolUse]
     read: Count = Field(description="Number of counted calls.")
     every: bool = Field(description="False if there are earlier calls, which are not counted.")
-    denials_of: Count = Field(description="Number of newest runs whose verdicts of policies are counted.")
+    lookups: Count = Field(description="Number of counted lookups.")
+    every_lookup: bool = Field(description="False if the newest runs have more lookups and verdicts than are counted.")
+    newest_runs: Count = Field(description="Number of newest runs whose lookups and denials are counted.")
+
+
+class CountedToolCall(Model):
+    """Call, lookup, denial or rejection that a list of tools counts."""
+
+    tool: str
+    workflow: str = Field(description="'' if the run was purged.")
+    version: int = Field(description="0 if the run was purged.")
+    outcome: ToolOutcome
+    read_only: bool = Field(description="True for a lookup.")
+    run: str
+    visit: Count = Field(description="Visit of the row; 0 for a call once per run.")
+    key: str = Field(description="Key of the call, or of the verdict of a policy.")
+    at: Instant = Field(description="First intent of a call; end of a lookup, denial or rejection.")
+    attempts: Count = Field(description="0 for a lookup, a denial and a rejection.")
+    took_ms: Count | None = Field(description="Time of the only attempt. None for any other call.")
+    approval: str = Field(description="Request that was rejected. '' for any other.")
+
+
+class ToolCallList(PagedList):
+    """Page of the calls that a list of tools counts, the newest first."""
+
+    calls: list[CountedToolCall]
+    every: bool = Field(description="False if there are earlier ones, which are not counted.")

@@ -6,9 +6,9 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from outlast.core.limits import USAGE_DAYS_MAX
-from outlast.models.agents import PromptDetail, PromptList, ToolList
+from outlast.models.agents import PromptDetail, PromptList, ToolCallList, ToolFilter, ToolList
 from outlast.operations.declaration import Operation, OperationRequest
-from outlast.operations.field_types import Word
+from outlast.operations.field_types import Cursor, Limit, OneVersion, Word
 
 PROMPT: Final = "3f2a9c01d7be4a5b8c6d7e8f90a1b2c3"
 Days = Annotated[int, Field(ge=1, le=USAGE_DAYS_MAX, description="Number of business days, today included.")]
@@ -88,6 +88,37 @@ LIST_TOOLS: Final = Operation(
     description=(
         "Count calls by activity and version of the workflow: refusals, uncertainty, denials and time.\n"
         "\n"
-        "At most 10,000 calls are counted, the newest. Denials are those of the newest 200 runs."
+        "At most 10,000 calls are counted, the newest. Lookups and denials are those of the newest 200 runs, rejected "
+        "requests the newest 1,000 of each kind."
     ),
+)
+
+
+@dataclass(frozen=True)
+class ListToolCalls(OperationRequest[ToolCallList]):
+    """List the calls that a list of tools counts, the newest first."""
+
+    _: KW_ONLY
+    tool: Annotated[Word, Field(description="Only calls of this activity, or starts of this workflow.")] = ""
+    workflow: OfWorkflow = ""
+    version: Annotated[OneVersion, Field(description="Only this version of the workflow. 0: purged runs.")] = None
+    outcome: Annotated[
+        ToolFilter | None,
+        Field(description="Only calls that ended so; `made`: calls and lookups; `again`: sent more than once."),
+    ] = None
+    cursor: Cursor = ""
+    limit: Limit = 50
+
+
+LIST_TOOL_CALLS: Final = Operation(
+    "list_tool_calls",
+    ListToolCalls,
+    ToolCallList,
+    "GET",
+    "/tools/calls",
+    ("viewer",),
+    ListToolCalls(tool="restart_service", workflow="desk", version=2, outcome=ToolFilter.REFUSED),
+    summary="List calls of tools",
+    tag="operators",
+    description="List the calls, lookups, denials and rejections that `GET /tools` counts, the newest first.",
 )

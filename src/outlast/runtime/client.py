@@ -25,7 +25,7 @@ from outlast.core.usage import NO_LIMITS, Budget, Money, money_text
 from outlast.errors import InvalidInput
 from outlast.flow.function_workflow import FunctionWorkflow
 from outlast.flow.workflow import Workflow, encoded_input
-from outlast.models.agents import PromptDetail, PromptList, ToolList
+from outlast.models.agents import PromptDetail, PromptList, ToolCallList, ToolFilter, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSort, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention, Verb
 from outlast.models.audit_entries import AuditKind, AuditList
@@ -933,9 +933,30 @@ class Client(ABC):
     async def tools(self, *, workflow: str = "") -> ToolList:
         """Count the newest calls by activity and version of the workflow.
 
-        `workflow`: only calls of its runs. At most 10,000 calls are counted, and the denials of 200 runs.
+        `workflow`: only calls of its runs. At most 10,000 calls are counted, and the lookups and denials of 200 runs.
         """
         return await self._call(agent_ops.ListTools(workflow=workflow))
+
+    async def tool_calls(
+        self,
+        *,
+        tool: str = "",
+        workflow: str = "",
+        version: int | None = None,
+        outcome: ToolFilter | None = None,
+        cursor: str = "",
+        limit: int = 50,
+    ) -> ToolCallList:
+        """Return one page of the calls that `tools` counts, the newest first.
+
+        `tool`, `workflow` and `version`: only these; version 0 is that of purged runs. `outcome`: only calls that ended
+        so; `MADE` has all but denials and rejections, `AGAIN` those that were sent more than once. Raises InvalidInput.
+        """
+        return await self._call(
+            agent_ops.ListToolCalls(
+                tool=tool, workflow=workflow, version=version, outcome=outcome, cursor=cursor, limit=limit
+            )
+        )
 
     # --- causes --------------------------------------------------------------------------------
     async def causes(self, *, reason: str = "", workflow: str = "", node: str = "") -> CauseList:

@@ -35,7 +35,7 @@ from outlast.engine.detached_children import detach
 from outlast.engine.fork_start import ForkRequest, fork
 from outlast.errors import NotFound
 from outlast.flow.workflow import Workflow
-from outlast.insight.agent_calls import prompt_detail, prompt_list, stored_text, tool_list
+from outlast.insight.agent_calls import prompt_detail, prompt_list, stored_text
 from outlast.insight.agent_steps import step_page, steps_of
 from outlast.insight.answer_schemas import encoder_of
 from outlast.insight.approval_reads import approval_detail, approval_page, approval_summary, approvals_in_order
@@ -68,8 +68,9 @@ from outlast.insight.run_tree import runs_below, tree_of
 from outlast.insight.shown_rows import after_commit, of_one
 from outlast.insight.summary import status_summary
 from outlast.insight.tenant_rows import PAGE_ROWS_MAX, TenantRows
+from outlast.insight.tool_calls import tool_calls, tool_list
 from outlast.models import exact_instant
-from outlast.models.agents import PromptDetail, PromptList, ToolList
+from outlast.models.agents import PromptDetail, PromptList, ToolCallList, ToolList
 from outlast.models.approvals import ApprovalDetail, ApprovalList, ApprovalSummary
 from outlast.models.attention import AnsweredRuns, AnswerFor, AnswerList, AttentionList, RunAttention
 from outlast.models.audit_entries import AuditList
@@ -683,6 +684,10 @@ class Operations(Client):
     @handles(agent_ops.LIST_TOOLS)
     async def _list_tools(self, request: agent_ops.ListTools) -> ToolList:
         return await tool_list(self.rows, workflow=request.workflow)
+
+    @handles(agent_ops.LIST_TOOL_CALLS)
+    async def _list_tool_calls(self, request: agent_ops.ListToolCalls) -> ToolCallList:
+        return await tool_calls(self.rows, request)
 
     # --- the store ---------------------------------------------------------------------------------
     @handles(service_ops.GET_SUMMARY)

@@ -1,6 +1,6 @@
-"""The newest requests to models, calls and denials of a tenant, with the workflow and version of their runs."""
+"""The newest requests to models, calls, lookups and denials of a tenant, with the lanes of their runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final, NamedTuple
@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 from typing_extensions import override
 
 from outlast.core.durations import DAY
-from outlast.core.limits import DENIED_RUNS_MAX, TOOL_CALLS_MAX, VERDICTS_MAX
+from outlast.core.keys import ADMISSION, MODEL
+from outlast.core.limits import MEMO_RUNS_MAX, MEMOS_MAX, TOOL_CALLS_MAX
 from outlast.core.machine import EffectStatus
-from outlast.core.rows.effect_rows import EFFECT, MEMO
+from outlast.core.rows.effect_rows import EFFECT, MEMO, Memo
 from outlast.core.rows.limit_rows import CALL_USAGE
 from outlast.core.rows.run_rows import RUN
 from outlast.core.usage import SUMMED
@@ -20,6 +21,8 @@ from outlast.store.sql import MARK, Values
 
 VERDICTS: Final = ("policy/", "policy0")
 """First key of a verdict, and the first key after all of them."""
+_OF_MODELS: Final = (MODEL, ADMISSION)
+"""Activities of memos that are part of a request to a model."""
 
 
 class AskedRequest(NamedTuple):
@@ -86,6 +89,12 @@ class CountedCall(NamedTuple):
     status: EffectStatus
     first_at: int  # real
     settled_at: int  # business; 0 = open
+    run: str
+    visit: int
+    key: str
+    attempts: int
+    settled_by: str
+    is_child: bool
     lane: str
 
 
@@ -98,17 +107,24 @@ class NewestCalls(Query[tuple[CountedCall, ...]]):
 
     @override
     def statements(self) -> Sequence[Select]:
+        names = "activity, status, first_at, settled_at, of_run, visit, key, attempts, settled_by, is_child"
         text = (
-            "SELECT e.activity, e.status, e.first_at, e.settled_at, coalesce(r.lane, '') FROM "
-            "(SELECT tenant, activity, status, first_at, settled_at, CASE WHEN run <> '' THEN run ELSE "
-            f"by_run END AS of_run FROM effect WHERE tenant = {MARK} AND undoes = '' ORDER BY first_at DESC "
-            f"LIMIT {MARK}) e LEFT JOIN run r ON r.tenant = e.tenant AND r.run = e.of_run ORDER BY e.first_at DESC"
+            f"SELECT {names}, coalesce((SELECT r.lane FROM run r WHERE r.tenant = e.tenant AND r.run = e.of_run), '') "
+            "FROM (SELECT tenant, activity, status, first_at, settled_at, CASE WHEN run <> '' THEN run ELSE by_run END "
+            "AS of_run, visit, key, attempts, settled_by, CASE WHEN child <> '' THEN 1 ELSE 0 END AS is_child "
+            f"FROM effect WHERE tenant = {MARK} AND undoes = '' ORDER BY first_at DESC LIMIT {MARK}) e "
+            "ORDER BY first_at DESC"
         )
         return (Select(text, (self.tenant, self.most)),)
 
     @override
     def answer(self, found: Sequence[Sequence[Values]]) -> tuple[CountedCall, ...]:
-        return _made((activity, str(status), *rest) for activity, status, *rest in found[0])
+        known = {status.value: status for status in EffectStatus}
+        return tuple(
+            CountedCall._make((activity, known[str(status)], *rest, bool(is_child), lane))
+            for activity, status, *rest, is_child, lane in found[0]
+            if status in known
+        )
 
     @override
     def find(self, rows: RowsInMemory) -> tuple[CountedCall, ...]:
@@ -116,54 +132,74 @@ class NewestCalls(Query[tuple[CountedCall, ...]]):
         calls = [row for row in rows.under(EFFECT, (self.tenant,)) if not row.undoes]
         newest = nlargest(self.most, calls, key=lambda row: row.first_at)
         return tuple(
-            CountedCall(e.activity, e.status, e.first_at, e.settled_at, lanes.get(e.run or e.by_run, ""))
+            CountedCall(
+                e.activity, e.status, e.first_at, e.settled_at, of_run, e.visit, e.key, e.attempts, e.settled_by,
+                bool(e.child_text), lanes.get(of_run, ""),
+            )
             for e in newest
-        )
+            for of_run in (e.run or e.by_run,)
+        )  # fmt: skip
 
 
-def _made(found: Iterable[Values]) -> tuple[CountedCall, ...]:
-    known = {status.value: status for status in EffectStatus}
-    return tuple(CountedCall(row[0], known[row[1]], *row[2:]) for row in found if row[1] in known)
+class CountedMemo(NamedTuple):
+    """Memo of a lookup, or of a verdict of a policy. `body`: b'' for a lookup, whose answer is not read."""
 
-
-class RecordedVerdict(NamedTuple):
-    """Recorded verdict of a policy, as its memo has it."""
-
+    activity: str
+    run: str
+    visit: int
     key: str
+    at: int  # business
+    failed: bool
     body: bytes
     lane: str
 
 
 @dataclass(frozen=True, slots=True)
-class NewestVerdicts(Query[tuple[RecordedVerdict, ...]]):
-    """The verdicts of policies in the newest `runs` of a tenant, at most `most`."""
+class NewestMemos(Query[tuple[CountedMemo, ...]]):
+    """The lookups and the verdicts of policies in the newest `runs` of a tenant, at most `most`.
+
+    The run that was created last comes first. Requests to models are no lookups.
+    """
 
     tenant: str
-    runs: int = DENIED_RUNS_MAX
-    most: int = VERDICTS_MAX
+    runs: int = MEMO_RUNS_MAX
+    most: int = MEMOS_MAX
 
     @override
     def statements(self) -> Sequence[Select]:
+        verdict = f"m.digest = '' AND m.key >= {MARK} AND m.key < {MARK}"
         text = (
-            "SELECT m.key, m.response, r.lane FROM (SELECT tenant, run, lane, created_at FROM run "
+            "SELECT m.activity, m.run, m.visit, m.key, m.at, CASE WHEN m.error <> '' THEN 1 ELSE 0 END, "
+            "CASE WHEN m.digest = '' THEN m.response END, r.lane FROM (SELECT tenant, run, lane, created_at FROM run "
             f"WHERE tenant = {MARK} ORDER BY created_at DESC, run DESC LIMIT {MARK}) r JOIN memo m "
-            f"ON m.tenant = r.tenant AND m.run = r.run WHERE m.key >= {MARK} AND m.key < {MARK} "
+            f"ON m.tenant = r.tenant AND m.run = r.run WHERE ({verdict}) "
+            f"OR (m.digest <> '' AND m.activity NOT IN ({', '.join(MARK for _ in _OF_MODELS)})) "
             f"ORDER BY r.created_at DESC, m.run DESC, m.visit, m.key LIMIT {MARK}"
         )
-        return (Select(text, (self.tenant, self.runs, *VERDICTS, self.most)),)
+        return (Select(text, (self.tenant, self.runs, *VERDICTS, *_OF_MODELS, self.most)),)
 
     @override
-    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[RecordedVerdict, ...]:
-        return tuple(RecordedVerdict(key, body or b"", lane) for key, body, lane in found[0])
+    def answer(self, found: Sequence[Sequence[Values]]) -> tuple[CountedMemo, ...]:
+        return tuple(
+            CountedMemo(activity, run, visit, key, at, bool(failed), body or b"", lane)
+            for activity, run, visit, key, at, failed, body, lane in found[0]
+        )
 
     @override
-    def find(self, rows: RowsInMemory) -> tuple[RecordedVerdict, ...]:
+    def find(self, rows: RowsInMemory) -> tuple[CountedMemo, ...]:
         newest = nlargest(self.runs, rows.under(RUN, (self.tenant,)), key=lambda run: (run.created_at, run.run))
-        first, after = VERDICTS
         found = [
-            RecordedVerdict(memo.key, memo.response or b"", run.lane)
+            CountedMemo(
+                memo.activity, memo.run, memo.visit, memo.key, memo.at, bool(memo.error_text),
+                b"" if memo.digest else memo.response or b"", run.lane,
+            )
             for run in newest
             for memo in sorted(rows.under(MEMO, (self.tenant, run.run)), key=lambda memo: (memo.visit, memo.key))
-            if first <= memo.key < after
-        ]
+            if _is_counted(memo)
+        ]  # fmt: skip
         return tuple(found[: self.most])
+
+
+def _is_counted(memo: Memo) -> bool:
+    first, after = VERDICTS
+    return memo.activity not in _OF_MODELS if memo.digest else first <= memo.key < after

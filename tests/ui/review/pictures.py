@@ -104,6 +104,7 @@ PAGES: Final[dict[str, dict[str, str]]] = {
     "/ui/thread": {"thread": "?thread={thread}"},
     "/ui/threads": {"threads": ""},
     "/ui/tools": {"tools": ""},
+    "/ui/tools/calls": {"tool-calls": ""},
     "/ui/usage": {"usage": ""},
     "/ui/webhooks": {"webhooks": ""},
     "/ui/webhooks/{webhook}": {"webhook": ""},

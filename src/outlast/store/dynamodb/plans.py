@@ -22,7 +22,7 @@ from outlast.core.rows.outbox_rows import CURSOR, DELIVERY, SUBSCRIPTION
 from outlast.core.rows.row_kind import AnyKind, Key, key_of
 from outlast.core.rows.run_rows import ATTRIBUTE, EVENT, FLAGGING, MESSAGE, RUN, Run
 from outlast.core.rows.store_rows import REQUEST, STORE, TOPOLOGY, WORKER, lanes_served
-from outlast.store.agent_calls import NewestCalls, NewestRequests, NewestVerdicts
+from outlast.store.agent_calls import NewestCalls, NewestMemos, NewestRequests
 from outlast.store.bars import (
     EVERY,
     BarSpan,
@@ -750,7 +750,7 @@ async def _newest_calls(reads: DynamoReads, query: NewestCalls, rows: RowsInMemo
     put(rows, RUN, [each for each in await reads.load(RUN, list(runs)) if each is not None])
 
 
-async def _newest_verdicts(reads: DynamoReads, query: NewestVerdicts, rows: RowsInMemory) -> None:
+async def _newest_memos(reads: DynamoReads, query: NewestMemos, rows: RowsInMemory) -> None:
     """Read the newest runs by their list, and the memos of each."""
     await _newest(reads, Newest(RUN, query.tenant, limit=query.runs), rows)
     for run in rows.under(RUN, (query.tenant,)):
@@ -797,7 +797,7 @@ PLANS: Final[dict[type[Query[Any]], Plan]] = {
     TenantUsage: _filled(_usage_of_days),
     NewestRequests: _filled(_usage_of_days),
     NewestCalls: _filled(_newest_calls),
-    NewestVerdicts: _filled(_newest_verdicts),
+    NewestMemos: _filled(_newest_memos),
     UnusedThreads: _filled(_unused_threads),
 }
 
@@ -813,7 +813,7 @@ OF_MANY_RUNS: Final[dict[type[Query[Any]], Unreadable]] = {
         (Census, Moving, Owing, OpenCalls, RunsUsage, TenantDayUsage, TenantUsage, TreeUsage, UnusedThreads),
         Unreadable.REPLACE,
     ),
-    **dict.fromkeys((NewestRequests, NewestCalls, NewestVerdicts), Unreadable.REPLACE),
+    **dict.fromkeys((NewestRequests, NewestCalls, NewestMemos), Unreadable.REPLACE),
     **dict.fromkeys((UnfinishedRuns, SpentOfRuns), Unreadable.REPLACE),
 }
 """Queries over rows of many runs: of workers, and of lists. Any other one raises Corrupt for an unreadable row."""

@@ -3,15 +3,17 @@
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Annotated, Final, NamedTuple
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from outlast.core.limits import NAME_CHARS_MAX
-from outlast.models.agents import DifferenceLine, PromptUse, ToolUse
+from outlast.models.agents import CountedToolCall, DifferenceLine, PromptUse, ToolFilter, ToolOutcome, ToolUse
+from outlast.models.effects import effect_id
 from outlast.service.request_parts import PromptId
-from outlast.service.service_state import Ops
+from outlast.service.service_state import Ops, Pages
 from outlast.ui.page_route import PageRoute
 from outlast.ui.rendering import render, stamp
 
@@ -96,4 +98,70 @@ async def list_tools(ops: Ops, request: Request, workflow: Word = "") -> Respons
         shown=shown,
         more=len(found.tools) - len(shown),
         workflow=workflow,
+        columns=COLUMNS,
+        calls_query=calls_query,
+        number_of=number_of,
     )
+
+
+COLUMNS: Final = {
+    ToolFilter.MADE: "Calls", ToolFilter.DONE: "Done", ToolFilter.REFUSED: "Refused",
+    ToolFilter.UNCERTAIN: "Uncertain", ToolFilter.UNDONE: "Undone", ToolFilter.UNDER_WAY: "Under way",
+    ToolFilter.AGAIN: "Sent again", ToolFilter.DENIED: "Denied", ToolFilter.REJECTED: "Rejected",
+}  # fmt: skip
+"""Numbers of a line, each with a list behind it."""
+_KINDS: Final = {ToolOutcome.DONE: "good", ToolOutcome.UNCERTAIN: "person", ToolOutcome.REFUSED: "bad",
+                 ToolOutcome.DENIED: "bad", ToolOutcome.REJECTED: "bad"}  # fmt: skip
+
+
+def number_of(use: ToolUse, counted: ToolFilter) -> int:
+    """Return one number of a line."""
+    return use.calls if counted is ToolFilter.MADE else int(getattr(use, counted.value))
+
+
+def calls_query(use: ToolUse, outcome: ToolFilter) -> str:
+    """Return the query of the page that lists the calls of a number. Version 0: purged runs."""
+    chosen = {"tool": use.tool, "workflow": use.workflow, "version": str(use.version), "outcome": outcome.value}
+    return urlencode({name: value for name, value in chosen.items() if value})
+
+
+@router.get("/tools/calls", operation_id="ui:list_tool_calls")
+async def list_tool_calls(
+    ops: Ops,
+    pages: Pages,
+    request: Request,
+    tool: Word = "",
+    workflow: Word = "",
+    version: Annotated[str, Query(pattern=r"^\d{0,9}$")] = "",
+    outcome: ToolFilter | None = None,
+) -> Response:
+    """Show the calls that a number of the list of tools counts."""
+    number = int(version) if version else None
+    found = await pages.sealed(
+        await ops.tool_calls(
+            tool=tool, workflow=workflow, version=number, outcome=outcome, cursor=pages.after, limit=pages.limit
+        )
+    )
+    of_version = {None: "", 0: "purged runs"}.get(number, f"version {number}")
+    chosen = {"workflow": workflow, "version": of_version}
+    given = (("--workflow", workflow), ("--version", version), ("--outcome", outcome.value if outcome else ""))
+    return await render(
+        request,
+        "tool_calls.html",
+        title=f"Calls of {tool}" if tool else "Calls of tools",
+        live="",
+        found=found,
+        tool=tool,
+        workflow=workflow,
+        outcome=outcome,
+        columns=COLUMNS,
+        chips=[(name, value) for name, value in chosen.items() if value],
+        command=["outlast", "tools", *([tool] if tool else []), *(word for pair in given if pair[1] for word in pair)],
+        kind_of=call_kind,
+        effect_id=effect_id,
+    )
+
+
+def call_kind(call: CountedToolCall) -> str:
+    """Return the kind of the state of a call."""
+    return _KINDS.get(call.outcome, "plain")
