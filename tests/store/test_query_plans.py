@@ -66,7 +66,7 @@ SMALL = ("run_queue_all", "run_owner")  # a scan of the few rows of a partial in
 KEY = ("acme", "run-1", 1, "k", 1)
 SORTS = ("by id", "by run", "by status", "by activity", "by key", "counts by status", "summary",
          "flagged of a reason", "flagged of a cause", "flagged bars", "flagged bars of causes", "bars", "starts",
-         "usage of days", "newest requests", "newest calls", "newest verdicts", "unfinished runs of lanes")  # fmt: skip
+         "usage of days", "newest requests", "newest calls", "newest memos", "unfinished runs of lanes")  # fmt: skip
 """Queries that sort what they found: few rows, the newest ones, or a filter that a person chose."""
 TIES = "USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"  # sorts the effects of one millisecond, page by page
 
