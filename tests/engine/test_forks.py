@@ -557,12 +557,15 @@ def test_signals_are_delivered_if_they_are_unread_or_named(app: App) -> None:
         asked = ForkRequest(run.id, "second", effects="live", signals=signals)
         app.do(fork_start.fork(app.store, hears, asked, tenant=tenant, actor="ana", run=name))
         app.settle()
-        return [(m.name, json.loads(m.payload)["text"]) for m in app.rows(name).messages]
+        heard = [m for m in app.rows(name).messages if m.kind == "signal"]
+        assert [m.name for m in app.rows(name).messages if m not in heard] == [run.id], "one message says who forked it"
+        return [(m.name, json.loads(m.payload)["text"]) for m in heard]
 
     assert forked("none") == [("early", "before")]
     assert forked("one", "w-2") == [("early", "before"), ("word", "two")]
     assert forked("all", "all") == [("early", "before"), ("word", "two")]
-    assert all(message.actor.endswith(f" (to run {run.id})") for message in app.rows("all").messages)
+    signals = [message for message in app.rows("all").messages if message.kind == "signal"]
+    assert all(message.actor.endswith(f" (to run {run.id})") for message in signals)
     with pytest.raises(NotFound):
         forked("wrong", "w-9")
 
