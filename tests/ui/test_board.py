@@ -122,12 +122,13 @@ def test_a_call_that_was_given_up_is_unknown_and_not_corrected_after_the_end(tmp
             assert "service-ring/o4: give up" in text and "service-ring/o4 service-ring/o4" not in text, address
 
 
-def test_that_an_answer_is_needed_is_said_before_the_press(service: Service) -> None:
-    run = stopped(service, "o7")
-    (effect,) = service.get(f"/v1/runs/{run}/effects").json()["effects"]
-    assert (
-        "Needs the answer of the receiver : a string" in HtmlPage(service.get(f"/ui/effects/{effect['id']}").text).text
-    )
+def test_that_an_answer_is_needed_is_said_before_the_press(tmp_path: Path) -> None:
+    with Running(f"sqlite:{tmp_path / 'o.db'}") as own:
+        run = stopped(own, "o7")
+        (effect,) = own.get(f"/v1/runs/{run}/effects").json()["effects"]
+        assert (
+            "Needs the answer of the receiver : a string" in HtmlPage(own.get(f"/ui/effects/{effect['id']}").text).text
+        )
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,13 @@ def test_the_button_is_active_once_the_last_argument_was_seen(service: Service, 
     page.evaluate("scrollTo(0, 0)")
     page.reload()
     expect(button).to_be_disabled()
+    page.locator("#approve-wait").click()
+    expect(button).to_be_enabled()
+    expect(page.locator("#approve-wait")).to_be_hidden()
+    row, bar = page.locator("#arguments tbody tr").last.bounding_box(), page.locator("#decide .bar").bounding_box()
+    assert row is not None and bar is not None and 0 < row["y"] + row["height"] <= bar["y"]
+    page.evaluate("scrollTo(0, 0)")
+    page.reload()
     page.locator("#arguments tbody tr").last.focus()
     expect(button).to_be_enabled()
 

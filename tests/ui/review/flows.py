@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from outlast import Context, Workflow, activity, role
+from outlast import Amount, Context, Workflow, activity, role
 from outlast.agent import ModelAnswer, ModelRequest, Price, ScriptedModel, ToolCall, agent_workflow
 from outlast.flow import Perhaps, Refused, lookup
 
@@ -95,7 +95,10 @@ class Refund(BaseModel):
 refunds = Workflow("refund", state=Refund, objective=lambda asked: f"refund to {asked.customer}")
 
 
-@activity(key="review-refund/{customer}", once_per="run", no_undo="the customer keeps the money")
+@activity(
+    key="review-refund/{customer}", once_per="run", no_undo="the customer keeps the money",
+    show=(Amount("cents", currency="EUR"), "to {customer}"),
+)  # fmt: skip
 async def issue_refund(customer: str, cents: int, why: str) -> str:
     return f"receipt-{customer}-{cents}"
 

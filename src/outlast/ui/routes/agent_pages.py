@@ -156,7 +156,7 @@ async def list_tool_calls(
         outcome=outcome,
         columns=COLUMNS,
         chips=[(name, value) for name, value in chosen.items() if value],
-        command=["outlast", "tools", *([tool] if tool else []), *(word for pair in given if pair[1] for word in pair)],
+        options=[*([tool] if tool else []), *(word for pair in given if pair[1] for word in pair)],
         kind_of=call_kind,
         effect_id=effect_id,
     )

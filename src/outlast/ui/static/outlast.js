@@ -16,7 +16,7 @@
       if (each.dataset.fixed !== undefined) continue;
       const ms = Date.now() + ahead - Date.parse(each.dateTime);
       const near = each.dataset.since !== undefined ? span(Math.max(0, ms)) : Math.abs(ms) < 1000 ? "just now" : ms >= 0 ? span(ms) + " ago" : "in " + span(-ms);
-      const text = each.dataset.shown === undefined ? near : local(each.dateTime); // also after a region was refreshed
+      const text = each.dataset.shown === undefined ? near : local(each.dateTime);
       if (each.textContent !== text) each.textContent = text;
       each.title = local(each.dateTime);
     }
@@ -107,12 +107,9 @@
 
   // --- the number of ticked runs on the buttons that act on them ---
   const ticked = () => {
-    const n = document.querySelectorAll("#many .pick input:checked").length;
-    for (const each of document.querySelectorAll("#many [data-ticked]")) each.textContent = n || "";
+    for (const each of document.querySelectorAll("[data-ticked]")) each.textContent = document.querySelectorAll("#many .pick input:checked").length || "";
   };
-  document.addEventListener("change", event => { if (event.target.closest("#many .pick")) ticked(); });
-  addEventListener("pageshow", ticked);
-  document.addEventListener("htmx:after:swap", ticked);
+  for (const kind of ["change", "pageshow", "htmx:after:swap"]) addEventListener(kind, ticked);
 
   // --- the story of a run: clocks in the zone of the viewer, cards beside it, words that a run streams ---
   const clocks = () => {
@@ -134,8 +131,8 @@
     for (const each of opened ? document.querySelectorAll("a[data-card]") : [])
       if (each.getAttribute("href") === opened) (each.closest("tr, li") ?? each).setAttribute("data-chosen", "");
   };
-  const stepOf = link => new URL(link.href).searchParams.get("step") ?? "";
-  const place = step => history.replaceState(history.state, "", location.pathname + location.search + (step && "#step=" + encodeURIComponent(step)));
+  const query = link => link.getAttribute("href").split("?")[1];
+  const place = text => history.replaceState(history.state, "", location.pathname + location.search + (text && "#" + text));
   const close = () => {
     panel.replaceChildren();
     opened = "";
@@ -158,11 +155,10 @@
     else show();
     [opened, from] = [address, link];
     mark();
-    if (focus) place(stepOf(link)); // so that the address can be sent to a colleague
+    if (focus) place(query(link));
   };
-  const wanted = location.hash.startsWith("#step=") ? new URLSearchParams(location.hash.slice(1)).get("step") : "";
-  if (wanted) card([...document.querySelectorAll("a[data-card]")].find(each => stepOf(each) === wanted), true);
-  document.addEventListener("htmx:after:swap", mark); // also after a region was refreshed
+  if (location.hash.startsWith("#step=")) card([...document.querySelectorAll("a[data-card]")].find(each => "#" + query(each) === location.hash), true);
+  document.addEventListener("htmx:after:swap", mark);
   panel?.addEventListener("keydown", event => { if (event.key === "Escape") close(); });
   document.addEventListener("click", event => {
     const link = event.target.closest("a[data-card]");
@@ -286,6 +282,7 @@
       arm();
     }, {passive: true});
     addEventListener("resize", arm);
+    document.getElementById("approve-wait")?.addEventListener("click", () => lastRow().focus());
     addEventListener("pageshow", shown);
     document.addEventListener("visibilitychange", () => { if (ready === Infinity) shown(); });
     for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, event => {
