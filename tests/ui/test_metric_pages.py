@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from html import unescape
 from urllib.parse import unquote
 
 import pytest
@@ -70,7 +72,13 @@ def test_the_numbers_of_a_page_are_those_of_the_api(service: Service) -> None:
     assert node["visit"]["count"] == ENDED and node["calls"]["longest_ms"] <= node["visit"]["longest_ms"]
     for name in ("duration", "first_step", "waits"):
         assert sum(part["count"] for part in found[name]["histogram"]) == ENDED
-    text = HtmlPage(service.get("/ui/metrics/durations").text).text
+    page = service.get("/ui/metrics/durations").text
+    (slowest,) = re.findall(r'<a href="([^"]+)" id="slowest">', page)
+    listed = re.findall(r'<tr id="run-([^"]+)"', service.get(unescape(slowest)).text)
+    took = [service.get(f"/v1/runs/{run}").json() for run in listed]
+    spans = [datetime.fromisoformat(each["ended_at"]) - datetime.fromisoformat(each["created_at"]) for each in took]
+    assert len(spans) == ENDED and spans == sorted(spans, reverse=True)
+    text = HtmlPage(page).text
     assert f"All {ENDED} runs that ended in this time." in text
     assert "no run ended in this time" not in text.lower()
     other = service.get("/ui/metrics/durations?workflow=other").text

@@ -82,7 +82,7 @@ async def show_throughput(
         bars=count,
     )
     drawing = draw_bars([TallyBar(_interval(each, found), _counts(each)) for each in found.bars], by_kind=True)
-    whole = interval_text(Interval(milliseconds(found.since), milliseconds(found.until)))
+    whole = _time_of(found)
     totals = [(each, sum(getattr(bar, each) for bar in found.bars), _of_outcome(of, whole, each)) for each in _SHOWN]
     return await _page(
         request,
@@ -117,10 +117,10 @@ def _of_outcome(of: MetricFilters, interval: str, outcome: str) -> str:
     return _listed(of, interval, FLAGGED) if outcome == FLAGGED else _listed(of, interval, "ended", outcome)
 
 
-def _listed(of: MetricFilters, interval: str, field: str, status: str = "") -> str:
+def _listed(of: MetricFilters, interval: str, field: str, status: str = "", sort: str = "") -> str:
     """Return the query that lists the runs of a bar. `field`: the filter by time."""
-    times: dict[str, Any] = {field: interval}
-    wanted = ListRuns(workflow=of.workflow, version=of.version or 0, status=status, **times)
+    more: dict[str, Any] = {field: interval, "sort": sort}
+    wanted = ListRuns(workflow=of.workflow, version=of.version or 0, status=status, **more)
     return query_text(query_terms(wanted))
 
 
@@ -147,11 +147,17 @@ async def show_durations(
         tab="durations",
         found=found,
         measured=_rows_of(found),
+        slowest=_listed(of, _time_of(found), "ended", sort="took"),
         nodes=nodes,
         node_axis=axis_of(each.visit.histogram for each in nodes),
         page=page,
         **_drawn([found.duration, found.first_step, found.people, found.waits, found.calls]),
     )
+
+
+def _time_of(found: Bars | RunDurations) -> str:
+    """Return the time of a measurement as a filter of a list of runs has it."""
+    return interval_text(Interval(milliseconds(found.since), milliseconds(found.until)))
 
 
 def _rows_of(found: RunDurations) -> Sequence[tuple[str, str, MeasuredTime]]:
