@@ -105,6 +105,7 @@ async def _board(ops: Operations, request: Request, *, status_code: int = 200, *
         versions={"board": version},
         groups=groups,
         causes=[(each, sparkline(each.bars), answers_for(each)) for each in causes],
+        bars_at_least=listed.bars_at_least,
         more_causes=listed.more or len(listed.causes) > CAUSES,
         counts=summary,
         summary=summary,
