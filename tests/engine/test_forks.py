@@ -557,9 +557,11 @@ def test_signals_are_delivered_if_they_are_unread_or_named(app: App) -> None:
         asked = ForkRequest(run.id, "second", effects="live", signals=signals)
         app.do(fork_start.fork(app.store, hears, asked, tenant=tenant, actor="ana", run=name))
         app.settle()
-        heard = [m for m in app.rows(name).messages if m.kind == "signal"]
-        assert [m.name for m in app.rows(name).messages if m not in heard] == [run.id], "one message says who forked it"
-        return [(m.name, json.loads(m.payload)["text"]) for m in heard]
+        delivered = [m for m in app.rows(name).messages if m.kind == "signal"]
+        assert [m.name for m in app.rows(name).messages if m not in delivered] == [run.id], (
+            "one message says who forked it"
+        )
+        return [(m.name, json.loads(m.payload)["text"]) for m in delivered]
 
     assert forked("none") == [("early", "before")]
     assert forked("one", "w-2") == [("early", "before"), ("word", "two")]

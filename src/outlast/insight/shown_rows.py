@@ -2,7 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from outlast.errors import Corrupt, StoreReplaced, Unavailable, Uncertain
@@ -14,6 +15,18 @@ T = TypeVar("T")
 Self_ = TypeVar("Self_")
 OF_VALUES: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors of code that computes with a stored value of another shape than it writes."""
+
+
+@contextmanager
+def showing(named: str) -> Iterator[None]:
+    """Raise Corrupt for a value of a run, or of an approval, that cannot be shown. `named`: its id."""
+    try:
+        yield
+    except OF_VALUES as error:
+        log.exception("the rows of %s cannot be shown", named)
+        why = "a stored value has another form than Outlast writes, or its reader has a fault"
+        fix = "check the store: outlast fsck; if it finds nothing, report this"
+        raise Corrupt(f"the rows of {named} cannot be shown: {error!r}", why, fix) from error
 
 
 def of_one(
@@ -28,14 +41,8 @@ def of_one(
 
     @functools.wraps(read)
     async def method(self: Self_, asked: N, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with showing(asked if isinstance(asked, str) else next(iter(vars(asked).values()))):
             return await read(self, asked, *args, **kwargs)
-        except OF_VALUES as error:
-            named = asked if isinstance(asked, str) else next(iter(vars(asked).values()))
-            log.exception("the rows of %s cannot be shown", named)
-            why = "a stored value has another form than Outlast writes, or its reader has a fault"
-            fix = "check the store: outlast fsck; if it finds nothing, report this"
-            raise Corrupt(f"the rows of {named} cannot be shown: {error!r}", why, fix) from error
 
     return method
 

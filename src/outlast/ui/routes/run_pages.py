@@ -15,6 +15,7 @@ from outlast.core.start_details import BY_PLACE
 from outlast.errors import NotFound
 from outlast.insight.run_history import RunHistory
 from outlast.insight.run_timeline import measured_ms
+from outlast.insight.shown_rows import showing
 from outlast.insight.step_names import proposal_text
 from outlast.insight.value_changes import changed_places, shown_change
 from outlast.models import milliseconds
@@ -130,7 +131,8 @@ async def story(
     found = await ops.story(run, failed=query.failed, text=query.text)
     head = await header_from(ops, request, found.row, found.detail, found.explained, found.attention)
     detail, entries = found.detail, found.entries
-    rows = fitting(entries[: query.before], backwards=True) if query.before else fitting(entries[query.after :])
+    with showing(run):  # an entry reads its rows when its words are made
+        rows = fitting(entries[: query.before], backwards=True) if query.before else fitting(entries[query.after :])
     after = max(0, query.before - len(rows)) if query.before else query.after
     shown = stamp(
         head.version,
