@@ -286,14 +286,14 @@ CREATE TABLE flagging (
     # 15: messages of people and programs by time. Those between runs, and of jobs, have no entry.
     (
         "CREATE INDEX message_acts ON message (tenant, at, run, n, kind, actor) "
-        f"WHERE (kind IN ('answer', 'cancel', '{Choice.CONTINUE}', 'decision', 'fork', 'job', '{Choice.RAISE}', "
-        "'reassign', 'signal') OR (kind IN ('child', 'resolve') AND length(payload) > 2)) "
+        f"WHERE (kind = 'answer' OR kind = 'cancel' OR kind = '{Choice.CONTINUE}' OR kind = 'decision' "
+        f"OR kind = 'fork' OR kind = 'job' OR kind = '{Choice.RAISE}' OR kind = 'reassign' OR kind = 'signal' "
+        "OR ((kind = 'child' OR kind = 'resolve') AND length(payload) > 2)) "
         "AND substr(actor, 1, 4) <> 'run ' AND (kind = 'signal' OR signal_id = '')",
     ),
     # 16: effects that a person gave up, whose outcome is unknown
     (
         f"CREATE INDEX effect_unknown ON effect (tenant, first_at) WHERE status = '{EffectStatus.REFUSED}' "
-        "AND settled_by NOT IN ('', 'call', 'reconcile', 'withheld') "
-        """AND substr(error, 1, 19) = '{{"code": "given_up"'""",
+        """AND error >= '{{"code": "given_up"' AND error < '{{"code": "given_up#'""",
     ),
 )
