@@ -79,7 +79,7 @@ def signed_in(chromium: Browser, made: Stage, scheme: str) -> Page:
     page.goto(f"{made.url}/ui/login")
     page.fill("#credential", made.tokens[APPROVER])
     page.keyboard.press("Enter")
-    page.wait_for_url(f"{made.url}/ui/")
+    page.wait_for_url(f"{made.url}/ui/approvals")  # the first page of a person who may only decide
     return page
 
 
